@@ -2,11 +2,9 @@
 
 The public surface is what the command line does: the functions of ``dmlprep.api``, which are here by their names, and
 ``check``, ``plan_model``, ``prepare``, ``compare`` and ``render_record`` first of all. Errors are in
-``dmlprep.errors``, records in ``dmlprep.record``.
+``dmlprep.core.errors``, records in ``dmlprep.record``.
 """
 
-from dmlprep._deferred import without
-from dmlprep._version import __version__
 from dmlprep.api import (
     adapters,
     bench,
@@ -52,6 +50,8 @@ from dmlprep.api import (
     write_nupkg,
     write_record,
 )
+from dmlprep.core.deferred import without
+from dmlprep.core.version import __version__
 
 __all__ = [
     "__version__",

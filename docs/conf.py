@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from sphinx.util.nodes import make_refnode
 
 import dmlprep
-from dmlprep.options import OPTIONS, PrepareOptions
+from dmlprep.directml.quirks import codes
 from dmlprep.passes import CATALOG, find_pass
-from dmlprep.quirks import codes
+from dmlprep.pipeline.options import OPTIONS, PrepareOptions
 
 if TYPE_CHECKING:
     from docutils import nodes

@@ -26,7 +26,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from dmlprep.runtime.linux import inventory, lending, sandbox
+from dmlprep.runtime.linux import inventory, sandbox, shared_folders
 from dmlprep.runtime.linux.install import missing_piece
 from dmlprep.runtime.linux.layout import Layout
 
@@ -165,17 +165,17 @@ def cut(layout: Layout, release: str, to: Layout) -> None:
     shutil.copy2(layout.manifest, to.manifest)
     strip(layout, to.root / MODULES / "x86_64-windows")
     for piece, made in inventory.pieces(to).items():
-        lending.open_to_all(made)
+        shared_folders.open_to_all(made)
         inventory.record(to, piece, made)
 
 
 def strip(layout: Layout, folder: Path) -> None:
     """Take what debuggers read out of Wine's libraries: three quarters of them."""
-    lending.lend(folder, *folder.iterdir())
+    shared_folders.lend(folder, *folder.iterdir())
     script = "/usr/bin/x86_64-linux-gnu-strip --strip-debug /out/*"
     line = sandbox.command(layout.root, ["/usr/bin/sh", "-c", script], write={"/out": folder})
     done = subprocess.run(line, capture_output=True, text=True, check=False)
-    lending.take_back(folder)
+    shared_folders.take_back(folder)
     if done.returncode:
         raise NotRun(f"Wine's libraries cannot be stripped: {done.stderr[-500:]}")
 

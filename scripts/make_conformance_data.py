@@ -1,4 +1,4 @@
-"""Distil runs on DirectML into ``tests/quirks/conformance.json``, and hold the quirks to them.
+"""Distil runs on DirectML into ``tests/directml/quirks/conformance.json``, and hold the quirks to them.
 
 Run by maintainers when a release comes out, with its runtime installed::
 
@@ -12,8 +12,8 @@ tests only those are kept that are the provider's fault: their nodes are DirectM
 provider gives the suite's results. Each stands with what happened, the figure (max |d| / max |reference|), and the
 quirk that explains it; a fault that no quirk explains must be named in ``UNEXPLAINED``, or nothing is written.
 
-``dmlprep/quirks/measured.json`` is written anew: the releases where one of a quirk's models, or a node test, shows it;
-and so is the line of its page that names them.
+``dmlprep/directml/quirks/measured.json`` is written anew: the releases where one of a quirk's models, or a node test,
+shows it; and so is the line of its page that names them.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ import onnx
 import onnx_ir as ir
 from onnx.backend.test.case.node import collect_testcases
 
-from dmlprep.model import Model
-from dmlprep.placement import place
-from dmlprep.placement.reading import read_facts
-from dmlprep.quirks import Quirk, find_quirks, quirks
-from dmlprep.quirks.page import releases
-from dmlprep.targets import Target, find_target
+from dmlprep.directml.placement import place
+from dmlprep.directml.placement.reading import read_facts
+from dmlprep.directml.quirks import Quirk, find_quirks, quirks
+from dmlprep.directml.quirks.page import releases
+from dmlprep.directml.targets import Target, find_target
+from dmlprep.graph.model import Model
 
 TOP = Path(__file__).resolve().parent.parent
-DATA = TOP / "tests" / "quirks" / "conformance.json"
+DATA = TOP / "tests" / "directml" / "quirks" / "conformance.json"
 PAGES = TOP / "docs" / "codes"
 
 UNEXPLAINED = {
@@ -214,7 +214,9 @@ def write(heads: dict[str, dict[str, Any]], cases: dict[str, dict[str, list[Any]
 def rewrite(measured_on: dict[str, tuple[str, ...]]) -> None:
     """Write where quirks were seen, one quirk a line."""
     lines = [f"{json.dumps(key)}: {json.dumps(found)}" for key, found in sorted(measured_on.items()) if found]
-    (TOP / "dmlprep" / "quirks" / "measured.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    (TOP / "dmlprep" / "directml" / "quirks" / "measured.json").write_text(
+        "{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import onnx
 
-from dmlprep.analysis.schemas import NEWEST, schema_at, since_versions
+from dmlprep.graph.analysis.schemas import NEWEST, schema_at, since_versions
 from dmlprep.passes.opset.contrib import CONTRIB
 from dmlprep.passes.opset.handling import OLDEST, REFUSED, STEPS, handling_of, relabels_upward, unhandled
 

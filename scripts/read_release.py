@@ -1,4 +1,4 @@
-"""Add a release of ONNX Runtime with DirectML: read its package, put it into ``dmlprep/targets/data/kernels.json``.
+"""Add a release of ONNX Runtime with DirectML to ``dmlprep/directml/targets/data/kernels.json``, from its package.
 
     python scripts/read_release.py 1.30.0            fetch the package of a release, read it, add it to the table
     python scripts/read_release.py FILE              the same with a wheel or npm package that is here already
@@ -33,11 +33,11 @@ from onnx import TensorProto, helper
 from provider_table import ProviderRow, UnknownLayout, file_version, option_names, provider_table
 from windows import Bed, NotRun, job, locked, setup
 
-from dmlprep.errors import DmlprepError
+from dmlprep.core.errors import DmlprepError
 from dmlprep.runtime.linux.wheel import fetch_release
 
 HERE = Path(__file__).resolve().parent
-TABLE = HERE.parent / "dmlprep" / "targets" / "data" / "kernels.json"
+TABLE = HERE.parent / "dmlprep" / "directml" / "targets" / "data" / "kernels.json"
 PYTHON = "3.13"
 
 OPSETS = range(7, 41)
@@ -283,7 +283,7 @@ def query_names(table: Sequence[ProviderRow], known: Release, given: Mapping[str
             ops = ", ".join(f"{r.op}-{r.since}" for r in table if r.query == address)
             raise MissingFact(
                 f"the support query of {ops} is {' or '.join(sorted(found)) or 'new'}: write it in "
-                "dmlprep/targets/queries.py, and pass --query OPERATOR=NAME"
+                "dmlprep/directml/targets/queries.py, and pass --query OPERATOR=NAME"
             )
     return {address: found.pop() for address, found in names.items()}
 

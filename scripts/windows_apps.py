@@ -29,7 +29,7 @@ from windows_dotnet import csharp, csharp_buckets
 from windows_programs import Wrong, fetch_from_npm, numbers, of_buckets, ran, refused, write_grid
 
 import dmlprep
-from dmlprep.errors import DmlprepError
+from dmlprep.core.errors import DmlprepError
 from dmlprep.runtime.linux.apt import mirror_of_this_system
 from dmlprep.runtime.linux.base import SUITES
 from dmlprep.runtime.linux.bounded import Budget

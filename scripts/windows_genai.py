@@ -38,7 +38,7 @@ WHEELS = {
 
 _PROGRAM = """import sys
 from pathlib import Path
-from dmlprep.engines.onnxruntime_genai import generate
+from dmlprep.runtime.tools.onnxruntime_genai import generate
 tokens, version = generate(Path(sys.argv[1]), sys.argv[2], [3, 17, 40, 9, 61], int(sys.argv[3]), time_limit=600)
 print("genai", version)
 print("tokens", *tokens)

@@ -17,15 +17,15 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
-from dmlprep.errors import DmlprepError
-from dmlprep.framing import frame_of
-from dmlprep.fused import write_out
-from dmlprep.model import Model
-from dmlprep.model.pinned import pinned_array, pinned_values
-from dmlprep.parity.framed import inside, outside
+from dmlprep.core.errors import DmlprepError
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.pinned import pinned_array, pinned_values
+from dmlprep.parity.feeds.framed import inside, outside
 from dmlprep.passes import Context, make_pass
+from dmlprep.passes.framing import frame_of
+from dmlprep.passes.fusions import write_out
 from dmlprep.pipeline.transaction import Transactions
-from dmlprep.targets import find_target
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "cases"
 

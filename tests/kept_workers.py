@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.processes.child import Child
+from dmlprep.process.child import Child
 from dmlprep.runtime import session
 
 __all__ = ["kept_workers", "own_workers"]

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from dmlprep.processes.confinement import takes_filters
+from dmlprep.process.confinement import takes_filters
 
 __all__ = ["alive", "gone_within", "interrupted", "is_filtered"]
 

@@ -13,14 +13,14 @@ import onnx
 import onnxruntime
 import pytest
 
-from dmlprep.errors import ModelRefused
-from dmlprep.fused import write_out
+from dmlprep.core.errors import ModelRefused
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import MappedTensor, Model
 from dmlprep.metrics import Comparison, find_tolerance, output_groups
-from dmlprep.model import MappedTensor, Model
 from dmlprep.parity import make_feeds
 from dmlprep.passes import CATALOG, Bound, Context, Pass, make_pass
+from dmlprep.passes.fusions import write_out
 from dmlprep.pipeline.transaction import Transactions
-from dmlprep.targets import find_target
 from tests.fixtures_index import FIXTURES, Fixture
 from tests.fixtures_index import fixture as fixture_of
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from dmlprep.directml.quirks import codes
+from dmlprep.directml.targets import target_names
 from dmlprep.passes import CATALOG, find_pass
-from dmlprep.quirks import codes
-from dmlprep.recipe import apply_settings, builtin_names, load_recipe, make_plan
+from dmlprep.pipeline.recipe import apply_settings, builtin_names, load_recipe, make_plan
 from dmlprep.record import CODES
-from dmlprep.targets import target_names
 
 TOP = Path(__file__).resolve().parents[1]
 CODE_PAGES = sorted((TOP / "docs" / "codes").glob("DP*.md"))
@@ -52,11 +52,12 @@ def test_codes_named_in_the_docs_exist() -> None:
 
 def test_catalog_modules_and_pages_are_the_same_passes() -> None:
     modules = {target.partition(":")[0].removeprefix("dmlprep.passes.") for target in CATALOG.values()}
+    work = {"framing", "fusions", "precision"}  # what several passes do, or what is more than a pass
     folder = TOP / "dmlprep" / "passes"
     there = {
         p.stem
         for p in folder.iterdir()
-        if (p.suffix == ".py" or (p / "__init__.py").exists()) and p.stem not in ("__init__", "base", "catalog")
+        if (p.suffix == ".py" or (p / "__init__.py").exists()) and p.stem not in {"__init__", "base", "catalog", *work}
     }
     assert modules == there
     assert {p.stem for p in (folder.parents[1] / "docs" / "passes").glob("*.md")} == set(CATALOG)
@@ -97,7 +98,8 @@ def test_links_lead_somewhere() -> None:
         links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
         files = re.findall(r"`((?:docs|dmlprep|recipes|fixtures|tests)/[\w./-]+\.(?:md|py|toml|onnx|json))`", text)
         wrong += [f"{path.name}: {link}" for link in links if not (path.parent / link).exists()]
-        wrong += [f"{path.name}: {file}" for file in files if "NAME" not in file and not (TOP / file).exists()]
+        there = [file for file in files if not re.search(r"NAME|DP6xx", file)]
+        wrong += [f"{path.name}: {file}" for file in there if not (TOP / file).exists()]
     assert wrong == []
 
 

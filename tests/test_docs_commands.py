@@ -15,9 +15,9 @@ import pytest
 
 import dmlprep
 from dmlprep.cli.main import COMMANDS, cli
-from dmlprep.errors import DmlprepError
+from dmlprep.core.errors import DmlprepError
 from dmlprep.passes import CATALOG, find_pass
-from dmlprep.recipe import ParitySettings, make_plan, parse_recipe
+from dmlprep.pipeline.recipe import ParitySettings, make_plan, parse_recipe
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

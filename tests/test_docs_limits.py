@@ -6,19 +6,19 @@ import inspect
 import re
 from pathlib import Path
 
-from dmlprep import bounds
-from dmlprep.analysis.shapes import CONSTANT_BYTES, FLOAT_BYTES
 from dmlprep.api import compare, pack_kit
-from dmlprep.compiled import door
-from dmlprep.engines import onnxsim, reading, tokenizers
-from dmlprep.files.given import DOCUMENT_BYTES, MAX_DEPTH
-from dmlprep.model import budget
+from dmlprep.core.files.bounded_read import DOCUMENT_BYTES, MAX_DEPTH
+from dmlprep.graph.analysis.shapes import CONSTANT_BYTES, FLOAT_BYTES
+from dmlprep.graph.model import budget
 from dmlprep.passes.simplify import SimplifyOptions
-from dmlprep.processes.allowance import PROCESSORS, allowance
-from dmlprep.processes.limits import SHARE
-from dmlprep.recipe import ParitySettings
-from dmlprep.recipe.recipe import RECIPE_BYTES
+from dmlprep.pipeline.recipe import ParitySettings
+from dmlprep.pipeline.recipe.recipe import RECIPE_BYTES
+from dmlprep.portable import bounds
+from dmlprep.portable.limits import SHARE
+from dmlprep.process.allowance import PROCESSORS, allowance
+from dmlprep.process.onnx_worker import door
 from dmlprep.runtime import SessionOptions
+from dmlprep.runtime.tools import onnxsim, reading, tokenizers
 
 PAGE = Path(__file__).parents[1] / "docs" / "foreign-models.md"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "dmlprep"
 
-ASCII_ONLY = ("runtime/linux/", "processes/memory.py", "runtime/dml.py")
+ASCII_ONLY = ("runtime/linux/", "portable/memory.py", "runtime/dml.py")
 """Read and write JSON of their own, which is ASCII, and what Linux itself writes."""
 
 

@@ -10,9 +10,9 @@ import onnx
 import onnxruntime
 import pytest
 
-from dmlprep.errors import DmlprepError, InputError
-from dmlprep.model import Model
-from dmlprep.model.checking import check
+from dmlprep.core.errors import DmlprepError, InputError
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.checking import check
 from fixtures.make import MODELS, files
 from tests.fixtures_index import BROKEN, FIXTURES, FOLDER, Fixture
 

@@ -4,56 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1] / "dmlprep"
-
-FLOORS: dict[str, int] = {
-    "_deferred": 1,
-    "_version": 1,
-    "errors": 1,
-    "arrays": 1,
-    "bounds": 1,
-    "files": 1,
-    "processes": 1,
-    "record": 1,
-    "compiled": 2,
-    "model": 2,
-    "analysis": 2,
-    "covering": 2,
-    "targets": 2,
-    "options": 5,
-    "rewriting": 3,
-    "quirks": 3,
-    "fused": 3,
-    "framing": 3,
-    "metrics": 2,
-    "engines": 4,
-    "runtime": 3,
-    "placement": 5,
-    "memory": 5,
-    "passes": 5,
-    "precision": 5,
-    "parity": 5,
-    "speed": 5,
-    "tuning": 6,
-    "recipe": 6,
-    "pipeline": 6,
-    "kit": 6,
-    "fleet": 6,
-    "genai": 6,
-    "package": 6,
-    "project": 6,
-    "report": 6,
-    "api": 7,
-    "cli": 8,
-    "buildsys": 8,
-    "__main__": 8,
-    "__init__": 8,
-}
+from tests.rooms import FILES, FLOOR, FLOORS, MOST_ARROWS, MOST_ROOMS, PACKAGE, PAGE, arrows, imports, page, room, tree
 
 COMPILED = (
     "checker",
@@ -76,106 +31,75 @@ COMPILED_METHODS = {
 }
 """Methods of a schema that do."""
 
-DOORS: dict[str, set[str]] = {
-    "onnxruntime": {"runtime"},
-    "click": {"cli"},
-    "rich": {"cli", "report"},
-    "jinja2": {"report"},
-    "markdown_it": {"report"},
-    "markupsafe": {"report"},
-    "onnxsim": {"engines"},
-    "onnxconverter_common": {"engines"},
-    **{f"onnx.{part}": {"compiled"} for part in COMPILED},
-    "PIL": {"engines"},
-    "cryptography": {"package"},
-    "dask": {"fleet"},
-    "distributed": {"fleet"},
-    "soundfile": {"engines"},
-    "tokenizers": {"engines"},
-    "onnxruntime_genai": {"engines"},
+DOORS: dict[str, tuple[str, ...]] = {
+    "onnxruntime": ("runtime", "portable"),
+    "click": ("cli",),
+    "rich": ("cli", "report"),
+    "jinja2": ("report",),
+    "markdown_it": ("report",),
+    "markupsafe": ("report",),
+    "onnxsim": ("runtime/tools",),
+    "onnxconverter_common": ("runtime/tools",),
+    **{f"onnx.{part}": ("process/onnx_worker",) for part in COMPILED},
+    "PIL": ("runtime/tools",),
+    "cryptography": ("package",),
+    "dask": ("fleet",),
+    "distributed": ("fleet",),
+    "soundfile": ("runtime/tools",),
+    "tokenizers": ("runtime/tools",),
+    "onnxruntime_genai": ("runtime/tools",),
 }
-
-FILES = sorted(PACKAGE.rglob("*.py"))
-
-
-def room(path: Path) -> str:
-    """``passes`` for ``dmlprep/passes/pin/sizes.py``; the stem for files at the top."""
-    inside = path.relative_to(PACKAGE)
-    return inside.parts[0] if len(inside.parts) > 1 else inside.stem
+"""Folders that may import a tool."""
 
 
-@cache
-def imports(path: Path) -> tuple[tuple[int, str], ...]:
-    """Line and full name of everything a file imports, also inside functions and for types alone."""
-    return tuple(_imports(path))
+def test_the_rooms_are_those_of_the_floors() -> None:
+    assert {room(path) for path in FILES if path.parent != PACKAGE} == set(FLOOR)
+    assert {path.stem for path in FILES if path.parent == PACKAGE} == {"__init__", "__main__"}
+    assert len(FLOOR) <= MOST_ROOMS
 
 
-def _imports(path: Path) -> Iterator[tuple[int, str]]:
-    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: relative import"
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-            called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-            if called == "import_module" and node.args and isinstance(node.args[0], ast.Constant):
-                yield node.lineno, str(node.args[0].value)
+def test_a_room_imports_from_the_floors_below_it() -> None:
+    wrong = {pair: where for pair, where in arrows().items() if FLOOR.get(pair[1], len(FLOORS)) >= FLOOR[pair[0]]}
+    assert wrong == {}
 
 
-def test_every_room_has_a_floor() -> None:
-    assert {room(p) for p in FILES} <= set(FLOORS)
+def test_there_are_few_arrows_between_rooms() -> None:
+    assert len(arrows()) <= MOST_ARROWS
 
 
-def test_a_file_imports_from_its_own_room_and_the_floors_below() -> None:
-    wrong = []
-    # What stands for types alone counts too: a room that names a type from above knows of it.
-    every = [(path, *found) for path in FILES for found in imports(path)]
-    for path, line, imported in every:
-        own, parts = room(path), imported.split(".")
-        if parts[0] != "dmlprep" or len(parts) < 2 or parts[1] not in FLOORS:
-            continue
-        other = parts[1]
-        # Rooms on one floor lean on each other in one direction only: see the test of cycles.
-        if other != own and FLOORS[other] > FLOORS[own]:
-            wrong.append(f"{path}:{line}: {own} (floor {FLOORS[own]}) imports {imported} (floor {FLOORS[other]})")
-    assert wrong == []
+def test_the_picture_of_the_rooms_is_that_of_the_code() -> None:
+    """``python -m tests.rooms`` draws it again."""
+    assert PAGE.read_text(encoding="utf-8") == page()
 
 
-def test_the_faces_reach_other_rooms_through_the_api() -> None:
-    allowed = {"_version", "api", "bounds", "cli", "errors", "files", "options", "record", "report"}
+def test_what_travels_imports_itself_alone() -> None:
+    """``portable`` is copied to other machines as it is."""
+    own = {imported for path in FILES if room(path) == "portable" for _, imported in imports(path)}
+    assert {name for name in own if name.startswith("dmlprep.") and not name.startswith("dmlprep.portable.")} == set()
+
+
+def test_the_command_line_reaches_other_rooms_through_the_api() -> None:
+    """It may use what has nothing to do with models, and the declared options of ``prepare``."""
+    allowed = ("api", "cli", "core", "pipeline.options", "portable", "record", "report")
     wrong = [
         f"{path}:{line}: {imported}"
         for path in FILES
-        if (own := room(path)) in ("cli", "buildsys")
+        if room(path) == "cli"
         for line, imported in imports(path)
-        if imported.startswith("dmlprep.") and imported.split(".")[1] in FLOORS.keys() - {own, *allowed}
+        if imported.startswith("dmlprep.") and not f"{imported}.".startswith(tuple(f"dmlprep.{n}." for n in allowed))
     ]
     assert wrong == []
 
 
-def test_passes_and_precision_never_open_sessions() -> None:
+def test_passes_never_open_sessions() -> None:
     wrong = [
         f"{path}:{line}"
         for path in FILES
-        if room(path) in ("passes", "precision")
+        if room(path) == "passes"
         for line, imported in imports(path)
-        if imported.startswith("dmlprep.runtime")
+        if imported.startswith("dmlprep.runtime") and not imported.startswith("dmlprep.runtime.tools")
     ]
     assert wrong == []
-
-
-def test_rooms_of_one_floor_do_not_import_each_other_in_circles() -> None:
-    edges: dict[str, set[str]] = {}
-    for path in FILES:
-        for _, imported in imports(path):
-            parts = imported.split(".")
-            if parts[0] == "dmlprep" and len(parts) > 1 and parts[1] in FLOORS:
-                own, other = room(path), parts[1]
-                if own != other and FLOORS[own] == FLOORS[other] and "__" not in own:
-                    edges.setdefault(own, set()).add(other)
-    assert circle(edges) == []
 
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
@@ -207,9 +131,9 @@ def circle(edges: Mapping[str, Iterable[str]]) -> list[str]:
 def test_a_tool_comes_in_by_its_door() -> None:
     wrong = [
         f"{path}:{line}: {imported}"
-        for tool, rooms in DOORS.items()
+        for tool, folders in DOORS.items()
         for path in FILES
-        if room(path) not in rooms
+        if not path.relative_to(PACKAGE).as_posix().startswith(tuple(f"{folder}/" for folder in folders))
         for line, imported in imports(path)
         if tool == tool_of(imported)
     ]
@@ -225,9 +149,9 @@ def test_a_model_meets_onnx_s_compiled_code_behind_its_door_only() -> None:
     """``onnx.checker.check_model`` needs no import of its own; the file that the worker runs is not imported at all."""
     wrong = []
     for path in FILES:
-        if room(path) == "compiled":
+        if "onnx_worker" in path.parts:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if not isinstance(node, ast.Attribute):
                 continue
             of_onnx = isinstance(node.value, ast.Name) and node.value.id == "onnx"
@@ -255,12 +179,12 @@ def test_folders_of_tests_are_those_of_the_package() -> None:
 
 def test_no_environment_switches() -> None:
     """Behaviour comes from options. The environment is read for the user's folders, for colour and for proxies only."""
-    allowed = {"cli", "runtime", "processes", "buildsys"}
+    allowed = {"cli", "portable", "process", "runtime"}
     wrong = []
     for path in FILES:
         if room(path) in allowed:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"):
                 wrong.append(f"{path}:{node.lineno}")
     assert wrong == []
@@ -271,13 +195,13 @@ def test_durations_are_of_a_clock_that_does_not_jump() -> None:
     days = {
         "runtime/linux/rootfs.py",  # which release files of Debian are today's
         "record/origin.py",  # when a run began
-        "pipeline/kept_verdicts.py",  # on which day a verdict was measured
+        "pipeline/verdict_cache.py",  # on which day a verdict was measured
     }
     wrong = []
     for path in FILES:
         if path.relative_to(PACKAGE).as_posix() in days:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Attribute) and ast.unparse(node) in ("time.time", "time.time_ns", "datetime.now"):
                 wrong.append(f"{path}:{node.lineno}")
     assert wrong == []
@@ -291,17 +215,17 @@ def test_texts_leave_by_their_doors() -> None:
         "cli/bars.py",
         "cli/console.py",
         "report/console.py",
-        "runtime/offsite/main.py",  # at the other machine
-        "runtime/offsite/sample.py",  # in somebody's app
+        "portable/runner.py",  # at the other machine
+        "portable/sample.py",  # in somebody's app
         "runtime/catalog.py",  # a worker, which is read and not shown
-        "buildsys/__main__.py",  # a path, which must be as it is
-        "processes/leash.py",  # in the place of a worker, whose words are read and not shown
+        "cli/buildsys/__main__.py",  # a path, which must be as it is
+        "process/die_with_parent.py",  # in the place of a worker, whose words are read and not shown
     }
     wrong = []
     for path in FILES:
         if path.relative_to(PACKAGE).as_posix() in doors:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if not isinstance(node, ast.Call):
                 continue
             called = ast.unparse(node.func)
@@ -316,11 +240,11 @@ def test_texts_leave_by_their_doors() -> None:
 def test_each_format_is_escaped_in_one_place() -> None:
     """Who writes Markdown, HTML, XML or files of builds takes the escapes from ``record``, and has none of its own."""
     own = {
-        "record/markdown.py",
-        "record/markup.py",
-        "record/build_files.py",
-        "record/hints.py",  # words of a shell
-        "record/documents.py",  # JSON and TOML
+        "core/text/markdown.py",
+        "core/text/markup.py",
+        "core/text/build_files.py",
+        "core/text/shell.py",  # words of a shell
+        "core/text/documents.py",  # JSON and TOML
     }
     wrong = []
     for path in FILES:
@@ -332,7 +256,7 @@ def test_each_format_is_escaped_in_one_place() -> None:
             for line, imported in imports(path)
             if imported in names or imported.rpartition(".")[0] in names
         ]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Constant) and node.value in ("&lt;", "&quot;", "&amp;", "\\|"):
                 wrong.append(f"{path}:{node.lineno}: {node.value}")
     assert wrong == []
@@ -341,24 +265,24 @@ def test_each_format_is_escaped_in_one_place() -> None:
 def test_documents_are_decoded_by_one_function() -> None:
     """``parse_json`` and ``parse_toml`` bound depth and numbers; every error of theirs is ``Unfit``."""
     doors = {
-        "files/given.py",  # the two functions
+        "core/files/bounded_read.py",  # the two functions
         "genai/document.py",  # as onnxruntime-genai reads its config: duplicate keys, places of errors; bounded itself
         "genai/dml_config.py",  # edits a document that genai/document.py has read, and keeps numbers as text
-        "model/pinned.py",  # a note in a model, of values that may be a million numbers
+        "graph/model/pinned.py",  # a note in a model, of values that may be a million numbers
         "passes/frame.py",  # its own options, encoded in the same line
-        "engines/reader_process.py",  # a worker: what the parent wrote
-        "runtime/offsite/integrity.py",  # at the other machine, with nothing of dmlprep
-        "runtime/offsite/loader.py",  # in somebody's app
-        "runtime/offsite/main.py",  # at the other machine
-        "runtime/offsite/work.py",  # at the other machine
+        "runtime/tools/reader_process.py",  # a worker: what the parent wrote
+        "portable/integrity.py",  # at the other machine, with nothing of dmlprep
+        "portable/loader.py",  # in somebody's app
+        "portable/runner.py",  # at the other machine
+        "portable/work.py",  # at the other machine
         # Data of the package itself.
         "genai/schema.py",
-        "quirks/catalog.py",
+        "directml/quirks/catalog.py",
         "record/codes.py",
         "runtime/linux/pins.py",
-        "targets/kernels.py",
-        "targets/precision.py",
-        "targets/target.py",
+        "directml/targets/kernels.py",
+        "directml/targets/precision.py",
+        "directml/targets/target.py",
     }
     decoders = {
         *(f"json.{name}" for name in ("load", "loads", "JSONDecoder")),
@@ -369,7 +293,7 @@ def test_documents_are_decoded_by_one_function() -> None:
     for path in FILES:
         inside = path.relative_to(PACKAGE).as_posix()
         named = [imported for _, imported in imports(path) if imported in decoders]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Attribute) and ast.unparse(node) in decoders:
                 named.append(f"{node.lineno}: {ast.unparse(node)}")
         if named and inside in doors:

@@ -8,9 +8,9 @@ import pytest
 
 import dmlprep
 from dmlprep.cli.prepare import command
-from dmlprep.errors import UsageError
-from dmlprep.options import OPTIONS, PrepareKeywords, PrepareOptions
-from dmlprep.project import read_project
+from dmlprep.core.errors import UsageError
+from dmlprep.pipeline.options import OPTIONS, PrepareKeywords, PrepareOptions
+from dmlprep.pipeline.project import read_project
 from tests.fixtures_index import fixture
 from tests.in_process import Run
 

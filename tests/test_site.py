@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep import api, errors
+from dmlprep import api
 from dmlprep.cli.main import COMMANDS
+from dmlprep.core import errors
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -21,7 +22,7 @@ def test_the_reference_has_every_function_and_every_error() -> None:
     page = (DOCS / "reference" / "api.rst").read_text(encoding="utf-8")
     listed = re.findall(r"^\.\. autofunction:: (\w+)$", page, re.MULTILINE)
     assert sorted(listed) == sorted(name for name in api.__all__ if inspect.isfunction(getattr(api, name)))
-    assert ".. automodule:: dmlprep.errors\n   :members:" in page
+    assert ".. automodule:: dmlprep.core.errors\n   :members:" in page
     assert [name for name in errors.__all__ if not getattr(errors, name).__doc__] == []
 
 

@@ -25,18 +25,18 @@ SEARCHES = {"match", "search", "fullmatch", "findall", "finditer", "sub", "split
 
 ALLOWED = {
     # Texts of others that have no other form.
-    "engines/reading.py": "Rust's allocator, in tokenizers",
+    "runtime/tools/reading.py": "Rust's allocator, in tokenizers",
     "fleet/cluster.py": "Dask",
-    "model/opening.py": "protobuf's parser",
-    "parity/feedfiles.py": "numpy",
+    "graph/model/opening.py": "protobuf's parser",
+    "parity/feeds/files.py": "numpy",
     "passes/catalog.py": "msgspec",
-    "processes/failure.py": "ONNX Runtime: shows the name of an HRESULT where the text has none",
+    "process/failure.py": "ONNX Runtime: shows the name of an HRESULT where the text has none",
     "runtime/linux/apt.py": "apt's configuration",
-    "processes/limits.py": "the user's variable DMLPREP_MEMORY_LIMIT",
-    "runtime/offsite/loader.py": "the file of a package's digest",
+    "portable/limits.py": "the user's variable DMLPREP_MEMORY_LIMIT",
+    "portable/loader.py": "the file of a package's digest",
     "runtime/ort_messages.py": "ONNX Runtime",
     # Texts for people that are made shorter for people.
-    "parity/repro.py": "begins a sentence with a capital",
+    "parity/bisection/repro.py": "begins a sentence with a capital",
     "report/grouping.py": "leaves the name of a node out where the message has it",
 }
 """Why a file may look into a text. The test fails for a file that no longer does."""

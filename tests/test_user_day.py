@@ -19,7 +19,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from dmlprep.files.writing import Writer
+from dmlprep.core.files.writing import Writer
 from dmlprep.parity import compare
 from dmlprep.record import RunRecord
 from tests.fixtures_index import BROKEN, FIXTURES, FOLDER, Fixture, fixture
@@ -304,7 +304,7 @@ def test_names_with_blanks_and_other_letters(run: Run, tmp_path: Path) -> None:
 
 
 def test_every_fixture_has_a_recipe_that_is_there() -> None:
-    from dmlprep.recipe import builtin_names
+    from dmlprep.pipeline.recipe import builtin_names
 
     assert {f.recipe for f in FIXTURES} <= set(builtin_names())
 
@@ -331,7 +331,7 @@ def test_recipes_that_leave_sizes_free(recipe: str, name: str, run: Run, tmp_pat
 
 
 def test_every_built_in_recipe_is_tried_here() -> None:
-    from dmlprep.recipe import builtin_names
+    from dmlprep.pipeline.recipe import builtin_names
 
     tried = {fixture(name).recipe for name in CHOSEN} | {recipe for recipe, _ in FREE}
     assert tried == set(builtin_names())

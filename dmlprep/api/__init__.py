@@ -18,7 +18,8 @@ on Linux, ``gpus`` list the GPUs; ``limits`` says how much may be made of a mode
     if record.exit_code == 0:
         print(record.output, [str(v.device) for v in record.verdicts])
 
-Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.errors.DmlprepError`` and say what, where and how to fix.
+Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.core.errors.DmlprepError``: they say what, where
+and how to fix.
 """
 
 from dmlprep.api.checking import check, check_releases, explain, limits, plan_model
@@ -40,7 +41,7 @@ from dmlprep.api.recipes import list_recipes, plan, recipe_text, validate_recipe
 from dmlprep.api.records import read_record, render_record, write_depfile, write_record
 from dmlprep.api.shipping import inspect_app, pack_kit, package_model, verify_kit, verify_package, write_nupkg
 from dmlprep.api.tuning import choose_kit, tune
-from dmlprep.options import Adapter, Device, Feeds, Metric, PrepareOptions, Session
+from dmlprep.pipeline.options import Adapter, Device, Feeds, Metric, PrepareOptions, Session
 
 __all__ = [
     "Adapter",

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Unpack
 import msgspec
 
 from dmlprep.api.recipes import plan
-from dmlprep.errors import UsageError
-from dmlprep.options import Adapter, AdapterKeywords
+from dmlprep.core.errors import UsageError
+from dmlprep.pipeline.options import Adapter, AdapterKeywords
+from dmlprep.portable.printable import printable
 from dmlprep.record import RunRecord
-from dmlprep.record.printable import printable
 
 if TYPE_CHECKING:
-    from dmlprep.model.pinned import Value
-    from dmlprep.placement.report import Examined
+    from dmlprep.directml.placement.report import Examined
+    from dmlprep.graph.model.pinned import Value
     from dmlprep.record.codes import Code
     from dmlprep.record.outlook import Outlook
 
@@ -51,13 +51,13 @@ def plan_model(
         InputError: the model cannot be read, or is not valid.
         RecipeError, UsageError: as in ``plan``; a size does not fit the model, or the target's kernels are not known.
     """
-    from dmlprep.compiled import door
+    from dmlprep.process.onnx_worker import door
 
     door.start()  # it gets ready while modules are imported here
-    from dmlprep.model import Model
-    from dmlprep.model.budget import limited
-    from dmlprep.model.checking import demand_valid
-    from dmlprep.pipeline.outlook import look_ahead
+    from dmlprep.graph.model import Model
+    from dmlprep.graph.model.budget import limited
+    from dmlprep.graph.model.checking import demand_valid
+    from dmlprep.pipeline.dry_run import look_ahead
 
     made = plan(recipe, pins=pins, target=target, settings=settings)
     with limited(made.recipe.limits):
@@ -143,12 +143,12 @@ def examine(
     Raises:
         InputError, UsageError, CheckNotRun: as in ``check``.
     """
-    from dmlprep.compiled import door
+    from dmlprep.process.onnx_worker import door
 
     door.start()  # it gets ready while modules are imported here
-    from dmlprep.memory import vram_bytes
+    from dmlprep.directml.targets import find_target, target_names
+    from dmlprep.directml.vram import vram_bytes
     from dmlprep.pipeline.check import check_model
-    from dmlprep.targets import find_target, target_names
 
     if target == "all" and verify:
         raise UsageError("--verify compares with the one release that is installed", fix="leave out --target all")
@@ -183,12 +183,12 @@ def explain(what: str | Path, *, node: str | None = None, target: str = "latest"
     path = Path(what)
     if path.suffix == "" and not path.exists():
         raise UsageError(f"{str(what)!r} is no model", where="--node", fix="dmlprep explain --node NAME model.onnx")
-    from dmlprep.compiled import door
+    from dmlprep.process.onnx_worker import door
 
     door.start()  # it gets ready while modules are imported here
-    from dmlprep.model import Model
-    from dmlprep.placement.explain import explain_node
-    from dmlprep.targets import find_target
+    from dmlprep.directml.placement.explain import explain_node
+    from dmlprep.directml.targets import find_target
+    from dmlprep.graph.model import Model
 
     return "".join(f"{printable(line)}\n" for line in explain_node(Model.open(path), node, find_target(target)))
 
@@ -199,7 +199,7 @@ def code_row(code: str) -> Code:
     Raises:
         KeyError: there is no such code.
     """
-    from dmlprep.quirks import code_row as row
+    from dmlprep.directml.quirks import code_row as row
 
     return row(code)
 
@@ -234,8 +234,8 @@ def limits(
     Raises:
         UsageError: a limit is no number from 0 to 2**60, or a time or ``onnx_bytes`` is not above 0.
     """
-    from dmlprep.compiled import door
-    from dmlprep.model.budget import Limits, limited
+    from dmlprep.graph.model.budget import Limits, limited
+    from dmlprep.process.onnx_worker import door
 
     given = {
         "made_bytes": made_bytes,

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from dmlprep.api.preparing import Progress, user_metric
-from dmlprep.options import Adapter, AdapterKeywords, Feeds, Metric
+from dmlprep.pipeline.options import Adapter, AdapterKeywords, Feeds, Metric
 from dmlprep.record import Verdict
 from dmlprep.record.aliases import SessionDevice
 
 if TYPE_CHECKING:
-    from dmlprep.arrays import Array
-    from dmlprep.parity.finding import Bisection
-    from dmlprep.parity.sources import Made, Pictures
+    from dmlprep.parity.bisection.finding import Bisection
+    from dmlprep.parity.feeds.sources import Made, Pictures
+    from dmlprep.portable.arrays import Array
     from dmlprep.record.speed import Bench
     from dmlprep.runtime.types import OpenBy, Optimization
 
@@ -65,7 +65,7 @@ def compare(
         UsageError: ``adapter`` names no adapter or several, or ``gpu`` several.
         CheckNotRun: there is no GPU that ``gpu`` names.
     """
-    from dmlprep.parity.yardstick import Yardstick
+    from dmlprep.parity.judging_options import JudgingOptions
     from dmlprep.pipeline.proof import compare_models
 
     return compare_models(
@@ -77,7 +77,7 @@ def compare(
         tolerance=tolerance,
         sizes=dict(sizes or {}),
         seeds=seeds,
-        yardstick=Yardstick(dict(measures or {}), "auto", user_metric(metric, metric_bound)),
+        judging_options=JudgingOptions(dict(measures or {}), "auto", user_metric(metric, metric_bound)),
     )
 
 
@@ -134,7 +134,7 @@ def bisect(
         CheckNotRun: feeds cannot be made up for an input, or there is no GPU that ``gpu`` names.
     """
     from dmlprep.parity import load_feeds
-    from dmlprep.parity.bisect import bisect as run
+    from dmlprep.parity.bisection.bisect import bisect as run
 
     on = device or ("dml" if candidate is None else "cpu")
     return run(
@@ -192,11 +192,11 @@ def bench(
         UsageError: ``adapter`` names no adapter or several, ``gpu`` several, or there is no model.
         CheckNotRun: there is no such device or GPU here, or feeds cannot be made up for an input.
     """
-    from dmlprep.compiled import door
+    from dmlprep.process.onnx_worker import door
 
     door.start()  # it gets ready while modules are imported here
-    from dmlprep.speed import BenchRequest
-    from dmlprep.speed import bench as run
+    from dmlprep.parity.bench import BenchRequest
+    from dmlprep.parity.bench import bench as run
 
     return run(
         BenchRequest(
@@ -251,7 +251,7 @@ def make_feeds(
         OutputError: ``out`` holds such files already, or cannot be written.
     """
     from dmlprep.parity import load_feeds
-    from dmlprep.parity.sources import FeedsRequest, Pictures, feeds_from
+    from dmlprep.parity.feeds.sources import FeedsRequest, Pictures, feeds_from
 
     arrays: dict[str, Array] = {}
     for name, value in (values or {}).items():

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from dmlprep.record import Finding, finding
 
 if TYPE_CHECKING:
-    from dmlprep.quirks import Quirk
+    from dmlprep.directml.quirks import Quirk
+    from dmlprep.directml.targets import Target
+    from dmlprep.directml.targets.precision import PrecisionFault
+    from dmlprep.directml.targets.target import Kind
     from dmlprep.runtime import Adapter, DmlStatus
     from dmlprep.runtime.linux.gpus import Found, Gpu
-    from dmlprep.targets import Target
-    from dmlprep.targets.precision import PrecisionFault
-    from dmlprep.targets.target import Kind
 
 __all__ = [
     "Environment",
@@ -69,7 +69,7 @@ def check_environment(*, dml: bool = True) -> Environment:
     Args:
         dml: try DirectML; its self-test takes about 10 seconds the first time.
     """
-    from dmlprep.processes.confinement import lacking, landlock_abi, takes_filters
+    from dmlprep.process.confinement import lacking, landlock_abi, takes_filters
     from dmlprep.runtime import dml_status, environment
     from dmlprep.runtime.catalog import catalog_lines
 
@@ -140,7 +140,7 @@ def adapter_listing() -> tuple[list[tuple[Adapter, list[str]]], str]:
 
 
 def _ways(one: Adapter, others: tuple[Adapter, ...]) -> list[str]:
-    from dmlprep.runtime.offsite.device import VENDORS
+    from dmlprep.portable.device import VENDORS
 
     ways = ["no option"] if one.number == 0 and not one.software else []
     ways.append(f"--device-id {one.number}")
@@ -230,7 +230,7 @@ def installed_runtime(*, gpu: str | None = None, again: bool = False) -> Runtime
     Raises:
         CheckNotRun: nothing is installed, or a piece is missing; or there is no such GPU.
     """
-    from dmlprep.errors import CheckNotRun
+    from dmlprep.core.errors import CheckNotRun
     from dmlprep.runtime import SessionOptions, choose_gpu, dml_status
     from dmlprep.runtime.adapters import gpu_listing
     from dmlprep.runtime.linux.base import TESTED
@@ -286,7 +286,7 @@ def remove_runtime(release: str = "") -> list[Path]:
 
 def target_names(kind: Kind = "onnxruntime") -> list[str]:
     """Return the names of the releases, without reading their tables."""
-    from dmlprep.targets import target_names as names
+    from dmlprep.directml.targets import target_names as names
 
     return names(kind)
 
@@ -304,7 +304,7 @@ def list_targets(kind: Kind = "onnxruntime") -> tuple[Target, ...]:
     Returns:
         the releases.
     """
-    from dmlprep.targets import find_target, target_names
+    from dmlprep.directml.targets import find_target, target_names
 
     return tuple(find_target(name) for name in target_names(kind))
 
@@ -321,15 +321,15 @@ def find_target(name: str = "latest") -> Target:
     Raises:
         UsageError: unknown name.
     """
-    from dmlprep.targets import find_target as find
+    from dmlprep.directml.targets import find_target as find
 
     return find(name)
 
 
 def known_faults(target: Target) -> tuple[list[Quirk], list[PrecisionFault]]:
     """Return the quirks and the FP16 faults of a release. Without known kernels there are no FP16 faults."""
-    from dmlprep.quirks import quirks
-    from dmlprep.targets.precision import precision_faults
+    from dmlprep.directml.quirks import quirks
+    from dmlprep.directml.targets.precision import precision_faults
 
     known = [one for one in quirks() if target.release >= (1, 0) and one.concerns(target.release)]
     return known, [] if target.opset_only else list(precision_faults(target))
@@ -341,6 +341,6 @@ def compare_targets(a: str, b: str) -> dict[str, list[str]]:
     Raises:
         UsageError: a name is unknown, or the kernels of a release are not known.
     """
-    from dmlprep.targets.diff import compare_targets as compare
+    from dmlprep.directml.targets.diff import compare_targets as compare
 
     return compare(find_target(a), find_target(b))

@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
-from dmlprep.options import Adapter, AdapterKeywords
+from dmlprep.pipeline.options import Adapter, AdapterKeywords
 from dmlprep.record import RunRecord
 from dmlprep.record.aliases import Progress, SessionDevice
 
 if TYPE_CHECKING:
     from dmlprep.genai.checking import FolderCheck
     from dmlprep.genai.preparing import Prover
-    from dmlprep.pipeline import Observer
+    from dmlprep.pipeline.observer import Observer
     from dmlprep.record.generation import GenaiProof
 
 __all__ = ["examine_folder", "genai_check", "genai_compare", "genai_prepare"]
@@ -51,12 +51,12 @@ def examine_folder(folder: str | Path, *, target: str = "latest", vram: str | in
     Raises:
         InputError, UsageError: as in ``genai_check``.
     """
-    from dmlprep.compiled import door
+    from dmlprep.process.onnx_worker import door
 
     door.start()  # it gets ready while modules are imported here
+    from dmlprep.directml.targets import find_target
+    from dmlprep.directml.vram import vram_bytes
     from dmlprep.genai.checking import check_folder
-    from dmlprep.memory import vram_bytes
-    from dmlprep.targets import find_target
 
     has = None if vram is None else vram_bytes(vram)
     return check_folder(Path(folder), find_target(target), vram=has)
@@ -117,13 +117,13 @@ def genai_prepare(
     Raises:
         UsageError: the folder, the output or the recipe is wrong, or the builder's Python lacks a package.
     """
-    from dmlprep.compiled import door
+    from dmlprep.process.onnx_worker import door
 
     door.start()
+    from dmlprep.directml.vram import vram_bytes
     from dmlprep.genai.dml_config import DmlOptions
     from dmlprep.genai.preparing import GenaiRequest, prepare_genai
-    from dmlprep.memory import vram_bytes
-    from dmlprep.pipeline import Observer
+    from dmlprep.pipeline.observer import Observer
 
     return prepare_genai(
         GenaiRequest(
@@ -197,7 +197,7 @@ def genai_compare(
         UsageError: a prompt, an adapter or the tolerance is none.
         ModelRefused: dmlprep cannot read a decoder.
     """
-    from dmlprep.compiled import door
+    from dmlprep.process.onnx_worker import door
 
     door.start()  # it gets ready while modules are imported here
     from dmlprep.genai import open_folder

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from dmlprep.api.recipes import plan
-from dmlprep.errors import UsageError
-from dmlprep.options import Metric, PrepareKeywords, PrepareOptions
+from dmlprep.core.errors import UsageError
+from dmlprep.pipeline.options import Metric, PrepareKeywords, PrepareOptions
 from dmlprep.record import RunRecord
 from dmlprep.record.aliases import Progress
 
 if TYPE_CHECKING:
-    from dmlprep.covering import Cover, Sizes
     from dmlprep.metrics import NamedMetric, UserMetric
-    from dmlprep.pipeline import Observer, PrepareRequest
-    from dmlprep.pipeline.buckets import BucketRun
-    from dmlprep.recipe import Plan, Recipe
+    from dmlprep.pipeline.buckets import Cover, Sizes
+    from dmlprep.pipeline.buckets.preparing import BucketRun
+    from dmlprep.pipeline.observer import Observer
+    from dmlprep.pipeline.prepare import PrepareRequest
+    from dmlprep.pipeline.recipe import Plan, Recipe
 
 __all__ = ["Progress", "cover_sizes", "prepare", "prepare_buckets", "read_sizes", "user_metric"]
 
@@ -89,10 +90,10 @@ def prepare(
             several.
         CheckNotRun: there is no GPU that ``gpu`` names; the message says what is missing.
     """
-    from dmlprep.compiled import door
+    from dmlprep.process.onnx_worker import door
 
     door.start()  # it gets ready while modules are imported here
-    from dmlprep.pipeline import prepare as run
+    from dmlprep.pipeline.prepare import prepare as run
 
     return run(_request(path, out, PrepareOptions(**options), observer, command_line))
 
@@ -123,11 +124,11 @@ def prepare_buckets(
         UsageError: as ``prepare``, naming the bucket; or the buckets contradict each other.
         CheckNotRun: as ``prepare``.
     """
-    from dmlprep.compiled import door
+    from dmlprep.process.onnx_worker import door
 
     door.start()
-    from dmlprep.pipeline.buckets import check_buckets
-    from dmlprep.pipeline.buckets import prepare_buckets as run
+    from dmlprep.pipeline.buckets.preparing import check_buckets
+    from dmlprep.pipeline.buckets.preparing import prepare_buckets as run
 
     chosen = PrepareOptions(**options)
     named = check_buckets(buckets, chosen.pins)
@@ -142,7 +143,8 @@ def _request(
     path: str | Path, out: str | Path, options: PrepareOptions, observer: Observer | None, command_line: str
 ) -> PrepareRequest:
     from dmlprep.parity import feed_files, load_feeds
-    from dmlprep.pipeline import Observer, PrepareRequest
+    from dmlprep.pipeline.observer import Observer
+    from dmlprep.pipeline.prepare import PrepareRequest
 
     settings = {**options.settings, **options.proof}
     session = options.resolve(options.device)
@@ -177,7 +179,7 @@ def read_sizes(log: str | Path, *, dims: Sequence[str] = ()) -> Sizes:
     Raises:
         InputError: the file cannot be read, or a line is wrong; the message says which.
     """
-    from dmlprep.covering import read_log
+    from dmlprep.pipeline.buckets import read_log
 
     return read_log(Path(log), dims)
 
@@ -198,7 +200,7 @@ def cover_sizes(sizes: Sizes, *, waste: float | None = None, count: int | None =
     Raises:
         UsageError: both are given, one is out of range, or no set of 64 buckets wastes so little.
     """
-    from dmlprep.covering import cover, cover_within
+    from dmlprep.pipeline.buckets import cover, cover_within
 
     if waste is not None and count is not None:
         raise UsageError("a waste and a number of buckets are asked for", where="waste", fix="leave out one of the two")

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from dmlprep.api.preparing import prepare
-from dmlprep.errors import DmlprepError, UsageError
-from dmlprep.options import PrepareKeywords, PrepareOptions
+from dmlprep.core.errors import DmlprepError, UsageError
+from dmlprep.pipeline.options import PrepareKeywords, PrepareOptions
 from dmlprep.record import RunRecord
 
 if TYPE_CHECKING:
     from dmlprep.fleet import Engine, FleetFile, FleetObserver, Job
-    from dmlprep.pipeline import Observer
-    from dmlprep.project import Project
-    from dmlprep.project.beginning import Ask, Begun
+    from dmlprep.pipeline.observer import Observer
+    from dmlprep.pipeline.project import Project
+    from dmlprep.pipeline.project.beginning import Ask, Begun
     from dmlprep.record.fleet import FleetRecord
 
 __all__ = [
@@ -69,10 +69,10 @@ def init_project(
         OutputError: the file is there, or cannot be written.
         UsageError: there is no model, or there are too many.
     """
-    from dmlprep.compiled import door
+    from dmlprep.process.onnx_worker import door
 
     door.start()  # it gets ready while modules are imported here
-    from dmlprep.project.beginning import begin_project
+    from dmlprep.pipeline.project.beginning import begin_project
 
     return begin_project([Path(one) for one in models], Path(out), results=results, ask=ask, force=force)
 
@@ -87,7 +87,7 @@ def build_snippet(begun: Begun, build: Build) -> str:
     Raises:
         UsageError: unknown build system.
     """
-    from dmlprep.project.snippets import snippet
+    from dmlprep.pipeline.project.snippets import snippet
 
     return snippet(build, begun.models, begun.results)
 
@@ -105,8 +105,8 @@ def read_project(path: str | Path | None = None) -> Project | None:
     Raises:
         UsageError: DP904, it cannot be read, belongs to another user, or has an unknown or ill-typed field.
     """
-    from dmlprep.project import find_project
-    from dmlprep.project import read_project as read
+    from dmlprep.pipeline.project import find_project
+    from dmlprep.pipeline.project import read_project as read
 
     found = Path(path) if path is not None else find_project()
     return None if found is None else read(found)
@@ -114,7 +114,7 @@ def read_project(path: str | Path | None = None) -> Project | None:
 
 def file_options(project: Project | None, model: Path) -> dict[str, Any]:
     """Return the options that a project file sets for a model, by name. Without a file there are no options."""
-    from dmlprep.project import defaults_for
+    from dmlprep.pipeline.project import defaults_for
 
     return {} if project is None else defaults_for(project, model).options
 
@@ -129,7 +129,7 @@ def completed(theirs: Mapping[str, Any], chosen: Mapping[str, Any]) -> tuple[dic
     Returns:
         the options, and a line for the user that lists the file's part; empty if the file adds nothing.
     """
-    from dmlprep.project import add, in_words
+    from dmlprep.pipeline.project import add, in_words
 
     added = {name: value for name, value in theirs.items() if name not in chosen}
     both: dict[str, Any] = {**theirs, **chosen}
@@ -150,8 +150,8 @@ def result_places(project: Project | None, models: Sequence[Path] = (), out: Pat
         UsageError: there is no model, no folder is set for one, or two models would go to one place.
         OutputError: a link is in the place of a model's folder.
     """
-    from dmlprep.project import own_models
-    from dmlprep.project import result_places as places
+    from dmlprep.pipeline.project import own_models
+    from dmlprep.pipeline.project import result_places as places
 
     return places(models or own_models(project) if project is not None else models, out, project)
 

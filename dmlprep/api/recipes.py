@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from dmlprep.model.pinned import Value
-    from dmlprep.recipe import Plan, Recipe
+    from dmlprep.graph.model.pinned import Value
+    from dmlprep.pipeline.recipe import Plan, Recipe
 
 __all__ = ["list_recipes", "plan", "read_settings", "read_value", "recipe_names", "recipe_text", "validate_recipe"]
 
@@ -38,7 +38,7 @@ def plan(
         RecipeError: unknown recipe, step or field, or steps that do not fit together.
         UsageError: unknown target.
     """
-    from dmlprep.recipe import apply_settings, load_recipe, make_plan
+    from dmlprep.pipeline.recipe import apply_settings, load_recipe, make_plan
 
     loaded = apply_settings(load_recipe(str(recipe)), settings or {})
     if target is not None:
@@ -55,14 +55,14 @@ def list_recipes() -> dict[str, Recipe]:
     Returns:
         the recipes by name.
     """
-    from dmlprep.recipe import builtin_names, load_recipe
+    from dmlprep.pipeline.recipe import builtin_names, load_recipe
 
     return {name: load_recipe(name) for name in builtin_names()}
 
 
 def recipe_names() -> list[str]:
     """Return the names of the built-in recipes, without reading them."""
-    from dmlprep.recipe import builtin_names
+    from dmlprep.pipeline.recipe import builtin_names
 
     return builtin_names()
 
@@ -73,7 +73,7 @@ def read_settings(texts: Iterable[str]) -> dict[str, object]:
     Raises:
         RecipeError: a text has another form.
     """
-    from dmlprep.recipe import read_settings as read
+    from dmlprep.pipeline.recipe import read_settings as read
 
     return read(texts)
 
@@ -84,7 +84,7 @@ def read_value(text: str) -> Value:
     Raises:
         RecipeError: it is nested too deep, or a whole number has more than 64 bits.
     """
-    from dmlprep.recipe.recipe import read_value as read
+    from dmlprep.pipeline.recipe.recipe import read_value as read
 
     value: Value = read(text)
     return value
@@ -99,7 +99,7 @@ def recipe_text(recipe: str | Path) -> str:
     Raises:
         RecipeError: no such recipe, or its text cannot be read.
     """
-    from dmlprep.recipe import recipe_text as text
+    from dmlprep.pipeline.recipe import recipe_text as text
 
     return text(str(recipe))
 
@@ -121,6 +121,6 @@ def validate_recipe(recipe: str | Path, *, text: str | None = None) -> Plan:
         RecipeError: unknown recipe, step or field, or steps that do not fit together; ``where`` names the field.
         UsageError: unknown target.
     """
-    from dmlprep.recipe import make_plan, parse_recipe
+    from dmlprep.pipeline.recipe import make_plan, parse_recipe
 
     return plan(recipe) if text is None else make_plan(parse_recipe(text, str(recipe)))

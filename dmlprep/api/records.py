@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
 from dmlprep.record import RunRecord
 
 if TYPE_CHECKING:
-    from dmlprep.parity.finding import Bisection
+    from dmlprep.parity.bisection.finding import Bisection
     from dmlprep.record.speed import Bench
 
 __all__ = ["as_record", "read_record", "render_record", "write_depfile", "write_record"]
@@ -76,10 +76,10 @@ def as_record(found: RunRecord | Bench | Bisection | str | Path, *, command_line
     from dmlprep.record.speed import Bench
 
     if isinstance(found, Bench):
-        from dmlprep.speed import bench_record
+        from dmlprep.parity.bench import bench_record
 
         return bench_record(found)
-    from dmlprep.parity.bisect_record import bisect_record
+    from dmlprep.parity.bisection.bisect_record import bisect_record
 
     return bisect_record(found, command_line=command_line)
 
@@ -139,7 +139,7 @@ def write_record(record: RunRecord, path: str | Path, *, force: bool = True) -> 
     Raises:
         OutputError: the path cannot be written.
     """
-    from dmlprep.files.writing import write_file
+    from dmlprep.core.files.writing import write_file
 
     write_file(Path(path), record.to_json(), force=force)
 
@@ -155,7 +155,7 @@ def write_depfile(record: RunRecord, path: str | Path, form: Literal["make", "li
     Raises:
         OutputError: the path cannot be written, or a file has a name that the form cannot hold.
     """
-    from dmlprep.files.writing import write_file
+    from dmlprep.core.files.writing import write_file
     from dmlprep.report import depfile
 
     write_file(Path(path), depfile.lines(record) if form == "lines" else depfile.make_rule(record))

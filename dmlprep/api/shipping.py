@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dmlprep.api.preparing import Progress, user_metric
-from dmlprep.options import Feeds, Metric
+from dmlprep.pipeline.options import Feeds, Metric
 from dmlprep.record import Verdict
 
 if TYPE_CHECKING:

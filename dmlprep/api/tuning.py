@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from dmlprep.api.preparing import user_metric
-from dmlprep.errors import UsageError
-from dmlprep.options import Feeds, Metric, Session, SessionKeywords
+from dmlprep.core.errors import UsageError
+from dmlprep.pipeline.options import Feeds, Metric, Session, SessionKeywords
 
 if TYPE_CHECKING:
-    from dmlprep.model.pinned import Value
-    from dmlprep.pipeline import Observer
+    from dmlprep.graph.model.pinned import Value
+    from dmlprep.pipeline.observer import Observer
+    from dmlprep.pipeline.tuning import Proved
     from dmlprep.record.tuning import Tuned
-    from dmlprep.tuning import Proved
 
 __all__ = ["choose_kit", "tune"]
 
@@ -75,15 +75,15 @@ def tune(
         UsageError: the input, ``out`` or a recipe is wrong, or what ``prepare`` raises it for.
         CheckNotRun: DirectML is demanded and cannot answer here, or there is no GPU that ``gpu`` names.
     """
-    from dmlprep.compiled import door
+    from dmlprep.process.onnx_worker import door
 
     door.start()  # it gets ready while modules are imported here
-    from dmlprep.files import check_output
-    from dmlprep.files.writing import write_file
+    from dmlprep.core.files import check_output
+    from dmlprep.core.files.writing import write_file
     from dmlprep.parity import load_feeds
-    from dmlprep.pipeline import Observer
-    from dmlprep.tuning import TuneRequest, base_recipes
-    from dmlprep.tuning import tune as run
+    from dmlprep.pipeline.observer import Observer
+    from dmlprep.pipeline.tuning import TuneRequest, base_recipes
+    from dmlprep.pipeline.tuning import tune as run
 
     for written in (out, kit):
         if written is not None:
@@ -169,8 +169,8 @@ def choose_kit(
         InputError: something was damaged or edited, does not belong together, lacks the seal that ``key`` asks for, or
             the kit holds no candidates.
     """
-    from dmlprep.files import check_output
-    from dmlprep.files.writing import write_file
+    from dmlprep.core.files import check_output
+    from dmlprep.core.files.writing import write_file
     from dmlprep.kit import ChooseRequest, choose_candidate
 
     if out is not None:

@@ -1,17 +1,17 @@
 """Types of arguments and results: for annotations, and to subclass the two observers."""
 
-from dmlprep.arrays import Array
-from dmlprep.covering import Cover, Sizes
+from dmlprep.directml.placement.report import Examined
+from dmlprep.directml.targets import Target
 from dmlprep.fleet import FleetObserver, Job
-from dmlprep.model.pinned import Value
-from dmlprep.parity.finding import Bisection
-from dmlprep.parity.sources import Pictures
-from dmlprep.pipeline import Observer
-from dmlprep.pipeline.buckets import BucketRun
-from dmlprep.placement.report import Examined
-from dmlprep.project import Project
-from dmlprep.recipe import Plan
-from dmlprep.targets import Target
+from dmlprep.graph.model.pinned import Value
+from dmlprep.parity.bisection.finding import Bisection
+from dmlprep.parity.feeds.sources import Pictures
+from dmlprep.pipeline.buckets import Cover, Sizes
+from dmlprep.pipeline.buckets.preparing import BucketRun
+from dmlprep.pipeline.observer import Observer
+from dmlprep.pipeline.project import Project
+from dmlprep.pipeline.recipe import Plan
+from dmlprep.portable.arrays import Array
 
 __all__ = [
     "Array",

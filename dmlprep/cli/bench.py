@@ -9,17 +9,10 @@ import click
 
 from dmlprep import api
 from dmlprep.api.records import as_record
-from dmlprep.bounds import MOST_RUNS, MOST_SECONDS
-from dmlprep.cli.options import (
-    ADAPTER,
-    format_option,
-    prepare_options,
-    quiet_option,
-    sizes_option,
-    time_limit_option,
-)
+from dmlprep.cli.options import ADAPTER, format_option, prepare_options, quiet_option, sizes_option, time_limit_option
 from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, say, unheard
 from dmlprep.cli.values import Number, read_sizes
+from dmlprep.portable.bounds import MOST_RUNS, MOST_SECONDS
 
 if TYPE_CHECKING:
     from dmlprep.record.speed import Bench
@@ -84,7 +77,7 @@ def command(
 
     Exit codes: 0 all of them ran; 2 bad command or input; 3 one did not run, or there is no such device.
     """
-    from dmlprep.files import check_output
+    from dmlprep.core.files import check_output
 
     if html is not None:
         check_output(html, force=force)

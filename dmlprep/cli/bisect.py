@@ -22,7 +22,7 @@ from dmlprep.cli.options import (
 )
 from dmlprep.cli.output import echo, print_json, progress_line, unheard
 from dmlprep.cli.values import read_sizes
-from dmlprep.record.hints import command_line
+from dmlprep.core.text.shell import command_line
 
 if TYPE_CHECKING:
     from dmlprep.api.types import Bisection
@@ -93,7 +93,7 @@ def command(
 
     Exit codes: 0 they agree; 1 a node was found; 2 bad input; 3 it could not run.
     """
-    from dmlprep.files import check_output
+    from dmlprep.core.files import check_output
 
     told = unheard if quiet else progress_line
     pictured = [path for path in (record_to, html) if path is not None]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from dmlprep import api
-from dmlprep.bounds import MOST_BUCKETS, MOST_SIZE
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, print_json
 from dmlprep.cli.values import Number
+from dmlprep.portable.bounds import MOST_BUCKETS, MOST_SIZE
 
 if TYPE_CHECKING:
     from dmlprep.api.types import Cover, Sizes
@@ -75,7 +75,7 @@ def command(
         return 0
     if not quiet:
         _show(sizes, found, options)
-    from dmlprep.record.hints import word
+    from dmlprep.core.text.shell import word
 
     echo(" ".join(f"--bucket {word(one)}" for one in options))
     return 0
@@ -90,7 +90,7 @@ def _show(sizes: Sizes, found: Cover, options: list[str]) -> None:
     for text, one in zip(options, found.buckets, strict=True):
         echo(f"{text:{width}}  {one.requests:8}  {one.waste:9.2f}")
     echo()
-    from dmlprep.record.shares import percent
+    from dmlprep.portable.shares import percent
 
     count = len(options)
     quality = "this is optimal" if found.optimal else "a better set may exist"

@@ -9,17 +9,10 @@ import click
 
 from dmlprep.api.projects import file_options
 from dmlprep.cli.completing import targets
-from dmlprep.cli.options import (
-    ADAPTER,
-    format_option,
-    given_models,
-    models_argument,
-    prepare_options,
-    quiet_option,
-)
+from dmlprep.cli.options import ADAPTER, format_option, given_models, models_argument, prepare_options, quiet_option
 from dmlprep.cli.output import echo, echo_commands, echo_lines, print_error, print_json_text
 from dmlprep.cli.project import project_options, the_project
-from dmlprep.record.printable import printable
+from dmlprep.portable.printable import printable
 
 if TYPE_CHECKING:
     from dmlprep.api.types import Examined
@@ -70,7 +63,7 @@ def command(
     not answer. Of several models the worst, in this order: 70, 2, 1, 3, 0; each is checked.
     """
     from dmlprep.api.checking import examine
-    from dmlprep.errors import DmlprepError
+    from dmlprep.core.errors import DmlprepError
     from dmlprep.record.fleet import worst
 
     project = the_project(project_file, no_project)

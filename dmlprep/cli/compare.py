@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from dmlprep import api
-from dmlprep.bounds import MOST_FEEDS
 from dmlprep.cli.options import (
     ADAPTER,
     METRIC,
@@ -20,6 +19,7 @@ from dmlprep.cli.options import (
 )
 from dmlprep.cli.output import show_verdict
 from dmlprep.cli.values import read_measures, read_sizes
+from dmlprep.portable.bounds import MOST_FEEDS
 
 __all__ = ["command"]
 

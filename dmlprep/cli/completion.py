@@ -54,8 +54,8 @@ def command(shell: str, install: bool, force: bool) -> int:
         echo(f"{shell} looks nowhere by itself; add this line:")
         echo(_BY_HAND[shell])
         return 0
-    from dmlprep.files import check_output
-    from dmlprep.files.writing import write_file
+    from dmlprep.core.files import check_output
+    from dmlprep.core.files.writing import write_file
 
     variable, default, name = _PLACES[shell]
     path = Path(os.environ.get(variable) or Path.home() / default) / name

@@ -9,11 +9,11 @@ from typing import Any, cast
 import click
 
 from dmlprep import api
-from dmlprep.bounds import MOST_FEEDS, MOST_VALUE
 from dmlprep.cli.options import format_option, quiet_option, sizes_option
 from dmlprep.cli.output import echo, print_json
 from dmlprep.cli.values import Number, read_inputs, read_numbers, read_sizes
-from dmlprep.record.hints import command_line
+from dmlprep.core.text.shell import command_line
+from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
 
 __all__ = ["command"]
 

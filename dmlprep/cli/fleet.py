@@ -135,7 +135,7 @@ def _show_jobs(jobs: list[Job], quiet: bool, output_format: str) -> None:
         echo(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}")
         return
     from dmlprep.cli.bars import out
-    from dmlprep.record.documents import toml_value
+    from dmlprep.core.text.documents import toml_value
     from dmlprep.report.fleet import show_jobs
 
     rows = []

@@ -9,8 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, 
 
 from dmlprep.api.types import FleetObserver
 from dmlprep.cli.bars import above, bars, err, say_code, words
+from dmlprep.portable.printable import printable, shortened
 from dmlprep.record.fleet import JobRecord
-from dmlprep.record.printable import printable, shortened
 
 __all__ = ["FleetProgress"]
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dmlprep import api
-from dmlprep.bounds import MOST_ADAPTERS
 from dmlprep.cli.completing import recipes, targets
 from dmlprep.cli.options import format_option, prepare_options, quiet_option, time_limit_option
 from dmlprep.cli.output import echo, show_run
+from dmlprep.portable.bounds import MOST_ADAPTERS
 
 if TYPE_CHECKING:
     from dmlprep.record import RunRecord
@@ -112,8 +112,8 @@ def command(
     or folder; 3 the proof could not run. With 1, 2 and 3 nothing is written.
     """
     from dmlprep.cli.console import ProgressObserver
-    from dmlprep.files import check_output
-    from dmlprep.record.hints import command_line
+    from dmlprep.core.files import check_output
+    from dmlprep.core.text.shell import command_line
 
     if record_to is not None:
         check_output(record_to, force=True)

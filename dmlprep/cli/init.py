@@ -9,11 +9,11 @@ from typing import Literal, get_args
 import click
 
 from dmlprep import api
-from dmlprep.bounds import MOST_SIZE
 from dmlprep.cli.options import given_models, quiet_option
 from dmlprep.cli.output import echo, echo_page, print_error
-from dmlprep.errors import UsageError
-from dmlprep.record.hints import command_line
+from dmlprep.core.errors import UsageError
+from dmlprep.core.text.shell import command_line
+from dmlprep.portable.bounds import MOST_SIZE
 
 __all__ = ["command"]
 

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from dmlprep import api
-from dmlprep.bounds import MOST_FEEDS, MOST_RUNS
 from dmlprep.cli.groups import PackGroup
 from dmlprep.cli.options import (
     METRIC,
@@ -21,6 +20,7 @@ from dmlprep.cli.options import (
 )
 from dmlprep.cli.output import echo, print_json, progress_line, show_verdict, unheard
 from dmlprep.cli.values import read_sizes
+from dmlprep.portable.bounds import MOST_FEEDS, MOST_RUNS
 
 __all__ = ["command"]
 
@@ -103,8 +103,8 @@ def pack(
 
     Exit codes: 0 written; 1 the model cannot be packed; 2 bad input; 3 the reference does not run.
     """
-    from dmlprep.errors import UsageError
-    from dmlprep.record.sizes import bytes_text
+    from dmlprep.core.errors import UsageError
+    from dmlprep.core.text.sizes import bytes_text
 
     if device_id is not None and adapter is not None:
         raise UsageError(

@@ -15,15 +15,15 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from dmlprep import api
-from dmlprep._version import __version__
 from dmlprep.cli.output import echo_page, print_error, print_usage, say
 from dmlprep.cli.stopping import STOPPED, Stopping, exit_code
 from dmlprep.cli.streams import guarded, hold_descriptors
 from dmlprep.cli.temporary import choose_place
 from dmlprep.cli.values import LIMITS, read_limits
-from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, UsageError
-from dmlprep.files.run_folder import end_run, sweep
-from dmlprep.record.printable import printable
+from dmlprep.core.errors import CheckNotRun, DmlprepError, InternalError, UsageError
+from dmlprep.core.files.run_folder import end_run, sweep
+from dmlprep.core.version import __version__
+from dmlprep.portable.printable import printable
 
 __all__ = ["cli", "command_line", "main"]
 
@@ -126,7 +126,7 @@ def main() -> NoReturn:
     hold_descriptors()
     # A graph is many objects that live on: Python's collector walked them all again every 700 new ones, and found none.
     gc.set_threshold(_NEW_OBJECTS)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for workers (processes/process.py)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for workers (portable/process.py)
     stopping = Stopping()
     code: object = 130
     try:
@@ -197,7 +197,7 @@ def _run() -> NoReturn:
             echo_page(traceback.format_exc(), err=True)
             sys.exit(InternalError.exit_code)
         if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
-            from dmlprep.files.reasons import explain
+            from dmlprep.core.files.reasons import explain
 
             where = f"{printable(str(error.filename))}: " if error.filename is not None else ""
             what, fix = explain(error) if where else ("", "")

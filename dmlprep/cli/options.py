@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dmlprep.api.recipes import read_settings
-from dmlprep.bounds import MOST_SECONDS
 from dmlprep.cli.completing import recipes, targets
 from dmlprep.cli.values import Number, read_pins
-from dmlprep.errors import UsageError
-from dmlprep.files import Unfit, is_pattern, matching
-from dmlprep.options import OPTIONS, Option, PrepareOptions
+from dmlprep.core.errors import UsageError
+from dmlprep.core.files import Unfit, is_pattern, matching
+from dmlprep.pipeline.options import OPTIONS, Option, PrepareOptions
+from dmlprep.portable.bounds import MOST_SECONDS
 
 if TYPE_CHECKING:
     from dmlprep.api.types import Value
@@ -69,11 +69,11 @@ ADAPTER = ("device_id", "adapter", "gpu")
 DEVICE = ("device", *ADAPTER, "require_dml")
 METRIC = ("metric", "metric_bound")
 RECIPE = ("recipe", "pins", "settings", "target")
-"""Options that go together, by their names in ``dmlprep.options``."""
+"""Options that go together, by their names in ``dmlprep.pipeline.options``."""
 
 
 def prepare_options(*names: str, **helps: str) -> Callable[[F], F]:
-    """Options of ``dmlprep.options``, in this order.
+    """Options of ``dmlprep.pipeline.options``, in this order.
 
     Args:
         helps: other words for ``--help``, by the option's name.

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from dmlprep.cli.streams import own
-from dmlprep.errors import DmlprepError
-from dmlprep.record.printable import apart, inert, json_safe, paragraph, printable, shortened
-from dmlprep.record.shares import percent
+from dmlprep.core.errors import DmlprepError
+from dmlprep.portable.printable import apart, inert, json_safe, paragraph, printable, shortened
+from dmlprep.portable.shares import percent
 
 if TYPE_CHECKING:
     from dmlprep.record import RunRecord, Verdict
@@ -60,7 +60,7 @@ def _fitted(line: str, stream: TextIO, *, before: int = 0) -> str:
         return line
     from shutil import get_terminal_size
 
-    from dmlprep.record.hanging import hanging
+    from dmlprep.core.text.hanging_indent import hanging
 
     return hanging(line, get_terminal_size().columns, before=before)
 
@@ -115,7 +115,7 @@ def print_usage(error: click.ClickException) -> None:
 
 def print_json(data: object) -> None:
     """A record, or builtins, as indented JSON on stdout."""
-    from dmlprep.record.documents import to_json
+    from dmlprep.core.text.documents import to_json
 
     print_json_text(to_json(data))
 

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from dmlprep import api
-from dmlprep._version import __version__
 from dmlprep.cli.groups import PackGroup
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, unheard
+from dmlprep.core.version import __version__
 
 __all__ = ["command"]
 

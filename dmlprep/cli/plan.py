@@ -62,7 +62,7 @@ def command(
 def _show_recipe(made: Plan, output_format: str, *, quiet: bool) -> None:
     import msgspec
 
-    from dmlprep.record.documents import toml_value
+    from dmlprep.core.text.documents import toml_value
 
     steps = [
         {

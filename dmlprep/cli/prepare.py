@@ -11,22 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dmlprep import api
-from dmlprep._version import __version__
 from dmlprep.api.projects import result_places
-from dmlprep.cli.options import (
-    DEVICE,
-    METRIC,
-    RECIPE,
-    format_option,
-    given_models,
-    prepare_options,
-    quiet_option,
-)
+from dmlprep.cli.options import DEVICE, METRIC, RECIPE, format_option, given_models, prepare_options, quiet_option
 from dmlprep.cli.output import echo, echo_commands, print_error, print_json, show_run
 from dmlprep.cli.project import completed, project_options, the_project
 from dmlprep.cli.values import read_bucket
-from dmlprep.errors import DmlprepError, OutputError, UsageError
-from dmlprep.files import check_output
+from dmlprep.core.errors import DmlprepError, OutputError, UsageError
+from dmlprep.core.files import check_output
+from dmlprep.core.version import __version__
 
 if TYPE_CHECKING:
     from dmlprep.api.types import BucketRun, Project
@@ -109,8 +101,8 @@ def command(
     none is written.
     """
     from dmlprep.cli.console import ProgressObserver
+    from dmlprep.core.text.shell import command_line
     from dmlprep.record.fleet import worst
-    from dmlprep.record.hints import command_line
 
     wanted_buckets = [read_bucket(text) for text in buckets]
     project = the_project(project_file, no_project)
@@ -219,7 +211,7 @@ class _Views:
 
 
 def _show_buckets(run: BucketRun, out: Path, quiet: bool, output_format: str) -> None:
-    from dmlprep.record.sizes import bytes_text
+    from dmlprep.core.text.sizes import bytes_text
 
     for index, (name, record) in enumerate(run.records.items()):
         if output_format == "text" and not quiet:

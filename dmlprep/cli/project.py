@@ -11,7 +11,7 @@ import click
 from dmlprep import api
 from dmlprep.api import projects
 from dmlprep.cli.output import echo
-from dmlprep.options import OPTIONS
+from dmlprep.pipeline.options import OPTIONS
 
 if TYPE_CHECKING:
     from dmlprep.api.types import Project

@@ -58,8 +58,8 @@ def show(name: str, out: Path | None, force: bool, quiet: bool) -> int:
     if out is None:
         echo_page(text)
         return 0
-    from dmlprep.files import check_output
-    from dmlprep.files.writing import write_file
+    from dmlprep.core.files import check_output
+    from dmlprep.core.files.writing import write_file
 
     check_output(out, force=force)
     write_file(out, text.encode("utf-8"), force=force)

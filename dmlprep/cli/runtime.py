@@ -12,7 +12,7 @@ import click
 from dmlprep.api.devices import Runtime, install_runtime, installed_runtime, remove_runtime
 from dmlprep.cli.options import format_option, prepare_options, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
-from dmlprep.errors import CheckNotRun
+from dmlprep.core.errors import CheckNotRun
 
 __all__ = ["command"]
 

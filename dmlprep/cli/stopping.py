@@ -17,7 +17,7 @@ import threading
 import time
 from typing import NoReturn
 
-from dmlprep.files.run_folder import end_processes, end_run
+from dmlprep.core.files.run_folder import end_processes, end_run
 
 __all__ = ["GRACE", "STOPPED", "Stopping", "exit_code"]
 

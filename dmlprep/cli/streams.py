@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO, cast
 
-from dmlprep.record.printable import INDENT, OURS, inert, printable
+from dmlprep.portable.printable import INDENT, OURS, inert, printable
 
 __all__ = ["Guarded", "guarded", "hold_descriptors", "own"]
 

@@ -12,7 +12,7 @@ from dmlprep.api.devices import compare_targets, known_faults
 from dmlprep.cli import completing
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
 
 if TYPE_CHECKING:
     from dmlprep.api.types import Target

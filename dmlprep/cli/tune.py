@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from dmlprep import api
-from dmlprep.bounds import MOST_SECONDS
 from dmlprep.cli.options import DEVICE, METRIC, format_option, prepare_options, quiet_option
 from dmlprep.cli.output import echo, print_json, say
 from dmlprep.cli.project import completed, project_options, the_project
 from dmlprep.cli.values import Number
+from dmlprep.portable.bounds import MOST_SECONDS
 
 if TYPE_CHECKING:
     from dmlprep.record.tuning import Tuned

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dmlprep.api.recipes import read_value
-from dmlprep.bounds import MOST_SIZE, MOST_VALUE
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
+from dmlprep.portable.bounds import MOST_SIZE, MOST_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

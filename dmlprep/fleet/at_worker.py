@@ -11,14 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dmlprep.errors import CheckNotRun, DmlprepError
+from dmlprep.core.errors import CheckNotRun, DmlprepError
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.engine import Ended, Progress, Task
 from dmlprep.fleet.keys import Keys, key_of, versions_here
 from dmlprep.fleet.local import LocalEngine
 from dmlprep.fleet.needs import Room
 from dmlprep.fleet.places import Place
-from dmlprep.processes.starting import allowed_memory
+from dmlprep.process.starting import allowed_memory
 
 __all__ = ["Gate", "Host", "other_versions", "run_task"]
 

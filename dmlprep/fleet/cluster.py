@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, UsageError
+from dmlprep.core.errors import CheckNotRun, DmlprepError, InternalError, UsageError
 from dmlprep.fleet.at_worker import Host, other_versions, run_task
 from dmlprep.fleet.engine import Ended, Event, Progress, Started, Task
 

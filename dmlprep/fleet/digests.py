@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from dmlprep.errors import OutputError
-from dmlprep.files import cached_json
-from dmlprep.files.writing import write_file
-from dmlprep.record.documents import to_compact
+from dmlprep.core.errors import OutputError
+from dmlprep.core.files import cached_json
+from dmlprep.core.files.writing import write_file
+from dmlprep.core.text.documents import to_compact
 
 __all__ = ["Digests"]
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from dmlprep.files import Unfit, matching
+from dmlprep.core.files import Unfit, matching
+from dmlprep.core.text.documents import toml_key
 from dmlprep.fleet.places import is_result
-from dmlprep.model.pinned import Value
-from dmlprep.project import Entry, Reader
-from dmlprep.record.documents import toml_key
+from dmlprep.graph.model.pinned import Value
+from dmlprep.pipeline.project import Entry, Reader
 
 __all__ = ["CODE", "FleetFile", "Rule", "read_fleet"]
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dmlprep.errors import UsageError
-from dmlprep.files.links import check_inside
+from dmlprep.core.errors import UsageError
+from dmlprep.core.files.links import check_inside
+from dmlprep.core.text.documents import canonical
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.matrix import Job
-from dmlprep.options import Session
-from dmlprep.recipe import Plan, apply_settings, load_recipe, make_plan
-from dmlprep.record.documents import canonical
+from dmlprep.pipeline.options import Session
+from dmlprep.pipeline.recipe import Plan, apply_settings, load_recipe, make_plan
+from dmlprep.record.code_digest import code_digest
 from dmlprep.record.origin import origin
-from dmlprep.record.own_code import code_digest
 
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions

@@ -13,14 +13,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dmlprep.errors import CheckNotRun, InternalError
-from dmlprep.files.run_folder import sweep
+from dmlprep.core.errors import CheckNotRun, InternalError
+from dmlprep.core.files.run_folder import sweep
 from dmlprep.fleet.engine import Ended, Event, Progress, Started, Task
 from dmlprep.fleet.needs import Room
-from dmlprep.processes.limits import VARIABLE, MemoryLimit
-from dmlprep.processes.starting import Started as Process
-from dmlprep.processes.starting import module_command, start
-from dmlprep.processes.watching import Watch
+from dmlprep.portable.limits import VARIABLE, MemoryLimit
+from dmlprep.process.starting import Started as Process
+from dmlprep.process.starting import module_command, start
+from dmlprep.process.watching import Watch
 
 __all__ = ["LocalEngine"]
 

@@ -11,13 +11,13 @@ from itertools import product
 from pathlib import Path, PurePath
 from typing import Any
 
-from dmlprep.errors import UsageError
-from dmlprep.files import is_pattern
-from dmlprep.files.outputs import file_name_problem, stem_of
+from dmlprep.core.errors import UsageError
+from dmlprep.core.files import is_pattern
+from dmlprep.core.files.outputs import file_name_problem, stem_of
 from dmlprep.fleet.file import CODE, FleetFile, Rule
-from dmlprep.model.pinned import Value
+from dmlprep.graph.model.pinned import Value
 from dmlprep.passes.catalog import suggest
-from dmlprep.project import Entry, merged, recipe_at
+from dmlprep.pipeline.project import Entry, merged, recipe_at
 
 __all__ = ["MOST_JOBS", "Job", "Shard", "jobs_of", "read_shard", "selected", "sharded"]
 

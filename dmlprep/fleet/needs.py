@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from dmlprep.fleet.matrix import Job
-from dmlprep.processes.starting import allowed_memory
+from dmlprep.process.starting import allowed_memory
 
 __all__ = ["Room", "job_memory", "memory_needed", "model_bytes", "room"]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from dmlprep.errors import OutputError
-from dmlprep.files import cached_json, remove, replace, unwritable
-from dmlprep.files.writing import write_file
+from dmlprep.core.errors import OutputError
+from dmlprep.core.files import cached_json, remove, replace, unwritable
+from dmlprep.core.files.writing import write_file
+from dmlprep.core.text.documents import to_compact
 from dmlprep.fleet.digests import Digests
-from dmlprep.record.documents import to_compact
 
 __all__ = ["FILES", "MODEL", "RECORD", "REPORT", "STATE", "Place", "State", "is_result"]
 

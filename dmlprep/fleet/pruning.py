@@ -12,12 +12,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dmlprep.errors import OutputError
-from dmlprep.files import remove, unwritable
-from dmlprep.files.locks import held
+from dmlprep.core.errors import OutputError
+from dmlprep.core.files import remove, unwritable
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.places import FILES, STATE, Place, State
 from dmlprep.fleet.run import STATE_FOLDER, FleetObserver, lock_of
+from dmlprep.portable.locks import held
 
 __all__ = ["gone_jobs", "prune"]
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dmlprep._version import __version__
-from dmlprep.errors import OutputError, UsageError
-from dmlprep.files import remove, unreadable, unwritable
-from dmlprep.files.links import check_no_links
-from dmlprep.files.locks import held
+from dmlprep.core.errors import OutputError, UsageError
+from dmlprep.core.files import remove, unreadable, unwritable
+from dmlprep.core.files.links import check_no_links
+from dmlprep.core.text.documents import toml_value
+from dmlprep.core.version import __version__
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.engine import Ended, Engine, Event, Progress, Started, Task
 from dmlprep.fleet.keys import Keys, key_of, metric_of
@@ -26,9 +26,9 @@ from dmlprep.fleet.matrix import Job, Shard
 from dmlprep.fleet.needs import job_memory
 from dmlprep.fleet.outcome import Done, done, read_record, without_record
 from dmlprep.fleet.places import FILES, MODEL, RECORD, REPORT, Place, State
-from dmlprep.options import OPTIONS
+from dmlprep.pipeline.options import OPTIONS
+from dmlprep.portable.locks import held
 from dmlprep.record import RunRecord
-from dmlprep.record.documents import toml_value
 from dmlprep.record.fleet import FleetRecord, JobRecord, worst
 
 __all__ = ["STATE_FOLDER", "FleetObserver", "FleetRequest", "Ran", "arguments_of", "lock_of", "run_fleet"]

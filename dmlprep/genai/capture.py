@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmlprep.placement import Placement
+from dmlprep.directml.placement import Placement
+from dmlprep.directml.targets.facts import GraphFacts
 from dmlprep.record import Finding, finding
-from dmlprep.targets.facts import GraphFacts
 
 __all__ = ["capture_findings"]
 

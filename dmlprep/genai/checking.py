@@ -10,9 +10,11 @@ from pathlib import Path
 import msgspec
 import onnx_ir as ir
 
-from dmlprep._version import __version__
-from dmlprep.errors import DmlprepError, InputError
-from dmlprep.files import meant
+from dmlprep.core.errors import DmlprepError, InputError
+from dmlprep.core.files import meant
+from dmlprep.core.version import __version__
+from dmlprep.directml.placement.report import Examined, examine
+from dmlprep.directml.targets import Target
 from dmlprep.genai.capture import capture_findings
 from dmlprep.genai.folder import GenaiFolder, ModelFile, leads_out, open_folder
 from dmlprep.genai.geometry import geometry_findings
@@ -21,13 +23,11 @@ from dmlprep.genai.needs import needs_finding, needs_of, weight_bytes
 from dmlprep.genai.providers import captures, dml_provider, provider_findings
 from dmlprep.genai.searching import search_findings, shares_buffer
 from dmlprep.genai.tokens import token_findings
-from dmlprep.model import Model
-from dmlprep.model.walk import tensors
-from dmlprep.placement.report import Examined, examine
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import tensors
 from dmlprep.record import Finding, RunRecord, finding
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.language_models import CheckedModelFacts, Needs
-from dmlprep.targets import Target
 
 __all__ = ["CheckedModel", "FolderCheck", "check_folder"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dmlprep.errors import InputError
-from dmlprep.files import Unfit, decode_text, explain, meant, read_given
+from dmlprep.core.errors import InputError
+from dmlprep.core.files import Unfit, decode_text, explain, meant, read_given
 from dmlprep.record import Finding, finding
 
 __all__ = ["Document", "JsonObject", "read_document"]

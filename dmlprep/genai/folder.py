@@ -11,10 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dmlprep.errors import InputError
-from dmlprep.files import meant
+from dmlprep.core.errors import InputError
+from dmlprep.core.files import meant
 from dmlprep.genai.config import CONFIG, GenaiConfig, read_config, stages
-from dmlprep.model import Model
+from dmlprep.graph.model import Model
 
 __all__ = ["GenaiFolder", "ModelFile", "leads_out", "open_folder"]
 
@@ -48,7 +48,7 @@ class GenaiFolder:
         path: the folder.
         models: those that the config names and whose names stay inside the folder.
         other_files: all other plain files below the folder, without the config and the models, sorted. Data files of
-            models are among them: ``dmlprep.model.unchanged.data_files`` names those of an opened model.
+            models are among them: ``dmlprep.graph.model.input_watch.data_files`` names those of an opened model.
         outside: place and text of names that lead out of the folder; no file is opened by them.
         opened: its models so far, by their files.
     """

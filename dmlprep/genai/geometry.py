@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, Value
 from dmlprep.genai.config import GenaiConfig, section_place
 from dmlprep.genai.names import layers_of, named
 from dmlprep.record import Finding, finding
-from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 
 __all__ = ["geometry_findings", "longest"]
 

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 import onnx_ir as ir
 
-from dmlprep.errors import ModelRefused
+from dmlprep.core.errors import ModelRefused
+from dmlprep.directml.placement.reading import read_facts
+from dmlprep.directml.quirks import Hit, find_quirks
+from dmlprep.directml.targets import Target
 from dmlprep.genai.config import GenaiConfig
-from dmlprep.model import Model
-from dmlprep.model.walk import nodes
-from dmlprep.placement.reading import read_facts
-from dmlprep.quirks import Hit, find_quirks
-from dmlprep.recipe import Recipe
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import nodes
+from dmlprep.pipeline.recipe import Recipe
 from dmlprep.record import RunRecord
-from dmlprep.targets import Target
 
 __all__ = ["PreparedModel", "is_grouped", "kept_types", "refuse_forms", "state_names", "without_checks"]
 

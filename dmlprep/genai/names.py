@@ -10,9 +10,9 @@ from itertools import islice
 
 from dmlprep.genai.config import GenaiConfig, section_place
 from dmlprep.genai.schema import schema
+from dmlprep.portable.printable import printable, shortened
 from dmlprep.record import Finding, finding
 from dmlprep.record.findings import Severity
-from dmlprep.record.printable import printable, shortened
 
 __all__ = ["Interface", "Layers", "layers_of", "matching", "name_findings", "named", "pattern_findings"]
 

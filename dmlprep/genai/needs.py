@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import onnx_ir as ir
 
+from dmlprep.core.text.sizes import bytes_text
+from dmlprep.directml.vram.device import bucket_bytes, committed_bytes
 from dmlprep.genai.config import GenaiConfig
 from dmlprep.genai.geometry import longest
 from dmlprep.genai.names import layers_of, named
 from dmlprep.genai.searching import shares_buffer
-from dmlprep.memory.device import bucket_bytes, committed_bytes
-from dmlprep.model import Model
+from dmlprep.graph.model import Model
 from dmlprep.record import Finding, finding
 from dmlprep.record.language_models import Needs
-from dmlprep.record.sizes import bytes_text
 
 __all__ = ["needs_finding", "needs_of", "weight_bytes"]
 

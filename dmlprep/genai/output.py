@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
-from dmlprep.errors import InputError, OutputError
-from dmlprep.files import FileSet, check_path, unreadable, unwritable
-from dmlprep.files.links import is_plain_file, leads_elsewhere
-from dmlprep.files.outputs import check_replaceable, file_name_problem
-from dmlprep.files.staging import PREFIX, clear_staging
-from dmlprep.model.opening import check_name
+from dmlprep.core.errors import InputError, OutputError
+from dmlprep.core.files import FileSet, check_path, unreadable, unwritable
+from dmlprep.core.files.links import is_plain_file, leads_elsewhere
+from dmlprep.core.files.outputs import check_replaceable, file_name_problem
+from dmlprep.core.files.staging import PREFIX, clear_staging
+from dmlprep.graph.model.opening import check_name
 from dmlprep.record import RunRecord
 
 __all__ = ["RECORD", "FolderOut", "copy_files", "digests"]

@@ -15,28 +15,29 @@ from typing import Literal
 
 import msgspec
 
-from dmlprep._version import __version__
-from dmlprep.engines.genai_builder import build, check_source, find_builder
-from dmlprep.errors import CheckNotRun, InputError, ModelRefused, ToolFailed
-from dmlprep.files import Unfit, decode_text, read_given, unreadable, unwritable
-from dmlprep.files.links import check_inside
-from dmlprep.files.staging import staging_folder
+from dmlprep.core.errors import CheckNotRun, InputError, ModelRefused, ToolFailed
+from dmlprep.core.files import Unfit, decode_text, read_given, unreadable, unwritable
+from dmlprep.core.files.links import check_inside
+from dmlprep.core.files.staging import staging_folder
+from dmlprep.core.version import __version__
 from dmlprep.genai.config import CONFIG
 from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
 from dmlprep.genai.folder import GenaiFolder, open_folder
 from dmlprep.genai.models import PreparedModel, is_grouped, kept_types, refuse_forms, without_checks
 from dmlprep.genai.output import RECORD, FolderOut, copy_files, digests
 from dmlprep.genai.searching import shares_buffer
-from dmlprep.model.budget import limited
-from dmlprep.model.unchanged import Unchanged, data_files
-from dmlprep.options import PrepareOptions
-from dmlprep.pipeline import Observer, PrepareRequest, check_out, prepare_aside
-from dmlprep.recipe import Plan, Recipe, apply_settings, load_recipe, make_plan
+from dmlprep.graph.model.budget import limited
+from dmlprep.graph.model.input_watch import Unchanged, data_files
+from dmlprep.pipeline.observer import Observer
+from dmlprep.pipeline.options import PrepareOptions
+from dmlprep.pipeline.prepare import PrepareRequest, check_out, prepare_aside
+from dmlprep.pipeline.recipe import Plan, Recipe, apply_settings, load_recipe, make_plan
 from dmlprep.record import Check, RunError, RunRecord, Verdict, finding
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.generation import GenaiProof
 from dmlprep.record.language_models import BuilderFacts, GenaiFacts, PreparedModelFacts
 from dmlprep.record.origin import origin
+from dmlprep.runtime.tools.genai_builder import build, check_source, find_builder
 
 __all__ = ["GenaiRequest", "Prover", "prepare_genai"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
 from dmlprep.genai.config import GenaiConfig, Provider, section_place
+from dmlprep.portable.device import VENDOR_NAMES
+from dmlprep.portable.printable import printable, shortened
 from dmlprep.record import Finding, finding
-from dmlprep.record.printable import printable, shortened
-from dmlprep.runtime.offsite.device import VENDOR_NAMES
 
 __all__ = ["PROVIDER_PAGE", "captures", "dml_provider", "effective_section", "provider_findings"]
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from dmlprep.portable.printable import printable, shortened
 from dmlprep.record import Finding, finding
-from dmlprep.record.printable import printable, shortened
 
 __all__ = ["Schema", "place_text", "schema", "validate"]
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dmlprep.errors import InputError
+from dmlprep.core.errors import InputError
 from dmlprep.genai.config import GenaiConfig, whole
 from dmlprep.genai.document import read_document
 from dmlprep.genai.folder import GenaiFolder, leads_out

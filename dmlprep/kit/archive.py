@@ -19,12 +19,12 @@ from typing import IO
 
 import numpy as np
 
-from dmlprep.arrays import Array
-from dmlprep.errors import InputError
-from dmlprep.files import Unfit, check_plain, explain
-from dmlprep.files.outputs import file_name_problem
+from dmlprep.core.errors import InputError
+from dmlprep.core.files import Unfit, check_plain, explain
+from dmlprep.core.files.outputs import file_name_problem
 from dmlprep.kit.forms import FileEntry
-from dmlprep.runtime.offsite.keys import LONGEST
+from dmlprep.portable.arrays import Array
+from dmlprep.portable.keys import LONGEST
 
 __all__ = ["Bundle", "read_array"]
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dmlprep.errors import InputError
+from dmlprep.core.errors import InputError
 from dmlprep.kit.forms import Result
 from dmlprep.kit.verifying import Returned, returned
 from dmlprep.metrics import UserMetric
+from dmlprep.parity.bench import ratio_of_times, summary
 from dmlprep.parity.candidate import software_device
+from dmlprep.pipeline.tuning import choose
 from dmlprep.record import Verdict
 from dmlprep.record.speed import ON_CPU, SOFTWARE, Bench, Timed
 from dmlprep.record.tuning import Candidate, Tuned
-from dmlprep.speed import ratio_of_times, summary
-from dmlprep.tuning import choose
 
 __all__ = ["ChooseRequest", "choose_candidate"]
 

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from dmlprep.bounds import MOST_RUNS, MOST_SECONDS
-from dmlprep.errors import InputError
-from dmlprep.files import Unfit, parse_json
+from dmlprep.core.errors import InputError
+from dmlprep.core.files import Unfit, parse_json
+from dmlprep.core.text.documents import to_json
 from dmlprep.metrics import OutputGroup, Tolerance
-from dmlprep.record.documents import to_json
+from dmlprep.portable import integrity
+from dmlprep.portable.bounds import MOST_RUNS, MOST_SECONDS
 from dmlprep.record.tuning import Tuned
-from dmlprep.runtime.offsite import integrity
 
 __all__ = [
     "FileEntry",

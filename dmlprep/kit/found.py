@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dmlprep.errors import InputError, RecipeError
-from dmlprep.model.unchanged import Unchanged
-from dmlprep.recipe import ParitySettings, load_recipe
+from dmlprep.core.errors import InputError, RecipeError
+from dmlprep.graph.model.input_watch import Unchanged
+from dmlprep.pipeline.recipe import ParitySettings, load_recipe
 from dmlprep.record import Check, RunRecord
 
 __all__ = ["FromRecord", "from_record", "record_beside"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dmlprep.errors import InputError, OutputError, UsageError
-from dmlprep.files import Unfit, check_output, read_given, remove, unreadable, unwritable
-from dmlprep.files.private import write_private
+from dmlprep.core.errors import InputError, OutputError, UsageError
+from dmlprep.core.files import Unfit, check_output, read_given, remove, unreadable, unwritable
+from dmlprep.core.files.private import write_private
 from dmlprep.kit.archive import Bundle
-from dmlprep.runtime.offsite.keys import LONGEST, PackerKey, RunKey, fits, new_packer_key, parse_packer_key
+from dmlprep.portable.keys import LONGEST, PackerKey, RunKey, fits, new_packer_key, parse_packer_key
 
 __all__ = [
     "check_kit_seal",

@@ -13,43 +13,30 @@ from typing import Literal
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep._version import __version__
-from dmlprep.arrays import Array
-from dmlprep.errors import CheckNotRun, InputError, InternalError, ModelRefused, OutputError, ToolFailed
-from dmlprep.files import check_output, unreadable, unwritable
-from dmlprep.files.outputs import file_name_problem
-from dmlprep.files.writing import Writer
+from dmlprep.core.errors import CheckNotRun, InputError, InternalError, ModelRefused, OutputError, ToolFailed
+from dmlprep.core.files import check_output, unreadable, unwritable
+from dmlprep.core.files.outputs import file_name_problem
+from dmlprep.core.files.writing import Writer
+from dmlprep.core.version import __version__
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.input_watch import Unchanged, data_files, named_data_files
 from dmlprep.kit.forms import KitCandidate, KitFeed, KitModel, KitReference, Manifest
 from dmlprep.kit.found import FromRecord, from_record
 from dmlprep.kit.keyfiles import check_run_key, keep_key, key_to_pack_with, write_run_key
 from dmlprep.kit.zipping import ZipWriter
 from dmlprep.metrics import OutputGroup, Tolerance, choose_tolerance, degenerate, holds_fp16, quantizes, tells_something
-from dmlprep.model import Model
-from dmlprep.model.unchanged import Unchanged, data_files, named_data_files
 from dmlprep.parity import Reference, fit_feeds
 from dmlprep.parity.candidate import adapt_feed
-from dmlprep.parity.sizes import free_dimensions, graph_inputs
-from dmlprep.parity.yardstick import Yardstick
+from dmlprep.parity.feeds.sizes import free_dimensions, graph_inputs
+from dmlprep.parity.judging_options import JudgingOptions
+from dmlprep.portable.arrays import Array
+from dmlprep.portable.integrity import MANIFEST
+from dmlprep.portable.keys import KIT_SEAL, PackerKey
 from dmlprep.record.aliases import Progress
 from dmlprep.record.tuning import Tuned
 from dmlprep.runtime import SessionFailure, ValueInfo
-from dmlprep.runtime.offsite.integrity import MANIFEST
-from dmlprep.runtime.offsite.keys import KIT_SEAL, PackerKey
-from dmlprep.runtime.offsite.travelling import travelling
 
 __all__ = ["KitRequest", "Packed", "pack"]
-
-
-_TRAVELS = (
-    "arrays",
-    "bounds",
-    *(f"runtime/offsite/{name}" for name in ("__init__", "device", "dxgi", "integrity", "keys", "main", "work")),
-    *("files/locks", "files/replacing", "runtime/ortoptions"),
-    *("processes/hresult", "processes/limits", "processes/memory", "processes/process"),
-    *("metrics/comparison", "metrics/measure", "metrics/rows", "metrics/steep"),
-    *("record/output_metrics", "record/printable", "record/shares"),
-)
-"""The runner's modules. Most are dmlprep's own: they import each other, numpy and onnxruntime alone."""
 
 
 _Bounds = dict[Literal["dml", "cpu"], Tolerance]
@@ -156,7 +143,7 @@ def _pack(request: KitRequest, files: Unchanged) -> Packed:
         sizes={**known.sizes, **request.sizes},
         seeds=request.seeds or known.seeds,
         time_limit=request.time_limit,
-        yardstick=Yardstick({**known.measures, **request.measures}),
+        judging_options=JudgingOptions({**known.measures, **request.measures}),
     ) as reference:
         expected = _Expected.of(reference, first.model, request)
         metric = request.metric or known.metric
@@ -410,11 +397,13 @@ def _type_name(dtype: ir.DataType | None) -> str:
 
 
 def _runner(kit: ZipWriter) -> None:
-    """The runner's modules under the name that they have on the other machine."""
-    kit.add_bytes("run.py", travelling("runtime/offsite/run", "dmlprep_kit."))
-    for module in _TRAVELS:
-        kit.add_bytes(f"dmlprep_kit/{module.rpartition('/')[2]}.py", travelling(module, "dmlprep_kit."))
-    kit.add_bytes("README.txt", (resources.files("dmlprep.kit") / "README.txt").read_bytes().replace(b"\r\n", b"\n"))
+    """``portable`` as the package ``dmlprep_kit``, and what starts it."""
+    portable = sorted(resources.files("dmlprep.portable").iterdir(), key=lambda file: file.name)
+    own = resources.files("dmlprep.kit")
+    files = {name: own / name for name in ("run.py", "README.txt")}
+    files |= {f"dmlprep_kit/{file.name}": file for file in portable if file.name.endswith(".py")}
+    for name, file in files.items():
+        kit.add_bytes(name, file.read_bytes().replace(b"\r\n", b"\n"))
 
 
 def _model(kit: ZipWriter, files: Unchanged, path: Path, data: Mapping[str, Path], folder: str) -> list[str]:

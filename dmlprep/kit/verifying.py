@@ -11,18 +11,18 @@ from typing import Any
 
 import msgspec
 
-from dmlprep.errors import InputError
-from dmlprep.files import unreadable
-from dmlprep.files.writing import write_file
+from dmlprep.core.errors import InputError
+from dmlprep.core.files import unreadable
+from dmlprep.core.files.writing import write_file
 from dmlprep.kit.archive import Bundle, read_array
 from dmlprep.kit.forms import Manifest, Result, read_manifest, read_result
 from dmlprep.kit.found import record_beside
 from dmlprep.kit.keyfiles import check_kit_seal, check_result_seal, packer_key
 from dmlprep.metrics import Tolerance, UserMetric, proves
 from dmlprep.parity.judging import Judge, difference, no_output
+from dmlprep.portable.integrity import MANIFEST, file_digest
+from dmlprep.portable.keys import KIT_SEAL, RESULT_SEAL
 from dmlprep.record import Check, DeviceInfo, Finding, OutputMetrics, RunError, RunRecord, Verdict, finding
-from dmlprep.runtime.offsite.integrity import MANIFEST, file_digest
-from dmlprep.runtime.offsite.keys import KIT_SEAL, RESULT_SEAL
 from dmlprep.runtime.types import is_software
 
 __all__ = ["Returned", "VerifyRequest", "returned", "verify"]

@@ -15,8 +15,8 @@ from typing import IO, BinaryIO, cast
 
 import numpy as np
 
-from dmlprep.arrays import Array
 from dmlprep.kit.forms import FileEntry
+from dmlprep.portable.arrays import Array
 from dmlprep.record.aliases import Progress
 
 __all__ = ["ZipWriter"]

@@ -1,17 +1,20 @@
-"""How far apart two outputs are: one answer for the search, the proof and the kit."""
+"""How far apart two outputs are: one answer for the search, the proof and the kit.
 
-from dmlprep.metrics.comparison import Comparison, OutputGroup, bounds_used, compare_outputs, describe
+Who runs the models, and what a verdict leads to, is in ``parity``.
+"""
+
 from dmlprep.metrics.data_dependent import data_dependent
 from dmlprep.metrics.degenerate import degenerate
 from dmlprep.metrics.error import output_error
 from dmlprep.metrics.groups import output_groups
 from dmlprep.metrics.integer_images import integer_images
-from dmlprep.metrics.measure import NOISE_FACTOR, Tolerance, measure, tells_something
 from dmlprep.metrics.noise import LAST_BITS, noise_of, nudged, stretched
 from dmlprep.metrics.precision_traits import has_few_bits, holds_fp16, holds_rare_floats, quantizes
 from dmlprep.metrics.proof_rules import ProofRules, SearchJudge
 from dmlprep.metrics.tolerances import TOLERANCES, choose_tolerance, find_tolerance, proves
 from dmlprep.metrics.user_metric import NamedMetric, UserMetric, load_metric
+from dmlprep.portable.comparison import Comparison, OutputGroup, bounds_used, compare_outputs, describe
+from dmlprep.portable.measure import NOISE_FACTOR, Tolerance, measure, tells_something
 
 __all__ = [
     "LAST_BITS",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dmlprep.model import Model
+from dmlprep.graph.model import Model
 
 __all__ = ["DATA_DEPENDENT", "data_dependent"]
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dmlprep.metrics.comparison import OutputGroup
-from dmlprep.metrics.measure import FLOOR, MASK, Tolerance
-from dmlprep.metrics.steep import STEEP, classes_axis
+from dmlprep.portable.comparison import OutputGroup
+from dmlprep.portable.measure import FLOOR, MASK, Tolerance
+from dmlprep.portable.steep import STEEP, classes_axis
 
 if TYPE_CHECKING:
-    from dmlprep.arrays import Array
+    from dmlprep.portable.arrays import Array
 
 __all__ = ["degenerate"]
 

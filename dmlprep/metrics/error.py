@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from dmlprep.arrays import Array
-from dmlprep.metrics.comparison import OutputGroup
-from dmlprep.metrics.measure import Tolerance, measure
-from dmlprep.metrics.rows import MOST_ROWS, ranked_rows, table
-from dmlprep.metrics.steep import STEEP, steep_error
 from dmlprep.metrics.tolerances import TOLERANCES
+from dmlprep.portable.arrays import Array
+from dmlprep.portable.comparison import OutputGroup
+from dmlprep.portable.measure import Tolerance, measure
+from dmlprep.portable.rows import MOST_ROWS, ranked_rows, table
+from dmlprep.portable.steep import STEEP, steep_error
 
 __all__ = ["output_error", "ranked_error"]
 

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import onnx_ir as ir
 
-from dmlprep.metrics.comparison import OutputGroup
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.constants import held_tensor
+from dmlprep.graph.model.walk import attribute_graphs
 from dmlprep.metrics.data_dependent import DATA_DEPENDENT
 from dmlprep.metrics.integer_images import integer_images
-from dmlprep.metrics.steep import STEEP
-from dmlprep.model import Model
-from dmlprep.model.constants import held_tensor
-from dmlprep.model.walk import attribute_graphs
+from dmlprep.portable.comparison import OutputGroup
+from dmlprep.portable.steep import STEEP
 
 __all__ = ["output_groups"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from dmlprep.model import Model
+from dmlprep.graph.model import Model
 
 __all__ = ["integer_images"]
 

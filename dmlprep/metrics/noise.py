@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from dmlprep.arrays import Array
-from dmlprep.metrics.comparison import OutputGroup, compare_outputs
 from dmlprep.metrics.tolerances import TOLERANCES
+from dmlprep.portable.arrays import Array
+from dmlprep.portable.comparison import OutputGroup, compare_outputs
 
 __all__ = ["LAST_BITS", "noise_of", "nudged", "stretched"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from dmlprep.analysis.stored_weights import is_stored_weight
-from dmlprep.model import Model
-from dmlprep.model.casts import cast_target
-from dmlprep.model.constants import held_tensor
-from dmlprep.model.walk import nodes, tensors
+from dmlprep.graph.analysis.stored_weights import is_stored_weight
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.casts import cast_target
+from dmlprep.graph.model.constants import held_tensor
+from dmlprep.graph.model.walk import nodes, tensors
 
 __all__ = ["has_few_bits", "holds_fp16", "holds_rare_floats", "quantizes"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dmlprep.arrays import Array
-from dmlprep.metrics.comparison import OutputGroup
+from dmlprep.graph.model import Model
 from dmlprep.metrics.error import output_error
 from dmlprep.metrics.groups import output_groups
-from dmlprep.metrics.measure import Tolerance
 from dmlprep.metrics.precision_traits import quantizes
 from dmlprep.metrics.states import carried_states
 from dmlprep.metrics.tolerances import TOLERANCES, choose_tolerance
 from dmlprep.metrics.user_metric import UserMetric
-from dmlprep.model import Model
+from dmlprep.portable.arrays import Array
+from dmlprep.portable.comparison import OutputGroup
+from dmlprep.portable.measure import Tolerance
 
 __all__ = ["ProofRules", "SearchJudge"]
 

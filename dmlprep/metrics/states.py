@@ -6,7 +6,7 @@ import re
 
 import onnx_ir as ir
 
-from dmlprep.model import Model
+from dmlprep.graph.model import Model
 
 __all__ = ["carried_states"]
 

@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypedDict
 
-from dmlprep.errors import UsageError
-from dmlprep.metrics.measure import Tolerance
+from dmlprep.core.errors import UsageError
+from dmlprep.portable.measure import Tolerance
 from dmlprep.record import DeviceInfo
 
 __all__ = ["TOLERANCES", "choose_tolerance", "find_tolerance", "proves"]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dmlprep.errors import InputError, UsageError
+from dmlprep.core.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from dmlprep.arrays import Array
+    from dmlprep.portable.arrays import Array
 
 
 __all__ = ["NamedMetric", "UserMetric", "load_metric"]

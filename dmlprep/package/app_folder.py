@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dmlprep.errors import InputError
-from dmlprep.files import Unfit, unreadable
-from dmlprep.files.windows_image import Image, NotAnImage, read_image
+from dmlprep.core.errors import InputError
+from dmlprep.core.files import Unfit, unreadable
+from dmlprep.core.files.windows_image import Image, NotAnImage, read_image
 from dmlprep.package.contract import CONTRACT, DIGEST, TargetVersions
 from dmlprep.package.reading import read_contract
 from dmlprep.package.verifying import verify

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from dmlprep.errors import InputError
-from dmlprep.model import Model
+from dmlprep.core.errors import InputError
+from dmlprep.graph.model import Model
 from dmlprep.package.building import build_contract, data_files, not_proved, open_run
 from dmlprep.package.contract import Bucket, Contract
 from dmlprep.record import RunRecord

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from dmlprep._version import __version__
-from dmlprep.errors import InputError, ModelRefused
-from dmlprep.files.outputs import file_name_problem
+from dmlprep.core.errors import InputError, ModelRefused
+from dmlprep.core.files.outputs import file_name_problem
+from dmlprep.core.version import __version__
+from dmlprep.directml.placement import place
+from dmlprep.directml.targets import Target, find_target, target_names
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.input_watch import named_data_files
 from dmlprep.metrics import holds_fp16
-from dmlprep.model import Model
-from dmlprep.model.unchanged import named_data_files
 from dmlprep.package.contract import Contract, FileEntry, Memory, PackagedModel, Proof, TargetVersions, Tensor
 from dmlprep.package.meanings import Known, meanings
-from dmlprep.placement import place
 from dmlprep.record import Check, RunRecord, Verdict
-from dmlprep.targets import Target, find_target, target_names
 
 __all__ = ["build_contract", "data_files", "not_proved", "open_run"]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from dmlprep.record.documents import to_json
+from dmlprep.core.text.documents import to_json
 
 __all__ = [
     "CONTRACT",

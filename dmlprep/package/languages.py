@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from importlib import resources
 
-from dmlprep.runtime.offsite.travelling import travelling
-
 __all__ = ["LANGUAGES", "Language", "find_language", "read_part"]
 
-_PYTHON = {
-    "dmlprep_loader.py": "runtime/offsite/loader",
-    "dmlprep_app_errors.py": "runtime/offsite/app_errors",
-    "dmlprep_buckets.py": "runtime/offsite/buckets",
-    "dmlprep_device.py": "runtime/offsite/device",
-    "dmlprep_dxgi.py": "runtime/offsite/dxgi",
-    "dmlprep_hresult.py": "processes/hresult",
-    "dmlprep_ortoptions.py": "runtime/ortoptions",
-    "sample.py": "runtime/offsite/sample",
-}
+_LOADER = ("app_errors", "buckets", "device", "dxgi", "hresult", "loader", "ortoptions")
+_PYTHON = {"sample.py": "sample", **{f"dmlprep_{name}.py": name for name in _LOADER}}
 _CPP = (
     "dmlprep_model.h", "dmlprep_model.cpp", "sample.cpp", "d3d12_sample.h", "sample_d3d12.cpp", "CMakeLists.txt",
     "dmlprep_stage.cmake", "dmlprep_model-config.cmake",
@@ -33,7 +24,7 @@ class Language:
         title: as people write it.
         folder: of its texts in this room.
         names: of those texts, which are copied as they are.
-        modules: modules of dmlprep that travel, by the name that each gets.
+        modules: modules of ``portable``, by the name that each gets.
     """
 
     title: str
@@ -45,7 +36,7 @@ class Language:
         """Name and content of every file but the README."""
         own = resources.files("dmlprep.package") / self.folder
         texts = {name: (own / name).read_bytes().replace(b"\r\n", b"\n") for name in self.names}
-        return texts | {name: travelling(module, "dmlprep_") for name, module in self.modules}
+        return texts | {name: _flat(module) for name, module in self.modules}
 
     def usage(self) -> str:
         """The README's part about this language."""
@@ -65,6 +56,13 @@ LANGUAGES: dict[str, Language] = {
 """By the words that ``--for`` takes."""
 
 
+def _flat(module: str) -> bytes:
+    """The source of a module of ``portable`` where its modules are ``dmlprep_NAME.py``, in no package."""
+    text = (resources.files("dmlprep.portable") / f"{module}.py").read_text(encoding="utf-8")
+    text = re.sub(r"^from \. import (\w+)$", r"import dmlprep_\1 as \1", text, flags=re.MULTILINE)
+    return re.sub(r"\bfrom \.(\w+) import", r"from dmlprep_\1 import", text).encode()
+
+
 def read_part(name: str) -> str:
     """A text of this room, by its path below it."""
     return (resources.files("dmlprep.package") / name).read_text(encoding="utf-8").replace("\r\n", "\n")
@@ -76,7 +74,7 @@ def find_language(name: str) -> Language:
     Raises:
         UsageError: there is none.
     """
-    from dmlprep.errors import UsageError
+    from dmlprep.core.errors import UsageError
 
     if name not in LANGUAGES:
         raise UsageError(f"unknown language {name!r}", where="--for", fix=f"known: {', '.join(LANGUAGES)}")

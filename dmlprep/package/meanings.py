@@ -8,12 +8,12 @@ from typing import Literal, TypeAlias
 
 import onnx_ir as ir
 
-from dmlprep.framing import Detect, Frame, Picture, Result, frame_of
-from dmlprep.framing.frame import unfit
-from dmlprep.model import Model
+from dmlprep.core.text.markdown import code, text
+from dmlprep.graph.model import Model
 from dmlprep.package.contract import AppPicture, Meaning, Tensor
-from dmlprep.parity.roles import index_limit
-from dmlprep.record.markdown import code, text
+from dmlprep.parity.feeds.roles import index_limit
+from dmlprep.passes.framing import Detect, Frame, Picture, Result, frame_of
+from dmlprep.passes.framing.frame import unfit
 
 __all__ = ["TEXTS", "Known", "meanings", "sentence"]
 

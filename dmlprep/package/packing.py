@@ -13,12 +13,15 @@ from typing import BinaryIO
 
 import msgspec
 
-from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError, UsageError
-from dmlprep.files import FileSet, check_path, parse_json, unreadable, unwritable
-from dmlprep.files.links import check_inside, is_plain_file
-from dmlprep.files.staging import staging_folder
-from dmlprep.files.writing import Writer
-from dmlprep.model.unchanged import Unchanged
+from dmlprep.core.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError, UsageError
+from dmlprep.core.files import FileSet, check_path, parse_json, unreadable, unwritable
+from dmlprep.core.files.links import check_inside, is_plain_file
+from dmlprep.core.files.staging import staging_folder
+from dmlprep.core.files.writing import Writer
+from dmlprep.core.text.build_files import msbuild_text
+from dmlprep.core.text.markdown import Markdown, code, table, text
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.package.buckets import Runs, joined, open_runs
 from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Bucket, Contract, FileEntry, Tensor, schema
 from dmlprep.package.languages import Language, find_language, read_part
@@ -26,11 +29,8 @@ from dmlprep.package.meanings import sentence
 from dmlprep.package.reading import read_contract
 from dmlprep.package.shipping import WHEELS, nuget_version, shipped_files
 from dmlprep.package.signing import SigningKey, is_signature, signing_key
+from dmlprep.portable.integrity import file_digest
 from dmlprep.record.aliases import Progress
-from dmlprep.record.build_files import msbuild_text
-from dmlprep.record.markdown import Markdown, code, table, text
-from dmlprep.runtime.offsite.integrity import file_digest
-from dmlprep.targets import find_target
 
 __all__ = ["Package", "PackageRequest", "package", "texts_of"]
 

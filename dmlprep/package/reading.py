@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from dmlprep.errors import InputError
-from dmlprep.files import Unfit, parse_json, read_given, unreadable
-from dmlprep.files.outputs import file_name_problem
+from dmlprep.core.errors import InputError
+from dmlprep.core.files import Unfit, parse_json, read_given, unreadable
+from dmlprep.core.files.outputs import file_name_problem
 from dmlprep.package.contract import CONTRACT, Contract
 
 __all__ = ["REPAIR", "read_contract", "read_small", "refuse"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dmlprep.directml.targets import find_target, target_names
 from dmlprep.package.contract import CONTRACT, DIGEST, Contract
-from dmlprep.targets import find_target, target_names
 
 __all__ = ["RUNTIME_PACKAGE", "WHEELS", "nuget_version", "shipped_files"]
 

@@ -9,11 +9,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dmlprep.errors import InputError, OutputError, UsageError
-from dmlprep.files import Unfit, check_output, read_given
-from dmlprep.files.links import is_plain_file
-from dmlprep.files.private import write_private
-from dmlprep.files.writing import write_file
+from dmlprep.core.errors import InputError, OutputError, UsageError
+from dmlprep.core.files import Unfit, check_output, read_given
+from dmlprep.core.files.links import is_plain_file
+from dmlprep.core.files.private import write_private
+from dmlprep.core.files.writing import write_file
 from dmlprep.package.reading import read_small
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from dmlprep._version import __version__
-from dmlprep.errors import CheckNotRun, DmlprepError, InputError
-from dmlprep.files import Unfit, check_plain, unreadable
+from dmlprep.core.errors import CheckNotRun, DmlprepError, InputError
+from dmlprep.core.files import Unfit, check_plain, unreadable
+from dmlprep.core.version import __version__
 from dmlprep.package.contract import CONTRACT, DIGEST, SIGNATURE, Contract
 from dmlprep.package.packing import texts_of
 from dmlprep.package.reading import REPAIR, read_contract, read_small, refuse
 from dmlprep.package.signing import check_signature
-from dmlprep.runtime.offsite.integrity import file_digest
+from dmlprep.portable.integrity import file_digest
 
 __all__ = ["Verified", "verify"]
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.analysis.segments import PIECE_BYTES, WHOLE_BYTES, run_segments
-from dmlprep.arrays import Array
-from dmlprep.errors import InputError
-from dmlprep.files.run_folder import temporary_folder
-from dmlprep.fused import Written, write_out
-from dmlprep.model import Model
-from dmlprep.parity.feeds import Feed
+from dmlprep.core.errors import InputError
+from dmlprep.core.files.run_folder import temporary_folder
+from dmlprep.graph.analysis.segments import PIECE_BYTES, WHOLE_BYTES, run_segments
+from dmlprep.graph.model import Model
+from dmlprep.parity.feeds.graph_feeds import Feed
+from dmlprep.parity.feeds.sizes import graph_inputs
 from dmlprep.parity.optimization_levels import LOWER_LEVELS, Level, lower_levels
 from dmlprep.parity.reference import flatten
-from dmlprep.parity.sizes import graph_inputs
+from dmlprep.passes.fusions import Written, write_out
+from dmlprep.portable.arrays import Array
 from dmlprep.record import Check, DeviceInfo
 from dmlprep.record.aliases import SessionDevice
 
@@ -31,10 +31,10 @@ __all__ = [
     "WHOLE_BYTES",
     "Candidate",
     "adapt_feed",
+    "emulation_candidate",
     "file_candidate",
     "open_session",
     "said_of",
-    "shadow_candidate",
     "software_device",
     "usable_device",
 ]
@@ -229,7 +229,7 @@ def _of_model(
     return answers
 
 
-def shadow_candidate(
+def emulation_candidate(
     model: Model,
     check: Check,
     where: str,

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dmlprep.arrays import Array
-from dmlprep.errors import CheckNotRun
+from dmlprep.core.errors import CheckNotRun
+from dmlprep.graph.model import Model
 from dmlprep.metrics import (
     Tolerance,
     choose_tolerance,
@@ -22,14 +22,14 @@ from dmlprep.metrics import (
     quantizes,
     tells_something,
 )
-from dmlprep.model import Model
 from dmlprep.parity.candidate import Candidate, file_candidate, usable_device
-from dmlprep.parity.feeds import fit_shapes
+from dmlprep.parity.feeds.graph_feeds import fit_shapes
 from dmlprep.parity.judging import Judge, difference, no_output
+from dmlprep.parity.judging_options import JudgingOptions
 from dmlprep.parity.optimization_levels import at_some_level
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.trial import Trial, not_run
-from dmlprep.parity.yardstick import Yardstick
+from dmlprep.portable.arrays import Array
 from dmlprep.record import Finding, OutputMetrics, Verdict, finding
 from dmlprep.record.aliases import Progress, SessionDevice
 
@@ -53,7 +53,7 @@ def compare(
     progress: Progress = lambda share, text: None,
     retreat: bool = True,
     host: SessionHost | None = None,
-    yardstick: Yardstick = Yardstick(),  # noqa: B008 - frozen
+    judging_options: JudgingOptions = JudgingOptions(),  # noqa: B008 - frozen
 ) -> Verdict:
     """Compare ``candidate`` on a device with ``reference`` on the CPU, feed by feed and output by output.
 
@@ -70,7 +70,7 @@ def compare(
         seeds: how many feeds are made.
         retreat: on the CPU, try an FP16 candidate that does not run at the default optimisation at lower levels.
         host: serves the candidate where the device is the CPU; without one it has a worker of its own.
-        yardstick: what the user says of how outputs are judged. A ``Reference`` has its own.
+        judging_options: what the user says of how outputs are judged. A ``Reference`` has its own.
 
     Returns:
         ``passed`` only where every output of every feed was compared and is within the tolerance; ``failed`` also where
@@ -89,7 +89,13 @@ def compare(
         return compare_candidate(reference, compared, tolerance, time_limit, session, progress)
     try:
         made = Reference.of(
-            reference, feeds, like=opened, sizes=sizes, seeds=seeds, time_limit=time_limit, yardstick=yardstick
+            reference,
+            feeds,
+            like=opened,
+            sizes=sizes,
+            seeds=seeds,
+            time_limit=time_limit,
+            judging_options=judging_options,
         )
     except CheckNotRun as error:
         return not_run(compared.check, str(error), None, began)
@@ -126,7 +132,7 @@ def compare_candidate(
     options = replace(session or SessionOptions(), time_limit=time_limit)
 
     def run(asked: SessionOptions) -> _Answered:
-        judge = Judge(reference.groups(), chosen, noise, weak, reference.yardstick.metric)
+        judge = Judge(reference.groups(), chosen, noise, weak, reference.judging_options.metric)
         return _answers(reference, candidate, trial, judge, asked, progress)
 
     try:

@@ -8,10 +8,10 @@ from functools import partial
 
 import msgspec
 
-from dmlprep.arrays import Array
 from dmlprep.metrics import Comparison, OutputGroup, Tolerance, UserMetric, bounds_used, describe
+from dmlprep.portable.arrays import Array
+from dmlprep.portable.shares import percent
 from dmlprep.record import Finding, OutputMetrics, Verdict, finding
-from dmlprep.record.shares import percent
 
 __all__ = ["Judge", "difference", "no_output", "why_failed"]
 

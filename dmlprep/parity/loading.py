@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dmlprep.model import Model
+from dmlprep.graph.model import Model
 from dmlprep.parity.candidate import WHOLE_BYTES
 from dmlprep.parity.optimization_levels import at_some_level, lower_levels
 from dmlprep.parity.trial import not_run

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from dmlprep.graph.model import Model
 from dmlprep.metrics import holds_fp16
-from dmlprep.model import Model
 
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionFailure, SessionOptions

@@ -13,10 +13,12 @@ import msgspec
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.arrays import Array
-from dmlprep.files.run_folder import temporary_folder
-from dmlprep.framing import between
-from dmlprep.fused import Written, write_out
+from dmlprep.core.files.run_folder import temporary_folder
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.pinned import pinned_values
+from dmlprep.graph.model.random_ops import draws
+from dmlprep.graph.model.walk import label, nodes
 from dmlprep.metrics import (
     LAST_BITS,
     OutputGroup,
@@ -28,20 +30,18 @@ from dmlprep.metrics import (
     quantizes,
     stretched,
 )
-from dmlprep.model import Model
-from dmlprep.model.drawing import draws
-from dmlprep.model.pinned import pinned_values
-from dmlprep.model.walk import label, nodes
-from dmlprep.parity.feeds import Feed
-from dmlprep.parity.framed import inside, outside
-from dmlprep.parity.framed_feeds import feeds_of
+from dmlprep.parity.feeds.framed import inside, outside
+from dmlprep.parity.feeds.framed_feeds import feeds_of
+from dmlprep.parity.feeds.graph_feeds import Feed
+from dmlprep.parity.feeds.informative_feeds import silent, vanishes, variations
+from dmlprep.parity.feeds.run_feeds import RunFeeds
+from dmlprep.parity.judging_options import JudgingOptions
 from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
-from dmlprep.parity.run_feeds import RunFeeds
-from dmlprep.parity.telling import silent, vanishes, variations
-from dmlprep.parity.yardstick import Yardstick
+from dmlprep.passes.framing import between
+from dmlprep.passes.fusions import Written, write_out
+from dmlprep.portable.arrays import Array
 from dmlprep.record import REAL_INPUTS, DeviceInfo, Verdict
 from dmlprep.record.aliases import Progress
-from dmlprep.targets import find_target
 
 if TYPE_CHECKING:
     from dmlprep.runtime import RunValue, Session, SessionFailure, SessionHost, SessionOptions
@@ -87,7 +87,7 @@ class Reference:
         lowered: the optimisation level it had to be run at, where that is not the default.
         mended: whether ONNX Runtime ran it as it was mended, because it does not load the file.
         written_out: the fused operators that were written out for the CPU, which has no kernel for them.
-        yardstick: what the user says of how its outputs are judged.
+        judging_options: what the user says of how its outputs are judged.
 
     Where what is held against the original has a frame around it, feeds and outputs are those of the framed model.
     """
@@ -99,12 +99,12 @@ class Reference:
         feeds: list[Feed],
         time_limit: float = 600.0,
         host: SessionHost | None = None,
-        yardstick: Yardstick = Yardstick(),  # noqa: B008 - frozen
+        judging_options: JudgingOptions = JudgingOptions(),  # noqa: B008 - frozen
         framed: Model | None = None,
     ) -> None:
         self._judged = framed if framed is not None and between(model.ir, framed.ir) is not None else model
         self._frame = between(model.ir, self._judged.ir)
-        yardstick.check(self._judged)
+        judging_options.check(self._judged)
         self.path = path
         self.model = model
         self.feeds = feeds
@@ -122,7 +122,7 @@ class Reference:
         self._again: Callable[[], list[Feed]] = list
         self._pinned: Mapping[str, object] = {}
         self._more = False
-        self.yardstick = yardstick
+        self.judging_options = judging_options
         self._seconds = 0.0
         self._noise: tuple[dict[str, float], str] | None = None
 
@@ -137,7 +137,7 @@ class Reference:
         sizes: Mapping[str, int] | None = None,
         seeds: int = 2,
         time_limit: float = 600.0,
-        yardstick: Yardstick = Yardstick(),  # noqa: B008 - frozen
+        judging_options: JudgingOptions = JudgingOptions(),  # noqa: B008 - frozen
     ) -> Reference:
         """A reference with the user's feeds, or with seeded ones.
 
@@ -155,7 +155,7 @@ class Reference:
         values = pinned_values(like.ir, model.ir.graph.inputs)
         frame = between(model.ir, like.ir)
         made = feeds_of(model, feeds or (), sizes, values=values, framing=None if frame is None else lambda _: frame)
-        return cls.fed(model, made, like, seeds, time_limit, None, yardstick)
+        return cls.fed(model, made, like, seeds, time_limit, None, judging_options)
 
     @classmethod
     def fed(
@@ -166,7 +166,7 @@ class Reference:
         seeds: int = 2,
         time_limit: float = 600.0,
         host: SessionHost | None = None,
-        yardstick: Yardstick = Yardstick(),  # noqa: B008 - frozen
+        judging_options: JudgingOptions = JudgingOptions(),  # noqa: B008 - frozen
     ) -> Reference:
         """A model as it was opened, with the feeds of a run: all of the user's, or ``seeds`` seeded ones.
 
@@ -181,7 +181,7 @@ class Reference:
         def made() -> list[Feed]:
             return feeds.of(like, feeds.given or seeds, rough=holds_fp16(like))
 
-        found = cls(model.path or Path(), model, made(), time_limit, host, yardstick, like)
+        found = cls(model.path or Path(), model, made(), time_limit, host, judging_options, like)
         found.inputs = ("given" if feeds.given else "seeded") if any(found.feeds) else ""
         # A search for FP16 islands has judged by the feeds that there are: the proof has no others.
         found._more = not holds_fp16(like)
@@ -250,7 +250,7 @@ class Reference:
         began, groups = time.perf_counter(), self.groups()
         mute = silent(groups, found)
         feeds = list(self.feeds)
-        for other in variations(feeds[0], self._pinned) if mute and self.yardstick.metric is None else ():
+        for other in variations(feeds[0], self._pinned) if mute and self.judging_options.metric is None else ():
             if not mute or time.perf_counter() - began > _MORE_SECONDS:
                 break
             try:
@@ -335,7 +335,7 @@ class Reference:
 
     def groups(self) -> list[OutputGroup]:
         """The outputs as they are compared."""
-        return output_groups(self._judged, self.yardstick.measures)
+        return output_groups(self._judged, self.judging_options.measures)
 
     def noise(self, progress: Progress = lambda share, text: None) -> tuple[dict[str, float], str]:
         """The original's own noise, measured once: its error against itself without graph optimisation, and on feeds
@@ -350,13 +350,13 @@ class Reference:
         return self._noise
 
     def _without_noise(self) -> str:
-        if self.yardstick.noise == "off":
+        if self.judging_options.noise == "off":
             return "the settings leave it out"
         if self.lowered is not None or self.device is None or self.device.provider != "cpu":
             return "it does not run on the CPU provider as others do"
         if self._drawing():
             return "it draws random numbers"
-        if self.yardstick.noise == "auto" and self._seconds > _NOISE_SECONDS:
+        if self.judging_options.noise == "auto" and self._seconds > _NOISE_SECONDS:
             return f"the original took {self._seconds:.0f} s"
         return ""
 

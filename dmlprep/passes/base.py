@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
+from dmlprep.graph.model import Frozen, Model
+from dmlprep.graph.model.runner import Runner
 from dmlprep.metrics import ProofRules
-from dmlprep.model import Frozen, Model
-from dmlprep.model.runner import Runner
 from dmlprep.record import Finding
 from dmlprep.record.aliases import Progress
 from dmlprep.record.steps import StepFacts
 
 if TYPE_CHECKING:
-    from dmlprep.targets import Target
+    from dmlprep.directml.targets import Target
 
 __all__ = ["AnyPass", "Bound", "Context", "Fact", "OnCpu", "Options", "Pass"]
 

@@ -7,7 +7,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from dmlprep.errors import RecipeError
+from dmlprep.core.errors import RecipeError
 from dmlprep.passes.base import AnyPass
 
 __all__ = ["CATALOG", "find_pass", "make_pass", "suggest", "wrong_value"]

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import msgspec
 import onnx_ir as ir
 
-from dmlprep.analysis.expressions import ANONYMOUS
-from dmlprep.errors import UsageError
-from dmlprep.model import Model
-from dmlprep.model.dims import copy_shape
+from dmlprep.core.errors import UsageError
+from dmlprep.graph.analysis.expressions import ANONYMOUS
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.dims import copy_shape
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.passes.pin.sizes import ModelDims, input_dims
 from dmlprep.record import finding

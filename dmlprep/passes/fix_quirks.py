@@ -7,19 +7,19 @@ from collections import Counter
 import msgspec
 import onnx_ir as ir
 
-from dmlprep.analysis.knowledge import Knowledge
-from dmlprep.errors import UsageError
-from dmlprep.model import Frozen, Model
-from dmlprep.model.walk import nodes
+from dmlprep.core.errors import UsageError
+from dmlprep.directml.quirks import Hit, find_quirks, quirks
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.targets import Target
+from dmlprep.directml.targets.building import build, infer_contrib
+from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.graph.analysis.knowledge import Knowledge
+from dmlprep.graph.model import Frozen, Model
+from dmlprep.graph.model.walk import nodes
+from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
-from dmlprep.quirks import Hit, find_quirks, quirks
-from dmlprep.quirks.editing import Edit
 from dmlprep.record import finding
-from dmlprep.rewriting.names import Names
-from dmlprep.targets import Target
-from dmlprep.targets.building import build, infer_contrib
-from dmlprep.targets.facts import NodeFacts
 
 __all__ = ["FixQuirksOptions", "FixQuirksPass"]
 

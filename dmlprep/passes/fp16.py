@@ -12,23 +12,23 @@ from typing import Annotated, Literal
 import msgspec
 import onnx_ir as ir
 
-from dmlprep.bounds import MOST_FEEDS, MOST_SECONDS, MOST_TRIALS, MOST_VALUE
-from dmlprep.errors import ModelRefused, RecipeError
+from dmlprep.core.errors import ModelRefused, RecipeError
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import label, nodes, nodes_by_path
 from dmlprep.metrics import holds_fp16
-from dmlprep.model import Model
-from dmlprep.model.walk import label, nodes, nodes_by_path
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
-from dmlprep.precision.convert.calls import inline_calls
-from dmlprep.precision.convert.converter import Converted, convert
-from dmlprep.precision.convert.onnxconverter_common import convert_with_onnxconverter_common
-from dmlprep.precision.convert.rewrite import shares_weights
-from dmlprep.precision.convert.squares import sum_squares
-from dmlprep.precision.gain import gained, little_gain, smaller_question
-from dmlprep.precision.search.islands import Islands, Setting, find_islands
-from dmlprep.precision.search.profile import Range
-from dmlprep.precision.types import solve_types
-from dmlprep.precision.user_selection import Selection, select
+from dmlprep.passes.precision.convert.calls import inline_calls
+from dmlprep.passes.precision.convert.converter import Converted, convert
+from dmlprep.passes.precision.convert.onnxconverter_common import convert_with_onnxconverter_common
+from dmlprep.passes.precision.convert.rewrite import shares_weights
+from dmlprep.passes.precision.convert.squares import sum_squares
+from dmlprep.passes.precision.gain import gained, little_gain, smaller_question
+from dmlprep.passes.precision.search.islands import Islands, Setting, find_islands
+from dmlprep.passes.precision.search.profile import Range
+from dmlprep.passes.precision.types import solve_types
+from dmlprep.passes.precision.user_selection import Selection, select
+from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_TRIALS, MOST_VALUE
 from dmlprep.record import finding
 from dmlprep.record.steps import Block, Kept, Profile, Trial, Worst
 

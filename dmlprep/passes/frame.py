@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from dmlprep.errors import ModelRefused
-from dmlprep.framing import DetectOptions, Frame, PictureOptions, ResultOptions, frame_of, resolve, write_frame
-from dmlprep.model import Model
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.model import Model
 from dmlprep.passes.base import Context, Options, Pass
+from dmlprep.passes.framing import DetectOptions, Frame, PictureOptions, ResultOptions, frame_of, resolve, write_frame
 from dmlprep.record import finding
 
 __all__ = ["FrameOptions", "FramePass"]

@@ -6,16 +6,16 @@ from collections import Counter
 
 import onnx_ir as ir
 
-from dmlprep.analysis.knowledge import Knowledge
-from dmlprep.fused import Form, Match
-from dmlprep.fused.form import DOMAIN, Shared, write
-from dmlprep.model import Model
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.targets.building import build
+from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.graph.analysis.knowledge import Knowledge
+from dmlprep.graph.model import Model
+from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.base import Context, Options, Pass
-from dmlprep.quirks.editing import Edit
+from dmlprep.passes.fusions import Form, Match
+from dmlprep.passes.fusions.form import DOMAIN, Shared, write
 from dmlprep.record import finding
-from dmlprep.rewriting.names import Names
-from dmlprep.targets.building import build
-from dmlprep.targets.facts import NodeFacts
 
 __all__ = ["FuseOptions", "FusePass"]
 
@@ -48,7 +48,7 @@ class FusePass(Pass[FuseOptions]):
 
     def run(self, model: Model, context: Context) -> bool:
         """Fuse what has a fused form that the target's DirectML takes."""
-        from dmlprep.fused.catalog import FORMS  # here: every command imports every pass
+        from dmlprep.passes.fusions.catalog import FORMS  # here: every command imports every pass
 
         forms = [form for form in FORMS if getattr(self.options, form.option)]
         if context.target.opset_only or not forms:

@@ -9,29 +9,21 @@ from typing import Annotated
 import msgspec
 import onnx_ir as ir
 
-from dmlprep.analysis.equivalence import compute_the_same
-from dmlprep.analysis.segments import run_segments
-from dmlprep.arrays import Array
-from dmlprep.bounds import MOST_FEEDS, MOST_KIB, MOST_SECONDS
-from dmlprep.engines import onnxsim
-from dmlprep.errors import ModelRefused
-from dmlprep.metrics import (
-    NOISE_FACTOR,
-    TOLERANCES,
-    compare_outputs,
-    describe,
-    noise_of,
-    nudged,
-    output_groups,
-)
-from dmlprep.model import Frozen, Model
-from dmlprep.model.checking import check
-from dmlprep.model.drawing import RANDOM
-from dmlprep.model.runner import Runner
-from dmlprep.model.walk import graphs, label, nodes
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.analysis.equivalence import compute_the_same
+from dmlprep.graph.analysis.segments import run_segments
+from dmlprep.graph.model import Frozen, Model
+from dmlprep.graph.model.checking import check
+from dmlprep.graph.model.random_ops import RANDOM
+from dmlprep.graph.model.runner import Runner
+from dmlprep.graph.model.walk import graphs, label, nodes
+from dmlprep.graph.rewriting.weights import put_back, take_out
+from dmlprep.metrics import NOISE_FACTOR, TOLERANCES, compare_outputs, describe, noise_of, nudged, output_groups
 from dmlprep.passes.base import Context, Fact, Options, Pass
+from dmlprep.portable.arrays import Array
+from dmlprep.portable.bounds import MOST_FEEDS, MOST_KIB, MOST_SECONDS
 from dmlprep.record import OutputMetrics, finding
-from dmlprep.rewriting.weights import put_back, take_out
+from dmlprep.runtime.tools import onnxsim
 
 __all__ = ["GROWTH", "SHARE", "SimplifyOptions", "SimplifyPass"]
 

@@ -10,14 +10,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from dmlprep.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_TRIALS, MOST_VALUE
-from dmlprep.errors import ModelRefused
-from dmlprep.model import Model
-from dmlprep.model.walk import nodes_by_path
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import nodes_by_path
 from dmlprep.passes.base import Context, Options, Pass
-from dmlprep.precision.search.trials import Setting
-from dmlprep.precision.user_selection import Selection, select
-from dmlprep.precision.weights import (
+from dmlprep.passes.precision.search.trials import Setting
+from dmlprep.passes.precision.user_selection import Selection, select
+from dmlprep.passes.precision.weights import (
     Blocks,
     Choice,
     Done,
@@ -27,6 +26,7 @@ from dmlprep.precision.weights import (
     write_matmuls,
     write_rows,
 )
+from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_TRIALS, MOST_VALUE
 from dmlprep.record import finding
 from dmlprep.record.steps import Trial
 

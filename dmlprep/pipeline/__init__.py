@@ -1,6 +1,4 @@
-"""Run a plan: each step as a transaction on one model, then prove the result, then let it appear."""
+"""Recipes, project files and options become a run: each step a transaction, then the proof, then the result.
 
-from dmlprep.pipeline.observer import Observer
-from dmlprep.pipeline.prepare import PrepareRequest, check_out, prepare, prepare_aside
-
-__all__ = ["Observer", "PrepareRequest", "check_out", "prepare", "prepare_aside"]
+What one step does belongs in ``passes``.
+"""

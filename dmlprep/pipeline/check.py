@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dmlprep.errors import DmlprepError, ToolFailed
-from dmlprep.memory import estimate, not_enough, over_budget
-from dmlprep.model import Model
-from dmlprep.model.unchanged import Unchanged
-from dmlprep.parity.feeds import make_feeds
-from dmlprep.pipeline.outlook import look_ahead
-from dmlprep.placement.report import Examined, examine_for
-from dmlprep.placement.verify import verify_placement
-from dmlprep.recipe import load_recipe, make_plan
+from dmlprep.core.errors import DmlprepError, ToolFailed
+from dmlprep.directml.placement.report import Examined, examine_for
+from dmlprep.directml.targets import Target
+from dmlprep.directml.vram import estimate, not_enough, over_budget
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.input_watch import Unchanged
+from dmlprep.parity.feeds.graph_feeds import make_feeds
+from dmlprep.pipeline.dry_run import look_ahead
+from dmlprep.pipeline.recipe import load_recipe, make_plan
 from dmlprep.record import CODES, Finding, RunError
 from dmlprep.record.outlook import Outlook
-from dmlprep.targets import Target
+from dmlprep.runtime.verify_placement import verify_placement
 
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions

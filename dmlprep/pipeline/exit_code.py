@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dmlprep.recipe import Plan
+from dmlprep.pipeline.recipe import Plan
 from dmlprep.record import RunError, RunRecord, Verdict
 
 __all__ = ["DML_HERE", "judge"]

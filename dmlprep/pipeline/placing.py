@@ -6,19 +6,19 @@ from typing import Any
 
 import msgspec
 
-from dmlprep.memory import estimate
-from dmlprep.model import Frozen, Model
-from dmlprep.model.collector import paused_collector
+from dmlprep.directml.placement import choose_opset, place
+from dmlprep.directml.placement.place import place_facts
+from dmlprep.directml.placement.reading import read_facts
+from dmlprep.directml.placement.table import node_table
+from dmlprep.directml.targets import Target
+from dmlprep.directml.vram import estimate
+from dmlprep.graph.model import Frozen, Model
+from dmlprep.graph.model.collector import paused_collector
 from dmlprep.passes import Context, OnCpu
-from dmlprep.placement import choose_opset, place
-from dmlprep.placement.place import place_facts
-from dmlprep.placement.reading import read_facts
-from dmlprep.placement.table import node_table
 from dmlprep.record import RunRecord
 from dmlprep.record.memory import MemoryEstimate
 from dmlprep.record.nodes import NodeTable, NodeTables
 from dmlprep.record.placement import PlacementFacts
-from dmlprep.targets import Target
 
 __all__ = ["context_for", "note_after", "note_before"]
 

@@ -16,10 +16,10 @@ import msgspec
 from dmlprep.record import OutputMetrics, Verdict, finding
 
 if TYPE_CHECKING:
-    from dmlprep.precision import Rounding
+    from dmlprep.passes.precision import Rounding
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["FACTOR", "device_rounding", "hold_against"]
+__all__ = ["FACTOR", "apply_prediction", "device_rounding"]
 
 FACTOR = 2.0
 """How many times the predicted error a device may be off: the emulation predicts DirectML's error within this factor
@@ -37,7 +37,9 @@ def device_rounding(session: SessionOptions | None = None) -> Rounding:
     return "toward-zero" if dml_status(session=session).fp16.rounding == "toward-zero" else "nearest"
 
 
-def hold_against(measured: Verdict, predicted: Verdict | None, rounding: Rounding, last_bits: float = 0.0) -> Verdict:
+def apply_prediction(
+    measured: Verdict, predicted: Verdict | None, rounding: Rounding, last_bits: float = 0.0
+) -> Verdict:
     """The verdict of a DirectML session with what the FP16 emulation predicted.
 
     Where the device rounds toward zero, an output that is out of tolerance passes if the emulation, which rounds the

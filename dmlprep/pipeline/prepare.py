@@ -14,30 +14,38 @@ from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from dmlprep._version import __version__
-from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused, OutputError, ToolFailed, UsageError
-from dmlprep.files import FileSet, check_path, unwritable
-from dmlprep.files.outputs import check_replaceable
-from dmlprep.files.staging import PREFIX, clear_staging, staging_folder
-from dmlprep.memory import over_budget, vram_bytes
+from dmlprep.core.errors import (
+    CheckNotRun,
+    DmlprepError,
+    InternalError,
+    ModelRefused,
+    OutputError,
+    ToolFailed,
+    UsageError,
+)
+from dmlprep.core.files import FileSet, check_path, unwritable
+from dmlprep.core.files.outputs import check_replaceable
+from dmlprep.core.files.staging import PREFIX, clear_staging, staging_folder
+from dmlprep.core.version import __version__
+from dmlprep.directml.vram import over_budget, vram_bytes
+from dmlprep.graph.model import EXTERNAL_OVER, Frozen, Model
+from dmlprep.graph.model.budget import limited
+from dmlprep.graph.model.checking import check, demand_valid
+from dmlprep.graph.model.input_watch import Unchanged, data_files
+from dmlprep.graph.model.opening import check_name
+from dmlprep.graph.model.saving import Saved
 from dmlprep.metrics import ProofRules, UserMetric, holds_fp16
-from dmlprep.model import EXTERNAL_OVER, Frozen, Model
-from dmlprep.model.budget import limited
-from dmlprep.model.checking import check, demand_valid
-from dmlprep.model.opening import check_name
-from dmlprep.model.saving import Saved
-from dmlprep.model.unchanged import Unchanged, data_files
-from dmlprep.options import PrepareOptions
 from dmlprep.parity import RunFeeds, feeds_of
 from dmlprep.pipeline.exit_code import DML_HERE, judge
-from dmlprep.pipeline.kept_verdicts import KeptVerdicts, verdict_folder
 from dmlprep.pipeline.observer import Observer
+from dmlprep.pipeline.options import PrepareOptions
 from dmlprep.pipeline.placing import context_for, note_after, note_before
 from dmlprep.pipeline.proof import missing_device, prove
+from dmlprep.pipeline.recipe import Plan
 from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.pipeline.sharing import Sharing, save_sharing
 from dmlprep.pipeline.transaction import Transactions
-from dmlprep.recipe import Plan
+from dmlprep.pipeline.verdict_cache import KeptVerdicts, verdict_folder
 from dmlprep.record import Check, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import Finding, finding
@@ -45,8 +53,8 @@ from dmlprep.record.origin import origin
 from dmlprep.record.speed import Bench
 
 if TYPE_CHECKING:
-    from dmlprep.arrays import Array
-    from dmlprep.precision import Rounding
+    from dmlprep.passes.precision import Rounding
+    from dmlprep.portable.arrays import Array
     from dmlprep.runtime import SessionHost, SessionOptions
 
 __all__ = ["PrepareRequest", "Result", "check_out", "prepare", "prepare_aside"]

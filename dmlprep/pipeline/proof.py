@@ -13,34 +13,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused
-from dmlprep.fused import write_out
+from dmlprep.core.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.metrics import UserMetric, holds_fp16
-from dmlprep.model import Model
-from dmlprep.model.unchanged import Unchanged
-from dmlprep.parity import (
-    Reference,
-    RunFeeds,
-    compare,
-    compare_candidate,
-    load_feeds,
-    not_run,
-    shadow_candidate,
-)
+from dmlprep.parity import Reference, RunFeeds, compare, compare_candidate, emulation_candidate, load_feeds, not_run
 from dmlprep.parity.candidate import usable_device
+from dmlprep.parity.judging_options import JudgingOptions
 from dmlprep.parity.loading import LOADS, loads
-from dmlprep.parity.yardstick import Yardstick
-from dmlprep.pipeline.kept_verdicts import KeptVerdicts
+from dmlprep.passes.fusions import write_out
 from dmlprep.pipeline.observer import Observer
-from dmlprep.pipeline.predicted import device_rounding, hold_against
+from dmlprep.pipeline.predicted import apply_prediction, device_rounding
 from dmlprep.pipeline.proof_key import proof_key
-from dmlprep.recipe import ParitySettings
+from dmlprep.pipeline.recipe import ParitySettings
+from dmlprep.pipeline.verdict_cache import KeptVerdicts
 from dmlprep.record import Check, DeviceInfo, Verdict
 from dmlprep.record.aliases import SessionDevice
 
 if TYPE_CHECKING:
-    from dmlprep.arrays import Array
-    from dmlprep.precision import Accumulation, Rounding
+    from dmlprep.passes.precision import Accumulation, Rounding
+    from dmlprep.portable.arrays import Array
     from dmlprep.runtime import SessionHost, SessionOptions
 
 __all__ = ["compare_models", "missing_device", "prove"]
@@ -135,9 +127,9 @@ def _compared(
     metric: UserMetric | None,
 ) -> list[Verdict]:
     began = time.perf_counter()
-    yardstick = Yardstick(settings.measures, settings.noise, metric)
+    judging_options = JudgingOptions(settings.measures, settings.noise, metric)
     try:
-        reference = Reference.fed(original, feeds, made, settings.seeds, settings.time_limit, host, yardstick)
+        reference = Reference.fed(original, feeds, made, settings.seeds, settings.time_limit, host, judging_options)
     except CheckNotRun as error:
         return [not_run(one.check, str(error), None, began) for one in checks]
     verdicts: list[Verdict] = []
@@ -148,7 +140,7 @@ def _compared(
             if one.predicted_by is not None:
                 predicted = next((v for v in verdicts if v.check == one.predicted_by), None)
                 last_bits = reference.last_bits() if verdict.outputs else 0.0
-                verdict = hold_against(verdict, predicted, device_rounding(session), last_bits)
+                verdict = apply_prediction(verdict, predicted, device_rounding(session), last_bits)
             verdicts.append(verdict)
             observer.check_finished(verdict)
     return verdicts
@@ -223,7 +215,7 @@ def _emulated(
     host: SessionHost | None,
 ) -> Verdict:
     """The prepared file as FP16 hardware would compute it, against the original's outputs."""
-    from dmlprep.precision import emulate
+    from dmlprep.passes.precision import emulate
 
     began = time.perf_counter()
     # The nodes behind a fused operator store FP16, one after the other.
@@ -242,7 +234,7 @@ def _emulated(
             where=str(check),
             fix='please report this; --set parity.fp16_emulation="off" leaves this proof out',
         ) from error
-    candidate = shadow_candidate(shadow, check, str(made.path), device, code="DP407", decides=decides, host=host)
+    candidate = emulation_candidate(shadow, check, str(made.path), device, code="DP407", decides=decides, host=host)
     return compare_candidate(
         reference, candidate, settings.tolerance, settings.time_limit, progress=observer.step_progress
     )
@@ -258,7 +250,7 @@ def compare_models(
     tolerance: str,
     sizes: Mapping[str, int],
     seeds: int,
-    yardstick: Yardstick = Yardstick(),  # noqa: B008 - frozen
+    judging_options: JudgingOptions = JudgingOptions(),  # noqa: B008 - frozen
 ) -> Verdict:
     """``dmlprep compare``: two models of the user's.
 
@@ -279,7 +271,7 @@ def compare_models(
             sizes=sizes,
             seeds=seeds,
             time_limit=limit,
-            yardstick=yardstick,
+            judging_options=judging_options,
         )
     except CheckNotRun as error:
         return not_run(Check("parity", device), str(error), None, began)
@@ -295,4 +287,4 @@ def compare_models(
         check = _emulation("storage", cut)
         predicted = _emulated(truth, made, settings, "storage", cut, check, False, Observer(), None)
         files.check()
-    return hold_against(verdict, predicted, cut)
+    return apply_prediction(verdict, predicted, cut)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from dmlprep._version import __version__
-from dmlprep.model import Model
-from dmlprep.model.unchanged import data_files
+from dmlprep.core.text.documents import canonical
+from dmlprep.core.version import __version__
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.input_watch import data_files
 from dmlprep.parity import Reference
-from dmlprep.recipe import ParitySettings
-from dmlprep.record.documents import canonical
-from dmlprep.record.own_code import code_digest
+from dmlprep.pipeline.recipe import ParitySettings
+from dmlprep.record.code_digest import code_digest
 
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions
@@ -44,7 +44,7 @@ def proof_key(reference: Reference, made: Model, settings: ParitySettings, sessi
     from dmlprep.runtime import SessionFailure, SessionOptions
     from dmlprep.runtime.identity import dml_identity
 
-    device = dml_identity(session) if reference.yardstick.metric is None else ""
+    device = dml_identity(session) if reference.judging_options.metric is None else ""
     if not device:
         return ""
     try:

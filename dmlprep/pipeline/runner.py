@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dmlprep.errors import CheckNotRun, ModelRefused
-from dmlprep.files.run_folder import temporary_folder
-from dmlprep.model import Frozen, Model
+from dmlprep.core.errors import CheckNotRun, ModelRefused
+from dmlprep.core.files.run_folder import temporary_folder
+from dmlprep.graph.model import Frozen, Model
 
 if TYPE_CHECKING:
-    from dmlprep.arrays import Array
+    from dmlprep.portable.arrays import Array
     from dmlprep.runtime import Session, SessionHost, SessionOptions
 
 __all__ = ["CpuRunner"]

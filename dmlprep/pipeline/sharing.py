@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dmlprep.model import Model
-from dmlprep.model.saving import Saved, write_sharing
-from dmlprep.model.shared_data import SharedData
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.saving import Saved, write_sharing
+from dmlprep.graph.model.shared_data import SharedData
 from dmlprep.record import RunRecord
 from dmlprep.record.buckets import BucketFacts
 

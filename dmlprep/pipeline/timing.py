@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from dmlprep.errors import CheckNotRun
-from dmlprep.framing import between
-from dmlprep.model import Model
+from dmlprep.core.errors import CheckNotRun
+from dmlprep.graph.model import Model
 from dmlprep.parity import RunFeeds
+from dmlprep.parity.bench import Variant, measure, overridden_like
+from dmlprep.passes.framing import between
 from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.speed import Bench, Timed
 from dmlprep.runtime import SessionOptions
-from dmlprep.speed import Variant, measure, overridden_like
 
 __all__ = ["time_prepared"]
 

@@ -1,8 +1,11 @@
-"""What a run leaves behind: findings, verdicts, steps, and the run record that holds them."""
+"""What a run leaves behind: findings, verdicts, steps, and the run record that holds them.
 
+Values and their codes belong here; how they are shown belongs in ``report``.
+"""
+
+from dmlprep.portable.output_metrics import OutputMetrics
 from dmlprep.record.check import Check
 from dmlprep.record.findings import CODES, SEVERITIES, Code, Finding, Severity, finding
-from dmlprep.record.output_metrics import OutputMetrics
 from dmlprep.record.run_record import RunError, RunRecord
 from dmlprep.record.steps import StepRecord
 from dmlprep.record.verdicts import REAL_INPUTS, DeviceInfo, Verdict

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from dmlprep.errors import InputError
-from dmlprep.files import Unfit, parse_json, read_text, unreadable
-from dmlprep.files.outputs import file_name_problem
-from dmlprep.record.documents import to_json
+from dmlprep.core.errors import InputError
+from dmlprep.core.files import Unfit, parse_json, read_text, unreadable
+from dmlprep.core.files.outputs import file_name_problem
+from dmlprep.core.text.documents import to_json
 
 __all__ = ["BUCKETS", "BucketEntry", "BucketFacts", "BucketsFile", "DataEntry", "schema"]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from dmlprep.record.documents import to_json
+from dmlprep.core.text.documents import to_json
 
 __all__ = ["OUTCOMES", "FleetRecord", "JobRecord", "Outcome", "outcome_of", "worst"]
 

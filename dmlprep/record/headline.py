@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record.check import Check
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import Finding
 from dmlprep.record.nodes import numbers
 from dmlprep.record.placement import PlacementFacts
-from dmlprep.record.sizes import bytes_text
 
 __all__ = ["Headline", "Outcome", "Run", "headline"]
 

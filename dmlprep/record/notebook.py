@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dmlprep.core.text.markup import html_text
 from dmlprep.record.headline import Outcome, Run, headline
-from dmlprep.record.markup import html_text
 
 __all__ = ["notebook_html"]
 

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
-from dmlprep._version import __version__
+from dmlprep.core.version import __version__
 
 __all__ = ["Origin", "origin"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dmlprep.record.hints import command_line
+from dmlprep.core.text.shell import command_line
 from dmlprep.record.memory import MemoryEstimate
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.steps import StepRecord

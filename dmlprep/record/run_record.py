@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from dmlprep.errors import DmlprepError, InputError
-from dmlprep.files import Unfit, meant, parse_json, read_text, unreadable
-from dmlprep.record.documents import to_json
+from dmlprep.core.errors import DmlprepError, InputError
+from dmlprep.core.files import Unfit, meant, parse_json, read_text, unreadable
+from dmlprep.core.text.documents import to_json
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import Finding
 from dmlprep.record.notebook import notebook_html

@@ -6,9 +6,9 @@ from typing import Literal
 
 import msgspec
 
+from dmlprep.portable.output_metrics import OutputMetrics
 from dmlprep.record.check import Check, FailureKind, Provider
 from dmlprep.record.findings import Finding, finding
-from dmlprep.record.output_metrics import OutputMetrics
 
 __all__ = ["REAL_INPUTS", "DeviceInfo", "Verdict"]
 

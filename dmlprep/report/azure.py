@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dmlprep.portable.printable import printable
 from dmlprep.record.fleet import FleetRecord
-from dmlprep.record.printable import printable
 
 __all__ = ["command_line", "job_issues"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from dmlprep.placement import Placement
+from dmlprep.directml.placement import Placement
+from dmlprep.portable.printable import printable
 from dmlprep.record import Check, RunRecord, Verdict
 from dmlprep.record.placement import PlacementFacts
-from dmlprep.record.printable import printable
 from dmlprep.report.text import show_findings, show_verdicts
 
 __all__ = ["checked_line", "prepared_line", "show_briefly"]

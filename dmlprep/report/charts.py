@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record import RunRecord
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.nodes import NodeTable
-from dmlprep.record.sizes import bytes_text
 from dmlprep.record.steps import Profile
-from dmlprep.report.half import FP16_MAX, HalfStep
+from dmlprep.report.fp16 import FP16_MAX, HalfStep
 
 __all__ = [
     "Along",

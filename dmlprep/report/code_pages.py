@@ -8,7 +8,7 @@ from functools import cache
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from dmlprep.errors import DmlprepError
+from dmlprep.core.errors import DmlprepError
 from dmlprep.report.pages import page
 
 __all__ = ["page_html"]

@@ -9,8 +9,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from dmlprep.record.hanging import indent_of, is_command
-from dmlprep.record.printable import apart, paragraph, printable, shortened
+from dmlprep.core.text.hanging_indent import indent_of, is_command
+from dmlprep.portable.printable import apart, paragraph, printable, shortened
 
 __all__ = ["PlainConsole"]
 

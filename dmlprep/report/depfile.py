@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dmlprep import _version
-from dmlprep.errors import OutputError
+from dmlprep.core import version
+from dmlprep.core.errors import OutputError
 from dmlprep.record import RunRecord
 
 __all__ = ["lines", "make_rule"]
@@ -40,7 +40,7 @@ _RENAME = "rename the file, or leave --depfile out"
 
 def _named(record: RunRecord) -> list[str]:
     """Absolute paths. ``_version.py`` comes first: it is a new file where another dmlprep is installed."""
-    files = (Path(_version.__file__), *map(Path, record.facts.files))
+    files = (Path(version.__file__), *map(Path, record.facts.files))
     return list(dict.fromkeys(str(file.absolute()) for file in files))
 
 

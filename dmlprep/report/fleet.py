@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from dmlprep.core.text.sizes import bytes_text
+from dmlprep.portable.printable import printable, shortened
 from dmlprep.record.fleet import OUTCOMES, FleetRecord, JobRecord, Outcome
-from dmlprep.record.printable import printable, shortened
-from dmlprep.record.sizes import bytes_text
 from dmlprep.report.tables import show_table
 
 __all__ = ["counted", "show_fleet", "show_fleet_briefly", "show_jobs", "word_of", "worst_first"]

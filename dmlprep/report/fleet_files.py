@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dmlprep.errors import OutputError
-from dmlprep.files.writing import write_file
+from dmlprep.core.errors import OutputError
+from dmlprep.core.files.writing import write_file
 from dmlprep.record import RunRecord
 from dmlprep.record.fleet import FleetRecord
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
-from dmlprep.record.documents import toml_value
+from dmlprep.core.text.documents import toml_value
+from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record.fleet import FleetRecord, JobRecord
-from dmlprep.record.sizes import bytes_text
 from dmlprep.report.fleet import counted, word_of
 from dmlprep.report.rendering import render_page
 

@@ -5,9 +5,9 @@ GitHub takes 1 MiB of summary a step (GitHub Docs, "Workflow commands for GitHub
 
 from __future__ import annotations
 
+from dmlprep.core.text.markdown import Markdown, table, text
+from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record.fleet import FleetRecord, JobRecord
-from dmlprep.record.markdown import Markdown, table, text
-from dmlprep.record.sizes import bytes_text
 from dmlprep.report.fleet import counted, word_of, worst_first
 
 __all__ = ["render_markdown"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from dmlprep.core.text.documents import to_json
+from dmlprep.core.text.sizes import bytes_text
 from dmlprep.genai.checking import CheckedModel, FolderCheck
-from dmlprep.record.documents import to_json
+from dmlprep.portable.printable import printable
+from dmlprep.portable.shares import percent
 from dmlprep.record.language_models import Needs
-from dmlprep.record.printable import printable
-from dmlprep.record.shares import percent
-from dmlprep.record.sizes import bytes_text
 from dmlprep.report import placement_json
 from dmlprep.report.grouping import finding_lines
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
+from dmlprep.portable.printable import printable, shortened
+from dmlprep.portable.shares import percent
 from dmlprep.record.generation import GenaiCheck, GenaiProof, GreedyText, LogitFigures
-from dmlprep.record.printable import printable, shortened
-from dmlprep.record.shares import percent
 from dmlprep.report.text import show_findings, show_verdicts
 
 __all__ = ["figure_lines", "show_proof"]

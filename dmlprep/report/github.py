@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dmlprep.portable.printable import inert, printable
 from dmlprep.record import RunRecord
 from dmlprep.record.fleet import FleetRecord
-from dmlprep.record.printable import inert, printable
 from dmlprep.report.grouping import grouped
 
 __all__ = ["annotation_lines", "error_line", "job_lines"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dmlprep.portable.printable import printable
 from dmlprep.record import CODES, SEVERITIES, Finding
-from dmlprep.record.printable import printable
 
 __all__ = ["FindingGroup", "finding_lines", "grouped"]
 

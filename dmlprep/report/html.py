@@ -12,16 +12,16 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from dmlprep.files import check_output
-from dmlprep.files.writing import write_file
+from dmlprep.core.files import check_output
+from dmlprep.core.files.writing import write_file
+from dmlprep.core.text.documents import toml_value
+from dmlprep.core.text.sizes import bytes_text
+from dmlprep.portable.shares import percent
 from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
-from dmlprep.record.documents import toml_value
 from dmlprep.record.headline import headline
-from dmlprep.record.shares import percent
-from dmlprep.record.sizes import bytes_text
 from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
 from dmlprep.report.code_pages import page_html
-from dmlprep.report.half import HalfStep, half_steps, modes, worst_output
+from dmlprep.report.fp16 import HalfStep, half_steps, modes, worst_output
 from dmlprep.report.payload import payload
 from dmlprep.report.rendering import render_page
 from dmlprep.report.ribbon import ribbon

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from dmlprep.portable.printable import printable
 from dmlprep.record.fleet import FleetRecord, JobRecord
-from dmlprep.record.printable import printable
 
 __all__ = ["render_junit"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record.memory import MemoryEstimate
-from dmlprep.record.sizes import bytes_text
 
 __all__ = ["memory_line"]
 

@@ -9,9 +9,9 @@ import os
 import re
 from collections.abc import Iterator
 
-from dmlprep.errors import DmlprepError
+from dmlprep.core.errors import DmlprepError
+from dmlprep.portable.printable import inert, printable
 from dmlprep.record import Finding, RunRecord
-from dmlprep.record.printable import inert, printable
 
 __all__ = ["error_line", "lines"]
 

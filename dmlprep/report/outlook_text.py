@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import PurePath
 
+from dmlprep.core.text.documents import toml_value
+from dmlprep.core.text.shell import command_line
+from dmlprep.portable.shares import percent
 from dmlprep.record import StepRecord
-from dmlprep.record.documents import toml_value
-from dmlprep.record.hints import command_line
 from dmlprep.record.outlook import Fate, Outlook
 from dmlprep.record.placement import PlacementFacts
-from dmlprep.record.shares import percent
 from dmlprep.report.memory_text import memory_line
 
 __all__ = ["in_full", "in_one_line", "in_short"]

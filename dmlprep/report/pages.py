@@ -6,9 +6,9 @@ import re
 from importlib import resources
 from pathlib import Path
 
-from dmlprep.errors import InternalError, UsageError
-from dmlprep.quirks import codes
-from dmlprep.quirks.page import page as quirk_page
+from dmlprep.core.errors import InternalError, UsageError
+from dmlprep.directml.quirks import codes
+from dmlprep.directml.quirks.page import page as quirk_page
 from dmlprep.record import CODES
 
 __all__ = ["page"]

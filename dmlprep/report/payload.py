@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from dmlprep.portable.printable import printable, quoted
 from dmlprep.record.nodes import NodeTable, NodeTables
-from dmlprep.record.printable import printable, quoted
 from dmlprep.report.ribbon import kinds
 
 __all__ = ["payload"]

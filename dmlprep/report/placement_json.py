@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from dmlprep.placement import Placement
+from dmlprep.core.text.documents import to_json
+from dmlprep.directml.placement import Placement
 from dmlprep.record import RunRecord
-from dmlprep.record.documents import to_json
 
 __all__ = ["FORMAT", "NODES", "render", "to_object"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from dmlprep.placement import Placement
-from dmlprep.placement.placement import PlacedNode
+from dmlprep.core.text.sizes import bytes_text
+from dmlprep.directml.placement import Placement
+from dmlprep.directml.placement.placement import PlacedNode
+from dmlprep.directml.targets import Target
+from dmlprep.portable.shares import percent
 from dmlprep.record import CODES, Finding, RunRecord
-from dmlprep.record.shares import percent
-from dmlprep.record.sizes import bytes_text
 from dmlprep.report.grouping import finding_lines
 from dmlprep.report.memory_text import memory_line
 from dmlprep.report.outlook_text import in_short
-from dmlprep.targets import Target
 
 __all__ = ["by_release", "lines"]
 

@@ -10,7 +10,7 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup
 
-from dmlprep.record.markup import html_text
+from dmlprep.core.text.markup import html_text
 
 __all__ = ["render_page"]
 

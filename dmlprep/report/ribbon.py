@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
+from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record.nodes import NodeTable, Reason, numbers
-from dmlprep.record.sizes import bytes_text
 
 __all__ = ["WIDTH", "Away", "Band", "Cell", "Copied", "Ribbon", "Tick", "kinds", "ribbon"]
 

@@ -15,11 +15,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from dmlprep._version import __version__
-from dmlprep.quirks import code_row
+from dmlprep.core.text.documents import to_json
+from dmlprep.core.version import __version__
+from dmlprep.directml.quirks import code_row
+from dmlprep.portable.printable import printable
 from dmlprep.record import Finding, RunRecord
-from dmlprep.record.documents import to_json
-from dmlprep.record.printable import printable
 from dmlprep.report.pages import page
 
 __all__ = ["SCHEMA", "VERSION", "render", "to_object"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from dmlprep.record.printable import printable
-from dmlprep.record.sizes import bytes_text
+from dmlprep.core.text.sizes import bytes_text
+from dmlprep.portable.printable import printable
 from dmlprep.record.speed import Bench, Ratio, Timed, Times
 from dmlprep.report.tables import show_table
 

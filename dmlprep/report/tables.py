@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dmlprep.record.printable import inert, printable, shortened
+from dmlprep.portable.printable import inert, printable, shortened
 
 __all__ = ["show_table"]
 

@@ -7,12 +7,12 @@ import io
 from rich.console import Console
 from rich.text import Text
 
+from dmlprep.core.text.sizes import bytes_text
+from dmlprep.portable.printable import printable
+from dmlprep.portable.shares import percent
 from dmlprep.record import Finding, RunRecord, StepRecord, Verdict
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.placement import PlacementFacts
-from dmlprep.record.printable import printable
-from dmlprep.record.shares import percent
-from dmlprep.record.sizes import bytes_text
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.grouping import grouped
 from dmlprep.report.memory_text import memory_line
@@ -152,7 +152,7 @@ def show_record(record: RunRecord, console: Console) -> None:
 
 def show_half(record: RunRecord, console: Console) -> None:
     """What became FP16 and what did not, in a few lines; the HTML report has all of it."""
-    from dmlprep.report.half import half_steps
+    from dmlprep.report.fp16 import half_steps
 
     for half in half_steps(record):
         kept = ", ".join(f"{k.rule} {len(k.nodes)}" for k in half.kept)

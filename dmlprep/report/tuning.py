@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from dmlprep.record.printable import printable
-from dmlprep.record.sizes import bytes_text
+from dmlprep.core.text.sizes import bytes_text
+from dmlprep.portable.printable import printable
 from dmlprep.record.tuning import TIME, Candidate, Figures, Tuned
 from dmlprep.report.speed import ratio_text
 from dmlprep.report.tables import show_table

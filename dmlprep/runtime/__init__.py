@@ -1,11 +1,13 @@
-"""The only door to ONNX Runtime and DirectML: sessions in child processes, which can die without the caller.
+"""Sessions of ONNX Runtime and DirectML, the DirectML runtime on Linux, and third-party model tools.
+
+All of it runs in child processes. What outputs mean is decided in ``parity``.
 
 ``open_cpu`` and ``open_dml`` load a model; ``cpu_host`` and ``dml_host`` keep one worker for many models;
 ``dml_status`` says whether DirectML can be had here, after a self-test; ``adapters`` and ``gpus`` list
 what it can run on.
 """
 
-from dmlprep.processes.failure import FailureKind, SessionFailure
+from dmlprep.process.failure import FailureKind, SessionFailure
 from dmlprep.runtime.adapters import Adapter, adapters, choose_adapter, choose_gpu, gpus
 from dmlprep.runtime.dml import another_release, dml_host, dml_status, open_dml, release_for
 from dmlprep.runtime.served import Session, SessionHost

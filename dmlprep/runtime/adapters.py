@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dmlprep.errors import CheckNotRun, UsageError
-from dmlprep.runtime.offsite import device
-from dmlprep.runtime.offsite.device import Adapter
+from dmlprep.core.errors import CheckNotRun, UsageError
+from dmlprep.portable import device
+from dmlprep.portable.device import Adapter
 
 if TYPE_CHECKING:
     from dmlprep.runtime.linux.gpus import Found, Gpu
@@ -41,7 +41,7 @@ def adapters() -> tuple[Adapter, ...]:
 
 
 def _of_the_runtime() -> tuple[tuple[Adapter, ...], str]:
-    from dmlprep.processes.failure import SessionFailure
+    from dmlprep.process.failure import SessionFailure
     from dmlprep.runtime.linux import sandbox
     from dmlprep.runtime.linux.host import linux_host
     from dmlprep.runtime.linux.install import missing_piece

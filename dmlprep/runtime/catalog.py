@@ -10,8 +10,8 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-from dmlprep.files import parse_json
-from dmlprep.processes.tools import run_tool
+from dmlprep.core.files import parse_json
+from dmlprep.process.tools import run_tool
 
 __all__ = ["catalog_lines"]
 

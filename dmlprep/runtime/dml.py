@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dmlprep.errors import CheckNotRun, DmlprepError
-from dmlprep.files import remove_tree
-from dmlprep.processes.child import Child
-from dmlprep.processes.failure import SessionFailure
+from dmlprep.core.errors import CheckNotRun, DmlprepError
+from dmlprep.core.files import remove_tree
+from dmlprep.process.child import Child
+from dmlprep.process.failure import SessionFailure
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.selftest import failures_text, self_test
 from dmlprep.runtime.served import Session, SessionHost
@@ -282,7 +282,7 @@ def _lines(session: SessionOptions) -> dict[str, str]:
 
 def _no_adapter(session: SessionOptions) -> DmlStatus | None:
     """Why this adapter cannot serve, told without a session: it is not there, or a software adapter not asked for."""
-    from dmlprep.runtime.offsite import device
+    from dmlprep.portable import device
 
     reason, fix = device.session_problem(_lines(session))
     return DmlStatus(False, reason, fix=fix) if reason else None

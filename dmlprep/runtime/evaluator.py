@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import onnx
 
-from dmlprep.model import protos
-from dmlprep.processes.wire import read_tensor
+from dmlprep.graph.model import protos
+from dmlprep.process.wire import read_tensor
 from dmlprep.runtime.serving import Refused, Worker
 from dmlprep.runtime.wire import dims_to_fields
 

@@ -7,7 +7,7 @@ import platform
 import sys
 from pathlib import Path
 
-from dmlprep.errors import CheckNotRun
+from dmlprep.core.errors import CheckNotRun
 from dmlprep.runtime.types import SessionOptions
 
 __all__ = ["cache_folder", "dml_identity"]

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dmlprep.files.run_folder import temporary_folder
-from dmlprep.processes.failure import SessionFailure
-from dmlprep.processes.hresult import diagnose
+from dmlprep.core.files.run_folder import temporary_folder
+from dmlprep.portable.hresult import diagnose
+from dmlprep.process.failure import SessionFailure
 from dmlprep.runtime.served import SessionHost
 from dmlprep.runtime.types import Fp16Traits, SessionOptions
 

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from dmlprep.errors import CheckNotRun, UsageError
-from dmlprep.files import parse_json
-from dmlprep.files.run_folder import run_folder
-from dmlprep.model.budget import in_force
-from dmlprep.processes.allowance import PROCESSORS, Allowance, allowance
-from dmlprep.processes.child import Child, interrupted
-from dmlprep.processes.failure import FULL, SessionFailure, disk_full, failure
-from dmlprep.processes.results import machine_memory, read_result
-from dmlprep.processes.wire import read_tensor, write_tensor
+from dmlprep.core.errors import CheckNotRun, UsageError
+from dmlprep.core.files import parse_json
+from dmlprep.core.files.run_folder import run_folder
+from dmlprep.graph.model.budget import in_force
+from dmlprep.process.allowance import PROCESSORS, Allowance, allowance
+from dmlprep.process.child import Child, interrupted
+from dmlprep.process.failure import FULL, SessionFailure, disk_full, failure
+from dmlprep.process.results import machine_memory, read_result
+from dmlprep.process.wire import read_tensor, write_tensor
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.types import Kept, MemoryUse, NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
 from dmlprep.runtime.wire import FEEDS, RESULTS, dims_from_fields, dims_to_fields

@@ -18,11 +18,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dmlprep.processes.confinement import confine
-from dmlprep.processes.hresult import error_text
-from dmlprep.processes.process import no_crash_dialog, peak_memory
-from dmlprep.processes.wire import decode, encode, numpy_dtype, read_tensor
-from dmlprep.runtime.ortoptions import adapter_number, choose_device, providers, session_settings
+from dmlprep.portable.hresult import error_text
+from dmlprep.portable.ortoptions import adapter_number, choose_device, providers, session_settings
+from dmlprep.portable.process import no_crash_dialog, peak_memory
+from dmlprep.process.confinement import confine
+from dmlprep.process.wire import decode, encode, numpy_dtype, read_tensor
 from dmlprep.runtime.stepping import Held
 from dmlprep.runtime.types import DATA_FOLDER
 from dmlprep.runtime.wire import RESULTS, dims_to_fields
@@ -271,7 +271,7 @@ class Worker:
     def memory(self) -> None:
         found: dict[str, int | None] = dict(peak_memory())
         if self.device == "dml" and self.adapter is not None:
-            from dmlprep.runtime.offsite.dxgi import memory_in_use
+            from dmlprep.portable.dxgi import memory_in_use
 
             if (held := memory_in_use(self.adapter)) is not None:
                 self.most = (max(self.most[0], held[0]), max(self.most[1], held[1]))
@@ -312,7 +312,7 @@ class Worker:
                     if size:
                         out.write((ctypes.c_uint8 * size).from_address(result.data_ptr()))
         else:
-            from dmlprep.processes.wire import write_tensor
+            from dmlprep.process.wire import write_tensor
 
             array = np.asarray(result)
             kind = "string" if array.dtype.kind in "OUST" else array.dtype.name

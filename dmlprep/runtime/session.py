@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from dmlprep.errors import CheckNotRun, InputError
-from dmlprep.processes.child import Child
+from dmlprep.core.errors import CheckNotRun, InputError
+from dmlprep.process.child import Child
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.environment import install_line, python
 from dmlprep.runtime.served import Session, SessionHost
@@ -39,7 +39,7 @@ def _needs(path: Path, options: SessionOptions) -> set[Path]:
     """The model and its data files, by their real paths. A data file that lies outside of its folder is left out."""
     from google.protobuf.message import DecodeError
 
-    from dmlprep.model.data_locations import data_locations
+    from dmlprep.graph.model.data_locations import data_locations
 
     path = path.resolve()
     folder = Path(options.config.get(DATA_FOLDER, path.parent)).resolve()
@@ -57,7 +57,7 @@ def _confined_host(device: str, name: str, describe: Callable[[Mapping[str, str]
 def cpu_host() -> SessionHost:
     """A host for sessions on the CPU provider of the installed ONNX Runtime.
 
-    On Linux its worker confines itself before it opens a model (``processes/confinement.py``).
+    On Linux its worker confines itself before it opens a model (``process/confinement.py``).
     """
     return _confined_host("cpu", "the CPU worker", _cpu_device)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlprep.processes.wire import numpy_dtype
+from dmlprep.process.wire import numpy_dtype
 from dmlprep.runtime.types import Kept
 
 __all__ = ["Held"]

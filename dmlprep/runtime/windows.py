@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from dmlprep.portable.ortoptions import adapter_number
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.environment import WITH_DIRECTML, install_line
-from dmlprep.runtime.ortoptions import adapter_number
 from dmlprep.runtime.types import is_software
 
 __all__ = ["describe", "provider_facts", "provider_missing", "session_facts"]
@@ -42,7 +42,7 @@ def session_facts(options: Mapping[str, str]) -> dict[str, str]:
     Told after the session was made: only then is DirectML.dll there. A preference lets the provider choose among the
     adapters, by rules of its own; then the adapter is not named.
     """
-    from dmlprep.runtime.offsite import device
+    from dmlprep.portable import device
 
     facts = device.library_facts()
     number = adapter_number(options)

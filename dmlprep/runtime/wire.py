@@ -1,4 +1,4 @@
-"""Requests of a session and answers of its worker, in the lines and files of ``processes/wire.py``.
+"""Requests of a session and answers of its worker, in the lines and files of ``process/wire.py``.
 
 What is fed lies in ``FEEDS`` below the folder, which a sandboxed worker can only read: what it could write to, it could
 replace by a link to another file of the user's, which the next feed would overwrite. What comes back lies in

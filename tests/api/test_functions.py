@@ -13,8 +13,8 @@ import pytest
 
 import dmlprep
 from dmlprep import api, runtime
-from dmlprep.errors import CheckNotRun, InputError, OutputError, UsageError
-from dmlprep.parity.repro import FILES
+from dmlprep.core.errors import CheckNotRun, InputError, OutputError, UsageError
+from dmlprep.parity.bisection.repro import FILES
 from dmlprep.record import RunRecord
 from dmlprep.runtime import DmlStatus, SessionOptions, open_cpu
 from tests.fixtures_index import fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dmlprep
-from dmlprep.errors import InputError, OutputError, RecipeError, UsageError
+from dmlprep.core.errors import InputError, OutputError, RecipeError, UsageError
 from tests.fixtures_index import fixture
 from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
 

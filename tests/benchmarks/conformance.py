@@ -30,7 +30,7 @@ import numpy as np
 import onnx
 from onnx.backend.test.case.node import collect_testcases
 
-from dmlprep.quirks import quirks
+from dmlprep.directml.quirks import quirks
 from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions, cpu_host, dml_host, dml_status
 
 LIMIT = 60.0
@@ -239,7 +239,7 @@ MEANING = {
 
 def releases_section() -> str:
     """What scripts/make_conformance_data.py found to be DirectML's fault, release by release."""
-    data = json.loads((Path(__file__).parents[1] / "quirks" / "conformance.json").read_text())
+    data = json.loads((Path(__file__).parents[1] / "directml" / "quirks" / "conformance.json").read_text())
     codes = {quirk.id: quirk.code for quirk in quirks()}
     releases = list(data["releases"])
     lines = ["", "## Release by release", "", DATA_TEXT, ""]

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dmlprep
-from dmlprep.model import Model
-from dmlprep.parity.feeds import make_feeds
+from dmlprep.graph.model import Model
+from dmlprep.parity.feeds.graph_feeds import make_feeds
 from dmlprep.record.memory import MemoryEstimate
 from dmlprep.runtime import MemoryUse, dml_host
 from tests.fixtures_index import fixture

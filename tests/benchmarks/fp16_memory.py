@@ -18,9 +18,9 @@ from pathlib import Path
 
 _CONVERT = """
 import resource, sys, time
-from dmlprep.model import Model
+from dmlprep.graph.model import Model
 from dmlprep.passes import Context, make_pass
-from dmlprep.targets import find_target
+from dmlprep.directml.targets import find_target
 started = time.monotonic()
 model = Model.open(sys.argv[1])
 make_pass("fp16", {}).run(model, Context(find_target()))

@@ -89,12 +89,12 @@ def prepare(case: Any, options: dict[str, Any], folder: Path, runner: Any = None
     """
     import onnx_ir as ir
 
-    from dmlprep.errors import ModelRefused
-    from dmlprep.model import Model
+    from dmlprep.core.errors import ModelRefused
+    from dmlprep.directml.targets import find_target
+    from dmlprep.graph.model import Model
     from dmlprep.passes import Context, make_pass
+    from dmlprep.passes.precision import emulate
     from dmlprep.pipeline.transaction import Transactions
-    from dmlprep.precision import emulate
-    from dmlprep.targets import find_target
 
     options = {"allow": ["little-gain"], **options}  # most cases are one node, some of an operator that stays in FP32
     target, model = find_target(), case.model
@@ -210,7 +210,7 @@ def judge(case: Any, keep_io: bool, policy: str) -> tuple[str, str]:
         Runtime), or what is wrong: ``error``, ``invalid``, ``types``, ``not stable``, ``not run``, ``differs``,
         ``reference``; and the detail.
     """
-    from dmlprep.errors import DmlprepError, ModelRefused
+    from dmlprep.core.errors import DmlprepError, ModelRefused
     from dmlprep.pipeline.runner import CpuRunner
 
     options: dict[str, Any] = {"keep_io": keep_io, "policy": policy}

@@ -27,10 +27,10 @@ import onnx_ir as ir
 from PIL import Image
 
 from dmlprep import api
-from dmlprep.errors import ModelRefused
-from dmlprep.framing import PictureOptions, resolve, write_frame
-from dmlprep.framing.options import Mode
-from dmlprep.model import Model
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.model import Model
+from dmlprep.passes.framing import PictureOptions, resolve, write_frame
+from dmlprep.passes.framing.options import Mode
 from dmlprep.runtime import SessionOptions, open_cpu, open_dml
 
 PICTURES = (

@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any
 
 import dmlprep
-from dmlprep.engines.onnxruntime_genai import generate
-from dmlprep.engines.tokenizers import tokenize
-from dmlprep.errors import DmlprepError
+from dmlprep.core.errors import DmlprepError
+from dmlprep.runtime.tools.onnxruntime_genai import generate
+from dmlprep.runtime.tools.tokenizers import tokenize
 
 STYLES = ("llama", "qwen", "phi", "gemma")
 _LAYERS = {"llama": 2, "qwen": 3, "phi": 4, "gemma": 3}

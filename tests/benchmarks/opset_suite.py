@@ -201,10 +201,10 @@ def lower(model: onnx.ModelProto, target: int, contrib: bool) -> onnx.ModelProto
     """dmlprep's lowering."""
     import onnx_ir as ir
 
-    from dmlprep.model import Model
+    from dmlprep.directml.targets import find_target
+    from dmlprep.graph.model import Model
     from dmlprep.passes.base import Context
     from dmlprep.passes.opset import OpsetOptions, OpsetPass
-    from dmlprep.targets import find_target
 
     opened = Model(ir.from_proto(model))
     OpsetPass(OpsetOptions(version=target, prefer_contrib=contrib)).run(opened, Context(find_target()))
@@ -223,7 +223,7 @@ def convert(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
 
 def judge(case: Any, target: int, engine: str) -> tuple[str, str]:
     """One case: ``equal``, ``refused``, ``differs``, ``invalid``, ``not run`` or ``error``, with the detail."""
-    from dmlprep.errors import ModelRefused
+    from dmlprep.core.errors import ModelRefused
 
     model = onnx.ModelProto()
     model.CopyFrom(case.model)

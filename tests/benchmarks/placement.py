@@ -26,11 +26,11 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
-from dmlprep.errors import CheckNotRun
-from dmlprep.model import Model
-from dmlprep.placement import place
+from dmlprep.core.errors import CheckNotRun
+from dmlprep.directml.placement import place
+from dmlprep.directml.targets import Target, find_target
+from dmlprep.graph.model import Model
 from dmlprep.runtime import SessionFailure, SessionOptions, dml_host, open_dml, release_for
-from dmlprep.targets import Target, find_target
 
 MEASURED = Path(__file__).resolve().parents[2] / "fixtures" / "measured" / "node_suite_1.24.4.json"
 _PROVIDERS = {"D": "DmlExecutionProvider", "C": "CPUExecutionProvider"}
@@ -200,7 +200,7 @@ def chain(nodes: int) -> onnx.ModelProto:
 def _speed() -> Iterator[str]:
     import resource  # not on Windows
 
-    from dmlprep.placement.report import examine
+    from dmlprep.directml.placement.report import examine
 
     target = find_target("ort-1.24")
     with tempfile.TemporaryDirectory() as folder:
@@ -222,7 +222,7 @@ def _speed() -> Iterator[str]:
 
 
 def _real(paths: list[Path]) -> Iterator[str]:
-    from dmlprep.placement.verify import verify_placement
+    from dmlprep.runtime.verify_placement import verify_placement
 
     target = find_target("ort-1.24")
     for path in paths:

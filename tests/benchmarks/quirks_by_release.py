@@ -18,12 +18,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from dmlprep.model import Model
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
 from dmlprep.passes import Context
 from dmlprep.passes.fix_quirks import FixQuirksOptions, FixQuirksPass
 from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions, cpu_host, dml_host, dml_status, open_dml
 from dmlprep.runtime.session import open_on
-from dmlprep.targets import find_target
 from tests.passes.fix_quirks.cases import CASES, Case
 
 CLOSE = 1e-4

@@ -37,9 +37,9 @@ from trained_packages import fetch, find_model
 from trained_tasks import TASKS
 
 from dmlprep import api
-from dmlprep.model import Model
-from dmlprep.model.walk import nodes
-from dmlprep.precision.types import solve_types
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import nodes
+from dmlprep.passes.precision.types import solve_types
 from dmlprep.record import RunRecord, Verdict
 from dmlprep.record.steps import StepFacts
 

@@ -23,9 +23,9 @@ WIDTH, INNER, VOCABULARY, SMALL = 2048, 5632, 32_000, 256
 _STEP = """
 import resource, sys, time
 from pathlib import Path
-from dmlprep.model import Model
+from dmlprep.graph.model import Model
 from dmlprep.passes import Context, make_pass
-from dmlprep.targets import find_target
+from dmlprep.directml.targets import find_target
 began = time.perf_counter()
 model = Model.open(Path(sys.argv[1]))
 make_pass("weights", {"embeddings": sys.argv[3], "block_size": int(sys.argv[4])}).run(model, Context(find_target()))

@@ -15,8 +15,8 @@ import pytest
 import dmlprep
 from dmlprep.cli.main import cli
 from dmlprep.cli.values import LIMITS
-from dmlprep.compiled.door import Limits, limited
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
+from dmlprep.process.onnx_worker.door import Limits, limited
 from tests.in_process import Run
 from tests.parity.models import parse
 

@@ -13,13 +13,13 @@ from click.testing import CliRunner, Result
 from dmlprep.cli.check import command as check
 from dmlprep.cli.explain import command as explain
 from dmlprep.cli.target import command as target
-from dmlprep.errors import InputError, UsageError
-from dmlprep.quirks import codes
+from dmlprep.core.errors import InputError, UsageError
+from dmlprep.directml.quirks import codes
+from dmlprep.directml.targets import target_names
 from dmlprep.report import placement_json
 from dmlprep.report.pages import page
-from dmlprep.targets import target_names
-from tests.placement.graphs import parsed
-from tests.placement.test_report import ALLOWZERO, CONV
+from tests.directml.placement.graphs import parsed
+from tests.directml.placement.test_report import ALLOWZERO, CONV
 
 
 def _save(folder: Path, text: str, opset: int) -> str:

@@ -15,7 +15,7 @@ from onnx import parser
 
 from dmlprep.cli.main import COMMANDS
 from dmlprep.cli.values import read_pins
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
 from dmlprep.record import RunRecord
 from tests.in_process import Run
 

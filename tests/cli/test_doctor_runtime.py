@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from dmlprep.cli.doctor import command as doctor
 from dmlprep.cli.runtime import command as runtime
-from dmlprep.errors import CheckNotRun
+from dmlprep.core.errors import CheckNotRun
 from dmlprep.runtime import DmlStatus
 from dmlprep.runtime.catalog import catalog_lines
 from dmlprep.runtime.environment import installed_versions, requirement_findings, runtime_findings

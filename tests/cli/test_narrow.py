@@ -13,7 +13,7 @@ from rich.text import Text
 
 from dmlprep.cli import output
 from dmlprep.cli.main import cli
-from dmlprep.record.hanging import hanging, is_command
+from dmlprep.core.text.hanging_indent import hanging, is_command
 from dmlprep.report.console import PlainConsole
 from tests.fixtures_index import fixture
 from tests.in_process import Run

@@ -80,7 +80,7 @@ def test_a_signal_while_the_program_begins_to_watch_for_them(name: str, tmp_path
 _DEAF = """
 import signal, sys, time
 from dmlprep.cli.stopping import Stopping
-from dmlprep.files.run_folder import run_folder
+from dmlprep.core.files.run_folder import run_folder
 Stopping().install()
 (run_folder() / "ready").touch()
 while True:
@@ -110,7 +110,7 @@ def test_a_main_thread_that_does_not_leave_is_not_waited_for(waits: str, tmp_pat
 _WINDOW = """
 import sys, time
 from dmlprep.cli.stopping import Stopping
-from dmlprep.files.run_folder import at_end, run_folder
+from dmlprep.core.files.run_folder import at_end, run_folder
 at_end(lambda: sys.stdout.write("ended\\n"))
 folder = run_folder()
 try:

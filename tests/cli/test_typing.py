@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dmlprep import api
-from dmlprep.errors import CheckNotRun, ModelRefused
-from dmlprep.record.printable import apart
+from dmlprep.core.errors import CheckNotRun, ModelRefused
+from dmlprep.portable.printable import apart
 from tests.fixtures_index import fixture
 from tests.in_process import Run
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 import dmlprep
 from dmlprep.cli.check import command as check
 from dmlprep.cli.prepare import command as prepare
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
 from dmlprep.record import RunRecord
 from dmlprep.report.html import render_html
 from dmlprep.report.text import render_text

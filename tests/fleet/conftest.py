@@ -7,18 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.fleet import (
-    Ended,
-    Event,
-    FleetRequest,
-    Progress,
-    Ran,
-    Started,
-    Task,
-    jobs_of,
-    read_fleet,
-    run_fleet,
-)
+from dmlprep.fleet import Ended, Event, FleetRequest, Progress, Ran, Started, Task, jobs_of, read_fleet, run_fleet
 from tests.fleet.standin import prepare
 
 TEXT = """

@@ -18,7 +18,7 @@ from typing import Any
 
 def prepare(arguments: tuple[str, ...], say=lambda text: print(text, file=sys.stderr, flush=True)) -> int:
     """What the command does; the exit code."""
-    from dmlprep.errors import InputError
+    from dmlprep.core.errors import InputError
     from dmlprep.record import Check, RunError, RunRecord, Verdict
     from dmlprep.record.facts import RunFacts
     from dmlprep.record.placement import PlacementFacts

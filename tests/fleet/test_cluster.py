@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import dmlprep
-from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.core.errors import CheckNotRun, UsageError
 from dmlprep.fleet import Ended, FleetObserver, FleetRequest, Ran, Task, jobs_of, read_fleet, run_fleet
 from dmlprep.fleet.at_worker import Gate, Host, run_task
 from dmlprep.fleet.digests import Digests

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 import dmlprep
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
 from dmlprep.record import RunRecord
 from tests.fixtures_index import FOLDER, fixture
 from tests.in_process import Run

@@ -19,10 +19,10 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from dmlprep.cli.stopping import Stopping
-from dmlprep.files.run_folder import end_run
+from dmlprep.core.files.run_folder import end_run
 from dmlprep.fleet import FleetObserver, FleetRequest, LocalEngine, jobs_of, read_fleet, run_fleet
 from dmlprep.fleet.needs import Room
-from dmlprep.processes.starting import file_command
+from dmlprep.process.starting import file_command
 
 class Observer(FleetObserver):
     def job_progress(self, name, text):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.errors import InputError, OutputError
+from dmlprep.core.errors import InputError, OutputError
 from dmlprep.fleet import STATE_FOLDER, FleetObserver, prune
 from dmlprep.fleet.keys import feed_files
 from tests.fleet.conftest import Fleet

@@ -10,7 +10,7 @@ import pytest
 
 from dmlprep.fleet import Ended, LocalEngine, Progress, Started, Task
 from dmlprep.fleet.needs import Room
-from dmlprep.processes.starting import file_command
+from dmlprep.process.starting import file_command
 from tests.living import alive, gone_within
 
 _GIB = 1 << 30

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
 from dmlprep.fleet import Job, Shard, jobs_of, read_fleet, read_shard, selected, sharded
 
 

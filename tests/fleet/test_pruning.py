@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.errors import OutputError
-from dmlprep.files.locks import held
+from dmlprep.core.errors import OutputError
 from dmlprep.fleet import STATE_FOLDER, FleetObserver, gone_jobs, jobs_of, prune, read_fleet
 from dmlprep.fleet.run import lock_of
+from dmlprep.portable.locks import held
 from tests.fleet.conftest import Fleet
 from tests.system import not_on_windows
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.errors import OutputError, UsageError
-from dmlprep.files.locks import held
+from dmlprep.core.errors import OutputError, UsageError
 from dmlprep.fleet import FleetObserver
+from dmlprep.portable.locks import held
 from dmlprep.record.fleet import JobRecord
 from tests.fleet.conftest import TEXT, Fleet
 from tests.system import WINDOWS

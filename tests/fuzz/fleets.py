@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
-from dmlprep.record.printable import printable
+from dmlprep.portable.printable import printable
 from tests.fuzz.texts import mutated_text
 from tests.fuzz.values import DOUBLES, TEXTS, integer, text
 

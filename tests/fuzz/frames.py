@@ -10,7 +10,7 @@ import msgspec
 import onnx
 from google.protobuf.message import DecodeError
 
-from dmlprep.framing import DetectOptions, PictureOptions, ResultOptions
+from dmlprep.passes.framing import DetectOptions, PictureOptions, ResultOptions
 from tests.fuzz.texts import mutated_json
 from tests.fuzz.values import DOUBLES, integer, text
 

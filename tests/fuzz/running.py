@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dmlprep.processes.memory import Family
+from dmlprep.portable.memory import Family
 from tests.fuzz.cases import Case
 from tests.fuzz.fleets import fleet_left
 from tests.fuzz.folders import left_of_folder

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from dmlprep import api
-from dmlprep.engines.genai_builder import check_source, find_builder
-from dmlprep.errors import InputError, UsageError
+from dmlprep.core.errors import InputError, UsageError
+from dmlprep.runtime.tools.genai_builder import check_source, find_builder
 from tests.genai.decoders import folder
 from tests.system import needs_links
 

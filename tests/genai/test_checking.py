@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import dmlprep
 from dmlprep.cli.genai_check import command
-from dmlprep.errors import InputError
+from dmlprep.core.errors import InputError
 from dmlprep.genai.config import GenaiConfig
 from dmlprep.genai.models import state_names
 from dmlprep.genai.names import Interface, name_findings

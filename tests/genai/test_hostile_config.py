@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dmlprep
-from dmlprep.errors import InputError
+from dmlprep.core.errors import InputError
 from dmlprep.genai.schema import schema
 from tests.genai.folders import config, write_folder
 

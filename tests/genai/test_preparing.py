@@ -15,16 +15,16 @@ import pytest
 from onnx import TensorProto
 
 from dmlprep import api
-from dmlprep.errors import InputError, ModelRefused, OutputError
-from dmlprep.files import FileSet
+from dmlprep.core.errors import InputError, ModelRefused, OutputError
+from dmlprep.core.files import FileSet
+from dmlprep.directml.targets import find_target
 from dmlprep.genai import GenaiFolder
 from dmlprep.genai.models import refuse_forms
 from dmlprep.genai.preparing import GenaiRequest, prepare_genai
-from dmlprep.model import Model
-from dmlprep.pipeline import Observer
+from dmlprep.graph.model import Model
+from dmlprep.pipeline.observer import Observer
 from dmlprep.record import RunRecord, StepRecord
 from dmlprep.record.generation import GenaiProof
-from dmlprep.targets import find_target
 from tests.changed import flip, rewrite
 from tests.genai.decoders import CONTEXT, decoder, folder
 from tests.genai.proof.ensembles import heard, listener, seen, viewer

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dmlprep.runtime.offsite import integrity
+from dmlprep.portable import integrity
 
 __all__ = ["extract", "rewritten", "run_kit", "sealed", "stand_in"]
 

@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 from dmlprep import api
-from dmlprep.errors import InputError, OutputError
+from dmlprep.core.errors import InputError, OutputError
 from dmlprep.kit import KitRequest, pack
 from tests.changed import Once, added, flip, names
 from tests.in_process import Run, run

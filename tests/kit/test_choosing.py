@@ -11,7 +11,7 @@ import pytest
 
 import dmlprep
 from dmlprep.cli.main import cli
-from dmlprep.errors import InputError, UsageError
+from dmlprep.core.errors import InputError, UsageError
 from dmlprep.record.speed import ON_CPU
 from dmlprep.record.tuning import PLACEMENT, TIME
 from tests.fixtures_index import fixture

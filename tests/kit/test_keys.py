@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from dmlprep import api
 from dmlprep.cli.main import cli
-from dmlprep.errors import InputError, OutputError, UsageError
-from dmlprep.runtime.offsite import integrity, keys
+from dmlprep.core.errors import InputError, OutputError, UsageError
+from dmlprep.portable import integrity, keys
 from tests.kit.box import CPU, extract, run_kit, stand_in
 from tests.system import WINDOWS
 

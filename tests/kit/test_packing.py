@@ -13,7 +13,7 @@ import pytest
 from onnx import helper, numpy_helper, parser
 
 from dmlprep import api
-from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError
+from dmlprep.core.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError
 from dmlprep.kit.forms import read_manifest
 from tests.kit.box import CPU, extract, run_kit
 from tests.system import WINDOWS

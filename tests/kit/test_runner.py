@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 
-from dmlprep.runtime.offsite import device, dxgi, integrity
-from dmlprep.runtime.offsite import main as runner
+from dmlprep.portable import device, dxgi, integrity, runner
 from tests.hostile_names import nothing_acts
 from tests.kit.box import CPU, run_kit, stand_in
 from tests.living import alive, gone_within
@@ -192,9 +191,11 @@ def test_the_runner_is_python_3_9_with_numpy_and_onnxruntime_alone(box: Path) ->
             if isinstance(node, ast.Import):
                 top |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
-                top.add(str(node.module).partition(".")[0])
-                if str(node.module).startswith("dmlprep_kit."):
-                    assert (box / f"{str(node.module).replace('.', '/')}.py").is_file(), node.module
+                if node.level:
+                    beside = [node.module] if node.module else [alias.name for alias in node.names]
+                    assert all((path.parent / f"{name}.py").is_file() for name in beside), beside
+                else:
+                    top.add(str(node.module).partition(".")[0])
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
                 assert not node.keywords, "zip(strict=) is of Python 3.10"
         assert top - set(sys.stdlib_module_names) <= {"numpy", "onnxruntime", "dmlprep_kit"}, path

@@ -14,12 +14,12 @@ import pytest
 
 from dmlprep import api
 from dmlprep.cli.main import cli
-from dmlprep.errors import InputError, OutputError
+from dmlprep.core.errors import InputError, OutputError
 from dmlprep.package.building import not_proved
+from dmlprep.portable import integrity
 from dmlprep.record import Check, RunRecord, Verdict
 from dmlprep.record.headline import headline
 from dmlprep.report.brief import prepared_line
-from dmlprep.runtime.offsite import integrity
 from tests.kit.box import CPU, extract, rewritten, run_kit, sealed, stand_in
 
 

@@ -9,11 +9,11 @@ import onnx
 import onnx_ir as ir
 from onnx import parser
 
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
 from dmlprep.metrics import data_dependent
-from dmlprep.model import Model
-from dmlprep.precision import Setting, convert, find_islands
-from dmlprep.targets import find_target
-from tests.precision.graphs import InProcess
+from dmlprep.passes.precision import Setting, convert, find_islands
+from tests.passes.precision.graphs import InProcess
 
 _TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2, 4] x) => (float[2, 4] y, float[n] z) {

@@ -5,10 +5,10 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
-from dmlprep.metrics.comparison import OutputGroup
+from dmlprep.graph.model import Model
 from dmlprep.metrics.groups import output_groups
-from dmlprep.metrics.rows import ranked_rows
-from dmlprep.model import Model
+from dmlprep.portable.comparison import OutputGroup
+from dmlprep.portable.rows import ranked_rows
 
 _DETECTOR = """
 <ir_version: 8, opset_import: ["" : 17]>

@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
+from dmlprep.graph.model import Model
 from dmlprep.metrics import find_tolerance, integer_images, measure
-from dmlprep.model import Model
 
 _HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 FP16 = find_tolerance("fp16-cpu")

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dmlprep.graph.model import Model
 from dmlprep.metrics import Comparison, OutputGroup, find_tolerance, output_groups
-from dmlprep.model import Model
 from tests.fixtures_index import fixture
 from tests.parity.models import opened
 

@@ -4,8 +4,8 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
+from dmlprep.graph.model import Model
 from dmlprep.metrics.states import carried_states
-from dmlprep.model import Model
 
 _STEP = """
 <ir_version: 8, opset_import: ["" : 17]>

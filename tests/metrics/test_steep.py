@@ -10,8 +10,8 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
+from dmlprep.graph.model import Model
 from dmlprep.metrics import Comparison, OutputGroup, find_tolerance, output_error, output_groups
-from dmlprep.model import Model
 
 Array = np.ndarray[Any, Any]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
 from dmlprep.metrics import TOLERANCES, choose_tolerance, find_tolerance
 from dmlprep.metrics.tolerances import proves
 from dmlprep.record import DeviceInfo

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dmlprep.errors import DmlprepError
+from dmlprep.core.errors import DmlprepError
 from dmlprep.metrics import load_metric
 
 ONE = {"y": np.array([1.0, 2.0], np.float32)}

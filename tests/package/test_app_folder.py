@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import dmlprep
-from dmlprep.errors import InputError
+from dmlprep.core.errors import InputError
 from tests.in_process import Run
 from tests.package.images import put_image, put_libraries
 

@@ -16,7 +16,7 @@ import pytest
 
 import dmlprep
 from dmlprep.package import LANGUAGES
-from dmlprep.runtime.offsite.buckets import choose
+from dmlprep.portable.buckets import choose
 from tests.fixtures_index import fixture
 from tests.package.test_cmake import COMPILER
 from tests.package.test_csharp import STAND_IN, compiled, needs_mono, ran

@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dmlprep
-from dmlprep.errors import InputError
+from dmlprep.core.errors import InputError
 from dmlprep.package.contract import schema
+from dmlprep.portable.buckets import choose
+from dmlprep.portable.loader import BadInput, Model, PackageDamaged
+from dmlprep.portable.sample import example
 from dmlprep.record.buckets import BucketsFile
 from dmlprep.record.buckets import schema as buckets_schema
-from dmlprep.runtime.offsite.buckets import choose
-from dmlprep.runtime.offsite.loader import BadInput, Model, PackageDamaged
-from dmlprep.runtime.offsite.sample import example
 from tests.fixtures_index import fixture
 from tests.in_process import Run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dmlprep
-from dmlprep.files.windows_image import read_image
+from dmlprep.core.files.windows_image import read_image
 from tests.package.images import put_libraries
 from tests.system import not_on_windows
 

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 
 import dmlprep
+from dmlprep.core.text.build_files import msbuild_text
 from dmlprep.package import LANGUAGES
-from dmlprep.record.build_files import msbuild_text
-from dmlprep.runtime.offsite.sample import example
+from dmlprep.portable.sample import example
 
 HERE = Path(__file__).resolve().parent / "csharp"
 STAND_IN = HERE / "stand_in.cs"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import dmlprep
-from dmlprep.errors import CheckNotRun, InputError, OutputError
+from dmlprep.core.errors import CheckNotRun, InputError, OutputError
 from tests.in_process import Run
 from tests.system import needs_links
 

@@ -14,12 +14,12 @@ import pytest
 from onnx import parser
 
 import dmlprep
-from dmlprep.errors import ModelRefused
-from dmlprep.framing import DetectOptions, PictureOptions, ResultOptions, resolve, write_frame
-from dmlprep.model import Model
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.model import Model
 from dmlprep.package.contract import Contract, schema
-from dmlprep.runtime.offsite.loader import Model as Loaded
-from dmlprep.runtime.offsite.sample import example
+from dmlprep.passes.framing import DetectOptions, PictureOptions, ResultOptions, resolve, write_frame
+from dmlprep.portable.loader import Model as Loaded
+from dmlprep.portable.sample import example
 from tests.package.runs import run_of
 
 _DETECTOR = """<ir_version: 8, opset_import: ["" : 17]>

@@ -14,10 +14,10 @@ import onnxruntime
 import pytest
 
 import dmlprep
-from dmlprep.runtime.offsite import loader
-from dmlprep.runtime.offsite.device import describe
-from dmlprep.runtime.offsite.dxgi import AdapterDesc
-from dmlprep.runtime.offsite.loader import (
+from dmlprep.portable import loader
+from dmlprep.portable.device import describe
+from dmlprep.portable.dxgi import AdapterDesc
+from dmlprep.portable.loader import (
     AdapterMissing,
     BadInput,
     DeviceRemoved,
@@ -26,7 +26,7 @@ from dmlprep.runtime.offsite.loader import (
     OutOfMemory,
     RuntimeMissing,
 )
-from dmlprep.runtime.offsite.sample import example
+from dmlprep.portable.sample import example
 from tests.in_process import Run
 from tests.system import WINDOWS
 

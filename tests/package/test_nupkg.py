@@ -16,8 +16,8 @@ import onnx
 import pytest
 
 import dmlprep
-from dmlprep.errors import InputError, OutputError, UsageError
-from dmlprep.model import Model
+from dmlprep.core.errors import InputError, OutputError, UsageError
+from dmlprep.graph.model import Model
 from dmlprep.package import LANGUAGES
 from tests.in_process import Run
 from tests.package.runs import run_of

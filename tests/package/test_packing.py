@@ -18,13 +18,13 @@ import pytest
 from onnx import helper, numpy_helper, parser
 
 import dmlprep
-from dmlprep.errors import CheckNotRun, InputError, ModelRefused, OutputError
-from dmlprep.model import Model
+from dmlprep.core.errors import CheckNotRun, InputError, ModelRefused, OutputError
+from dmlprep.graph.model import Model
 from dmlprep.package import LANGUAGES
 from dmlprep.package.contract import schema
+from dmlprep.portable.loader import Model as Loaded
+from dmlprep.portable.loader import PackageDamaged
 from dmlprep.record import Check, DeviceInfo, RunError, RunRecord, Verdict
-from dmlprep.runtime.offsite.loader import Model as Loaded
-from dmlprep.runtime.offsite.loader import PackageDamaged
 from tests.hostile_names import NASTY, document_is_plain
 from tests.in_process import Run
 from tests.package.runs import run_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import dmlprep
-from dmlprep.errors import CheckNotRun, InputError, OutputError, UsageError
+from dmlprep.core.errors import CheckNotRun, InputError, OutputError, UsageError
 from tests.in_process import Run
 from tests.system import WINDOWS, needs_links
 

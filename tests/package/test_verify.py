@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import dmlprep
-from dmlprep.errors import InputError
-from dmlprep.runtime.offsite.loader import Model, PackageDamaged
+from dmlprep.core.errors import InputError
+from dmlprep.portable.loader import Model, PackageDamaged
 from tests.in_process import Run
 
 NAMES = (

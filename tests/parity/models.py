@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 from onnx import numpy_helper
 
-from dmlprep.model import Model
+from dmlprep.graph.model import Model
 
 
 def parse(text: str, path: Path, ir_version: int = 8, opset: int = 17) -> Path:

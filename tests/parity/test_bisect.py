@@ -18,23 +18,23 @@ from click.testing import CliRunner
 from onnx import numpy_helper
 
 from dmlprep.cli.bisect import command
-from dmlprep.errors import OutputError
+from dmlprep.core.errors import OutputError
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
 from dmlprep.metrics import find_tolerance
-from dmlprep.model import Model
-from dmlprep.parity.bisect import bisect
-from dmlprep.parity.bisect_record import bisect_record
-from dmlprep.parity.finding import Bisection
-from dmlprep.parity.graph_cuts import Cuts, prefix, region
-from dmlprep.parity.matching import match_values
-from dmlprep.parity.probe import Prober, differ
-from dmlprep.parity.repro import FILES, check_folder, issue_text, write_reproduction
+from dmlprep.parity.bisection.bisect import bisect
+from dmlprep.parity.bisection.bisect_record import bisect_record
+from dmlprep.parity.bisection.finding import Bisection
+from dmlprep.parity.bisection.graph_cuts import Cuts, prefix, region
+from dmlprep.parity.bisection.matching import match_values
+from dmlprep.parity.bisection.probe import Prober, differ
+from dmlprep.parity.bisection.repro import FILES, check_folder, issue_text, write_reproduction
 from dmlprep.passes import Context, make_pass
 from dmlprep.record import RunRecord
 from dmlprep.runtime import SessionFailure, SessionOptions
-from dmlprep.targets import find_target
 from tests.fixtures_index import fixture
-from tests.fused.graphs import group_norm
 from tests.parity.models import large_weights, opened, parse, perturbed
+from tests.passes.fusions.graphs import group_norm
 
 
 def within_bound(found: Bisection) -> bool:

@@ -11,9 +11,9 @@ import pytest
 from onnx import numpy_helper
 
 from dmlprep import runtime
-from dmlprep.errors import InputError, UsageError
+from dmlprep.core.errors import InputError, UsageError
+from dmlprep.graph.model import Model
 from dmlprep.metrics import holds_fp16, quantizes
-from dmlprep.model import Model
 from dmlprep.parity import Reference, compare, compare_candidate, make_feeds
 from dmlprep.parity.candidate import Candidate
 from dmlprep.record import Check, Verdict

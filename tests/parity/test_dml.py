@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from dmlprep.parity import compare
-from dmlprep.parity.bisect import bisect
+from dmlprep.parity.bisection.bisect import bisect
 from dmlprep.runtime import SessionOptions, dml_status
 from tests.fixtures_index import fixture
 from tests.parity.models import parse, perturbed

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from dmlprep.errors import CheckNotRun, InputError
-from dmlprep.model import Model
+from dmlprep.core.errors import CheckNotRun, InputError
+from dmlprep.graph.model import Model
 from dmlprep.parity import compare, fit_feeds, load_feeds, make_feeds
-from dmlprep.parity.feeds import make_image
-from dmlprep.parity.sizes import Input, evaluate, resolve_shapes
+from dmlprep.parity.feeds.graph_feeds import make_image
+from dmlprep.parity.feeds.sizes import Input, evaluate, resolve_shapes
 from tests.fixtures_index import FIXTURES, Fixture, fixture
 from tests.parity.models import opened
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dmlprep.errors import InputError, UsageError
-from dmlprep.model import Model
-from dmlprep.model.budget import Limits, limited
+from dmlprep.core.errors import InputError, UsageError
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.budget import Limits, limited
 from dmlprep.parity import load_feeds, make_feeds
 from tests.parity.models import parse
 
@@ -79,7 +79,7 @@ def test_an_archive_that_is_broken_within(method: int, tmp_path: Path) -> None:
 
 
 def test_an_archive_that_unpacks_to_more_than_any_feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dmlprep.parity.feedfiles.FEED_BYTES", 1 << 20)
+    monkeypatch.setattr("dmlprep.parity.feeds.files.FEED_BYTES", 1 << 20)
     path = tmp_path / "x.npz"
     np.savez_compressed(path, x=np.zeros(1 << 20, np.float32))
     assert path.stat().st_size < 1 << 15

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import dmlprep
-from dmlprep.errors import InputError, ModelRefused
-from dmlprep.model.budget import Limits, limited
+from dmlprep.core.errors import InputError, ModelRefused
+from dmlprep.graph.model.budget import Limits, limited
 from dmlprep.parity import load_feeds
 from tests.in_process import Run, run
 from tests.parity.models import parse

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dmlprep import api
-from dmlprep.errors import InputError, UsageError
+from dmlprep.core.errors import InputError, UsageError
 from dmlprep.parity import Reference, compare
-from dmlprep.parity.yardstick import Yardstick
+from dmlprep.parity.judging_options import JudgingOptions
 from tests.parity.models import parse
 
 _MAP = """
@@ -97,7 +97,7 @@ def test_an_original_that_differs_from_itself_proves_nothing(tmp_path: Path) -> 
     verdict = compare(path, path, feeds)
     assert verdict.outcome == "not-proven"
     assert "differs from itself" in verdict.reason
-    switched_off = compare(path, path, feeds, yardstick=Yardstick(noise="off"))
+    switched_off = compare(path, path, feeds, judging_options=JudgingOptions(noise="off"))
     assert switched_off.outcome == "passed"
     assert "own noise was not measured: the settings leave it out" in str(switched_off.device)
 
@@ -226,5 +226,5 @@ def test_last_bits_of_an_original_that_quantises(tmp_path: Path) -> None:
         with Reference.of(path, given) as reference:
             reference.compute()
             assert reference.last_bits() == pytest.approx(expected, rel=0.1)
-        with Reference.of(path, given, yardstick=Yardstick(noise="off")) as reference:
+        with Reference.of(path, given, judging_options=JudgingOptions(noise="off")) as reference:
             assert reference.last_bits() == 0.0

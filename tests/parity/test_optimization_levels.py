@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from dmlprep.model import Model
+from dmlprep.graph.model import Model
 from dmlprep.parity import Reference, compare
+from dmlprep.parity.bisection.session_matrix import try_settings
 from dmlprep.parity.optimization_levels import at_some_level, lower_levels
-from dmlprep.parity.session_matrix import try_settings
 from dmlprep.runtime import SessionFailure, SessionOptions
 from tests.fixtures_index import fixture
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import dmlprep
-from dmlprep.errors import InputError
-from dmlprep.model import Model
+from dmlprep.core.errors import InputError
+from dmlprep.graph.model import Model
 from dmlprep.parity import RunFeeds
 from dmlprep.parity import reference as reference_module
 from dmlprep.pipeline.runner import CpuRunner

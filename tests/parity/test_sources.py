@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import dmlprep
-from dmlprep.errors import InputError, OutputError, UsageError
+from dmlprep.core.errors import InputError, OutputError, UsageError
 from dmlprep.parity import load_feeds
-from dmlprep.parity.sources import Pictures
-from dmlprep.parity.sources.sound import resampled
+from dmlprep.parity.feeds.sources import Pictures
+from dmlprep.parity.feeds.sources.sound import resampled
 from tests.parity.models import parse
 from tests.system import needs_links
 

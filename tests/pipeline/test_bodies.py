@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import dmlprep
-from dmlprep.errors import DmlprepError
+from dmlprep.core.errors import DmlprepError
 from dmlprep.record import Check
 
 _FLOAT = TensorProto.FLOAT

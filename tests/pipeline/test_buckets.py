@@ -14,8 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import dmlprep
-from dmlprep.errors import InputError, UsageError
-from dmlprep.pipeline.buckets import bucket_name, check_buckets
+from dmlprep.core.errors import InputError, UsageError
+from dmlprep.pipeline.buckets.preparing import bucket_name, check_buckets
 from dmlprep.record import RunRecord
 from dmlprep.record.buckets import BucketsFile
 from tests.in_process import Run

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import parser
 
-from dmlprep.files.staging import PREFIX
-from dmlprep.processes.child import Child
+from dmlprep.core.files.staging import PREFIX
+from dmlprep.process.child import Child
 from dmlprep.runtime import session
 from tests.in_process import Run
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dmlprep.pipeline.kept_verdicts import DAYS, MOST, KeptVerdicts, verdict_folder
+from dmlprep.pipeline.verdict_cache import DAYS, MOST, KeptVerdicts, verdict_folder
 from dmlprep.record import Check, DeviceInfo, OutputMetrics, RunRecord, Verdict
 from dmlprep.report.html import render_html
 from dmlprep.report.text import show_verdicts

@@ -11,9 +11,9 @@ import pytest
 
 import dmlprep
 from dmlprep.api import plan
-from dmlprep.errors import UsageError
-from dmlprep.model import Model
-from dmlprep.pipeline.outlook import Outlook, look_ahead
+from dmlprep.core.errors import UsageError
+from dmlprep.graph.model import Model
+from dmlprep.pipeline.dry_run import Outlook, look_ahead
 from dmlprep.report.outlook_text import in_full, in_short
 from tests.passes.opset.test_placing import GELU_BESIDE_INT4
 

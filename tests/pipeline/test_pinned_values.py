@@ -11,8 +11,8 @@ import onnx
 import pytest
 
 import dmlprep
-from dmlprep.errors import InputError
-from dmlprep.model import Model
+from dmlprep.core.errors import InputError
+from dmlprep.graph.model import Model
 from dmlprep.record import RunRecord
 from tests.parity.models import parse
 

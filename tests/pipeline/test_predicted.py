@@ -10,11 +10,11 @@ import onnx
 import pytest
 
 import dmlprep
-from dmlprep.model import Model
-from dmlprep.parity import Reference, compare_candidate, shadow_candidate
+from dmlprep.graph.model import Model
+from dmlprep.parity import Reference, compare_candidate, emulation_candidate
+from dmlprep.passes.precision import emulate
 from dmlprep.pipeline import proof
-from dmlprep.pipeline.predicted import hold_against
-from dmlprep.precision import emulate
+from dmlprep.pipeline.predicted import apply_prediction
 from dmlprep.record import Check, DeviceInfo, OutputMetrics, RunRecord, Verdict
 
 STEPS = 120
@@ -47,7 +47,9 @@ class _Device:
             assert scale.const_value is not None
             scale.const_value = type(scale.const_value)(np.asarray(scale.const_value.numpy() * self.factor))
         device = DeviceInfo("dml on a fake")
-        made = shadow_candidate(shadow, Check("parity", "dml"), str(prepared.path), device, code="DP701", decides=True)
+        made = emulation_candidate(
+            shadow, Check("parity", "dml"), str(prepared.path), device, code="DP701", decides=True
+        )
         return compare_candidate(reference, made, options["tolerance"])
 
 
@@ -114,7 +116,7 @@ def test_noise_above_the_emulated_error_is_what_is_predicted() -> None:
     quiet = OutputMetrics("y", passed=True, max_rel=0.001, noise=1e-6)
     noisy = OutputMetrics("y", passed=True, max_rel=0.001, noise=0.013)
     told = [
-        hold_against(
+        apply_prediction(
             Verdict(Check("parity", "dml"), "passed", outputs=[one]),
             Verdict(Check("parity", "emulation"), "passed", outputs=[one]),
             "nearest",

@@ -15,15 +15,16 @@ import pytest
 from onnx import numpy_helper, parser
 
 from dmlprep import api
-from dmlprep.errors import OutputError
-from dmlprep.files import FileSet
-from dmlprep.files.locks import held
-from dmlprep.pipeline import Observer, placing
-from dmlprep.placement import Placement
+from dmlprep.core.errors import OutputError
+from dmlprep.core.files import FileSet
+from dmlprep.core.text.shell import command_line
+from dmlprep.directml.placement import Placement
+from dmlprep.directml.targets import Target
+from dmlprep.directml.targets.facts import GraphFacts
+from dmlprep.pipeline import placing
+from dmlprep.pipeline.observer import Observer
+from dmlprep.portable.locks import held
 from dmlprep.record import RunRecord, StepRecord
-from dmlprep.record.hints import command_line
-from dmlprep.targets import Target
-from dmlprep.targets.facts import GraphFacts
 from tests.in_process import Run
 from tests.system import needs_links
 

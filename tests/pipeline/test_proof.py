@@ -13,11 +13,11 @@ from onnx import numpy_helper
 
 import dmlprep
 from dmlprep import runtime
-from dmlprep.errors import InputError, InternalError, ModelRefused, RecipeError
-from dmlprep.model import Model
-from dmlprep.parity import Reference, compare_candidate, shadow_candidate
+from dmlprep.core.errors import InputError, InternalError, ModelRefused, RecipeError
+from dmlprep.graph.model import Model
+from dmlprep.parity import Reference, compare_candidate, emulation_candidate
+from dmlprep.passes.precision import emulate
 from dmlprep.pipeline.runner import CpuRunner
-from dmlprep.precision import emulate
 from dmlprep.record import Check, DeviceInfo, RunRecord
 from tests.fixtures_index import fixture
 
@@ -108,7 +108,7 @@ def test_the_mode_that_informs_refuses_nothing(tmp_path: Path, monkeypatch: pyte
             next(n for n in shadow.ir.graph if n.op_type == "Tanh").op_type = "Sigmoid"
         return shadow
 
-    monkeypatch.setattr("dmlprep.precision.emulate", worse)
+    monkeypatch.setattr("dmlprep.passes.precision.emulate", worse)
     record = _prepare(tmp_path, parity='fp16_emulation = "both"')
     assert record.exit_code == 0
     assert _said(record)[1:] == [
@@ -139,7 +139,7 @@ def test_not_run_is_an_outcome_of_its_own(tmp_path: Path, monkeypatch: pytest.Mo
     def refused(*_: object) -> Model:
         raise ModelRefused("has functions")
 
-    monkeypatch.setattr("dmlprep.precision.emulate", refused)
+    monkeypatch.setattr("dmlprep.passes.precision.emulate", refused)
     record = _prepare(tmp_path)
     assert record.exit_code == 3
     assert _said(record)[1:] == [("fp16 emulation (storage)", "not-run", True)]
@@ -151,7 +151,7 @@ def test_a_bug_of_ours_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.Mon
     def broken(*_: object) -> Model:
         raise KeyError("t")
 
-    monkeypatch.setattr("dmlprep.precision.emulate", broken)
+    monkeypatch.setattr("dmlprep.passes.precision.emulate", broken)
     with pytest.raises(InternalError, match="KeyError"):
         _prepare(tmp_path)
     assert not (tmp_path / "out").exists()
@@ -163,7 +163,7 @@ def test_a_shadow_that_does_not_run_says_nothing_of_the_model(tmp_path: Path, mo
         shadow.ir.graph[0].op_type = "NoSuchOperator"
         return shadow
 
-    monkeypatch.setattr("dmlprep.precision.emulate", strange)
+    monkeypatch.setattr("dmlprep.passes.precision.emulate", strange)
     record = _prepare(tmp_path)
     assert record.exit_code == 3
     assert "does not run on the CPU" in record.verdicts[1].reason
@@ -231,7 +231,7 @@ def test_pieces_give_what_the_whole_gives() -> None:
     with Reference.of(source.path, sizes=source.free) as reference:
         info, check = DeviceInfo("shadow"), Check("parity", "emulation")
         verdicts = [
-            compare_candidate(reference, shadow_candidate(model.copy(), check, "here", info, **bounds))
+            compare_candidate(reference, emulation_candidate(model.copy(), check, "here", info, **bounds))
             for bounds in ({}, {"whole_bytes": 0, "piece_bytes": 4096})
         ]
     assert [v.outcome for v in verdicts] == ["passed", "passed"]

@@ -11,13 +11,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from dmlprep.graph.model import Model
 from dmlprep.metrics import UserMetric
-from dmlprep.model import Model
 from dmlprep.parity import Reference
-from dmlprep.parity.yardstick import Yardstick
+from dmlprep.parity.judging_options import JudgingOptions
 from dmlprep.pipeline import proof_key as module
 from dmlprep.pipeline.proof_key import proof_key
-from dmlprep.recipe import ParitySettings
+from dmlprep.pipeline.recipe import ParitySettings
 from dmlprep.runtime import SessionOptions, identity
 from dmlprep.runtime.identity import dml_identity
 from dmlprep.runtime.types import DmlStatus
@@ -53,13 +53,13 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         made: float = 2.0,
         feed: dict[str, Any] = FEED,
         session: SessionOptions | None = None,
-        yardstick: Yardstick = Yardstick(),  # noqa: B008 - frozen
+        judging_options: JudgingOptions = JudgingOptions(),  # noqa: B008 - frozen
         external: bool = False,
         **settings: Any,
     ) -> str:
         original = write(tmp_path / folder / "m.onnx", weight)
         result = Model.open(write(tmp_path / folder / "out.onnx", made, external=external))
-        with Reference.of(original, [feed], like=result, yardstick=yardstick) as reference:
+        with Reference.of(original, [feed], like=result, judging_options=judging_options) as reference:
             return proof_key(reference, result, ParitySettings(**settings), session)
 
     return of
@@ -105,7 +105,7 @@ def test_another_device_and_other_code_make_another_key(what: str, key: Any, mon
 
 def test_what_is_not_told_apart_is_not_kept(key: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = UserMetric("mine", lambda one, other: 0.0)
-    assert key(yardstick=Yardstick(metric=mine)) == ""
+    assert key(judging_options=JudgingOptions(metric=mine)) == ""
     monkeypatch.setattr(identity, "dml_identity", lambda session: "")
     assert key() == ""
 

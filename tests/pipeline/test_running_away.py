@@ -11,9 +11,9 @@ import pytest
 
 import dmlprep
 from dmlprep import api
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
 from dmlprep.parity import Reference
-from dmlprep.processes.allowance import allowance
+from dmlprep.process.allowance import allowance
 from dmlprep.runtime import SessionFailure, SessionOptions, open_cpu
 from fixtures import running_away
 from tests.fixtures_index import fixture

@@ -10,11 +10,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from dmlprep.errors import InternalError, ModelRefused, OutputError
-from dmlprep.model import Model
+from dmlprep.core.errors import InternalError, ModelRefused, OutputError
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
 from dmlprep.passes import Context, Options, Pass, make_pass
 from dmlprep.pipeline.transaction import Transactions
-from dmlprep.targets import find_target
 
 Change = Callable[[Model], bool]
 

@@ -15,9 +15,9 @@ import pytest
 from onnx import parser
 
 from dmlprep import api, runtime
-from dmlprep.errors import InputError
-from dmlprep.model.unchanged import Unchanged
-from dmlprep.pipeline import Observer
+from dmlprep.core.errors import InputError
+from dmlprep.graph.model.input_watch import Unchanged
+from dmlprep.pipeline.observer import Observer
 from dmlprep.record import RunRecord, StepRecord, Verdict
 from dmlprep.runtime import DmlStatus, SessionOptions, open_cpu
 from tests.changed import Once, added, flip, names, touch

@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 
-from dmlprep.record.build_files import cmake_argument, msbuild_text, yaml_string
-from dmlprep.record.markup import html_text, xml_text, xml_value
-from dmlprep.record.printable import printable, shortened
+from dmlprep.core.text.build_files import cmake_argument, msbuild_text, yaml_string
+from dmlprep.core.text.markup import html_text, xml_text, xml_value
+from dmlprep.portable.printable import printable, shortened
 from tests.hostile_names import COMMAND, NASTY, hidden, names, nothing_acts
 
 _MORE = (

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 from hypothesis import given, settings
 
-from dmlprep.record.hints import command_line, word
+from dmlprep.core.text.shell import command_line, word
 from tests.hostile_names import NASTY, names, nothing_acts
 from tests.system import not_on_windows
 

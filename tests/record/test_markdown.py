@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from dmlprep.record.markdown import code, table, text
-from dmlprep.record.printable import inert, printable, shortened
+from dmlprep.core.text.markdown import code, table, text
+from dmlprep.portable.printable import inert, printable, shortened
 from tests.hostile_names import NASTY, names
 
 _PARSER = MarkdownIt("gfm-like", {"linkify": False, "html": True})

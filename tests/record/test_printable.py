@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmlprep.cli.streams import Guarded
+from dmlprep.core.text.documents import to_json, toml_string
+from dmlprep.portable.printable import LONGEST_LINE, apart, inert, json_safe, paragraph, printable, shortened
 from dmlprep.record import Check, DeviceInfo, OutputMetrics, RunRecord, Verdict
-from dmlprep.record.documents import to_json, toml_string
-from dmlprep.record.printable import LONGEST_LINE, apart, inert, json_safe, paragraph, printable, shortened
 from tests.hostile_names import COMMAND, hidden, names, nothing_acts
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import dmlprep
-from dmlprep.errors import InputError, OutputError
+from dmlprep.core.errors import InputError, OutputError
 from dmlprep.record import RunError, RunRecord, finding
 from dmlprep.record.facts import RunFacts
 from dmlprep.report import depfile, msbuild
-from tests.buildsys.tools import MODELS, RECIPE
+from tests.cli.buildsys.tools import MODELS, RECIPE
 from tests.in_process import Run
 
 _CNN = MODELS / "external_cnn.onnx"
@@ -23,7 +23,7 @@ def _record(*files: str) -> RunRecord:
 
 
 def test_both_forms_name_dmlpreps_version_first() -> None:
-    version = str(Path(dmlprep.__file__).parent / "_version.py")
+    version = str(Path(dmlprep.__file__).parent / "core" / "version.py")
     assert depfile.lines(_record("/a b/m.onnx")).decode().splitlines()[0] == version
     assert depfile.make_rule(_record("/a b/m.onnx")).decode().split(" \\\n  ")[1] == version.replace("\\", "/")
 

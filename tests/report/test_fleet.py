@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from markdown_it import MarkdownIt
 
-from dmlprep.errors import OutputError
+from dmlprep.core.errors import OutputError
+from dmlprep.portable.printable import printable
 from dmlprep.record import RunRecord, finding
 from dmlprep.record.fleet import OUTCOMES, FleetRecord, JobRecord, outcome_of, worst
-from dmlprep.record.printable import printable
 from dmlprep.report.azure import job_issues
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.fleet import show_fleet, show_fleet_briefly

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dmlprep.errors import InputError
+from dmlprep.core.errors import InputError
 from dmlprep.record import RunRecord, StepRecord
 from dmlprep.report.html import render_html
 from dmlprep.report.sarif import to_object

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dmlprep.record import Check, DeviceInfo, OutputMetrics, RunRecord, StepRecord, Verdict
 from dmlprep.record.steps import Kept, StepFacts, Trial, Worst
-from dmlprep.report.half import half_steps, modes, worst_output
+from dmlprep.report.fp16 import half_steps, modes, worst_output
 from dmlprep.report.html import render_html
 from dmlprep.report.text import show_record
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dmlprep.errors import OutputError
+from dmlprep.core.errors import OutputError
 from dmlprep.record import Check, DeviceInfo, OutputMetrics, RunError, RunRecord, StepRecord, Verdict, finding
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.placement import PlacementFacts

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from dmlprep.portable.printable import printable
 from dmlprep.record import Check, OutputMetrics, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.nodes import CrossingTable, NodeTable, NodeTables, Reason
-from dmlprep.record.printable import printable
 from dmlprep.record.steps import Block, Profile, StepFacts
 from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
 from dmlprep.report.code_pages import page_html
-from dmlprep.report.half import half_steps
+from dmlprep.report.fp16 import half_steps
 from dmlprep.report.html import render_html
 from dmlprep.report.payload import payload
 from dmlprep.report.ribbon import WIDTH, ribbon

@@ -9,7 +9,7 @@ import pytest
 
 from dmlprep.record import CODES, RunRecord, finding
 from dmlprep.report.sarif import render, to_object
-from tests.buildsys.tools import MODELS, ROOT, TOOLS, needs_tools, run
+from tests.cli.buildsys.tools import MODELS, ROOT, TOOLS, needs_tools, run
 from tests.in_process import Run
 
 

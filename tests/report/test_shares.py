@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.record.shares import percent, rounded_share
+from dmlprep.portable.shares import percent, rounded_share
 
 PACKAGE = Path(__file__).resolve().parents[2] / "dmlprep"
 

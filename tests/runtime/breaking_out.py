@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dmlprep.files import remove_tree
-from dmlprep.runtime.linux import lending, sandbox
+from dmlprep.core.files import remove_tree
+from dmlprep.runtime.linux import sandbox, shared_folders
 from dmlprep.runtime.linux.layout import Layout
 
 __all__ = ["attempts", "session"]
@@ -35,7 +35,7 @@ def _attempts(folder: Path, root: Path) -> dict[str, str]:
     (folder / "source/break_out.c").write_text(_SOURCE)
     (folder / "models/model.txt").write_text("to be read only")
     (folder / "host.txt").write_text("not for the worker")
-    out, results, shaders = (lending.fresh(folder / name) for name in ("out", "results", "shaders"))
+    out, results, shaders = (shared_folders.fresh(folder / name) for name in ("out", "results", "shaders"))
     build = ["/usr/bin/gcc", "-O1", "-Wall", "-Werror", "-o", "/out/break_out", "/native/break_out.c"]
     made = subprocess.run(
         sandbox.command(root, build, read={"/native": folder / "source"}, write={"/out": out}),

@@ -16,20 +16,11 @@ from click.testing import CliRunner
 
 import dmlprep
 from dmlprep.cli.doctor import command as doctor
-from dmlprep.errors import CheckNotRun, UsageError
-from dmlprep.runtime import (
-    DmlStatus,
-    OpenBy,
-    SessionHost,
-    SessionOptions,
-    choose_adapter,
-    dml,
-    dml_host,
-    dml_status,
-)
+from dmlprep.core.errors import CheckNotRun, UsageError
+from dmlprep.portable import device, dxgi
+from dmlprep.portable.dxgi import AdapterDesc, Dxgi
+from dmlprep.runtime import DmlStatus, OpenBy, SessionHost, SessionOptions, choose_adapter, dml, dml_host, dml_status
 from dmlprep.runtime.environment import dml_finding
-from dmlprep.runtime.offsite import device, dxgi
-from dmlprep.runtime.offsite.dxgi import AdapterDesc, Dxgi
 from dmlprep.runtime.selftest import SelfTest, failures_text
 from dmlprep.runtime.session import python_worker
 from dmlprep.runtime.types import Fp16Traits

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.runtime.linux.beneath import Beneath
+from dmlprep.runtime.linux.safe_fs import Beneath
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the runtime is made on Linux")
 

@@ -18,7 +18,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dmlprep.processes.confinement import lacking
+from dmlprep.process.confinement import lacking
 from dmlprep.runtime import DATA_FOLDER, SessionFailure, SessionOptions, cpu_host, open_cpu, open_evaluator
 from tests.runtime.conftest import save
 

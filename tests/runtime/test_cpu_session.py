@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from dmlprep.errors import OutputError
+from dmlprep.core.errors import OutputError
 from dmlprep.runtime import NodePlacement, SessionFailure, SessionOptions, ValueInfo, cpu_host, open_cpu
 from tests.living import gone_within
 from tests.runtime.conftest import save

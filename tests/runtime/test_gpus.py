@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import dmlprep
-from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.core.errors import CheckNotRun, UsageError
 from dmlprep.runtime import SessionOptions, choose_gpu, dml_status, open_dml
 from dmlprep.runtime.linux import drivers, gpus, host, sandbox, shaders
 from dmlprep.runtime.linux.gpus import Found, Gpu, choose, find, parse

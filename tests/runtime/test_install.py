@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from dmlprep.errors import CheckNotRun, OutputError, UsageError
+from dmlprep.core.errors import CheckNotRun, OutputError, UsageError
 from dmlprep.runtime import SessionFailure
 from dmlprep.runtime.linux import base, rootfs
 from dmlprep.runtime.linux import install as installation

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.errors import CheckNotRun, InputError
+from dmlprep.core.errors import CheckNotRun, InputError
 from dmlprep.runtime import SessionFailure, dml, dml_status
-from dmlprep.runtime.linux import base, claims, inventory
+from dmlprep.runtime.linux import base, install_locks, inventory
 from dmlprep.runtime.linux import install as installation
-from dmlprep.runtime.linux.beneath import LeadsOut
 from dmlprep.runtime.linux.host import linux_host
 from dmlprep.runtime.linux.layout import Layout, native_digest
+from dmlprep.runtime.linux.safe_fs import LeadsOut
 from dmlprep.runtime.linux.source import Source
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the runtime is for Linux")
@@ -134,7 +134,7 @@ def test_what_is_in_use_is_not_removed(layout: Layout) -> None:
             installation.remove(layout)
         with pytest.raises(CheckNotRun, match="in use by another process"):
             installation.remove(layout, "1.24.4")
-        second = claims.use(layout)  # many may use it
+        second = install_locks.use(layout)  # many may use it
         assert second is not None
         os.close(second)
         other.kill()  # the kernel gives its claim up
@@ -144,7 +144,7 @@ def test_what_is_in_use_is_not_removed(layout: Layout) -> None:
 
 
 def test_no_session_starts_while_pieces_are_replaced(layout: Layout) -> None:
-    with claims.alone(layout), pytest.raises(CheckNotRun, match="being installed or removed"):
+    with install_locks.alone(layout), pytest.raises(CheckNotRun, match="being installed or removed"):
         linux_host(layout, "1.24.4").worker()
 
 
@@ -152,7 +152,7 @@ def test_a_claim_ends_with_its_worker(layout: Layout) -> None:
     # The "root file system" holds no loader, so the sandbox cannot even start.
     with pytest.raises(SessionFailure, match="exit code 127"):
         linux_host(layout, "1.24.4").worker()
-    with claims.alone(layout):
+    with install_locks.alone(layout):
         pass
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.errors import CheckNotRun, InputError, UsageError
+from dmlprep.core.errors import CheckNotRun, InputError, UsageError
 from dmlprep.runtime.linux import libraries, pins
 from dmlprep.runtime.linux import wheel as fetching
 from dmlprep.runtime.linux.layout import Layout

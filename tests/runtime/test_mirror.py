@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.errors import CheckNotRun, OutputError, UsageError
-from dmlprep.runtime.linux import base, mirror, rootfs, seen
+from dmlprep.core.errors import CheckNotRun, OutputError, UsageError
+from dmlprep.runtime.linux import base, first_use, mirror, rootfs
 from dmlprep.runtime.linux import install as installation
 from dmlprep.runtime.linux.apt import AptMirror
 from dmlprep.runtime.linux.layout import Layout
@@ -116,7 +116,7 @@ def test_replays(layout: Layout, fake: FakeMirror, key: str, fields: dict[str, s
     fake.add_release("stable", release_text("stable", {}, **fields), key)
     refused(layout, fake, reason)
     assert fake.asked == ["dists/stable/InRelease"]
-    assert seen.suites_seen(layout) == {}
+    assert first_use.suites_seen(layout) == {}
 
 
 def test_an_older_release_than_was_seen_is_refused(layout: Layout, fake: FakeMirror) -> None:
@@ -129,7 +129,7 @@ def test_an_older_release_than_was_seen_is_refused(layout: Layout, fake: FakeMir
     fake.add_suite("stable", packages, Date=date(hours=1))
     make(layout, fake)
     assert (layout.root / "usr/bin/tool").read_bytes() == b"older"
-    assert seen.suites_seen(layout)["stable"] > datetime.now(UTC)
+    assert first_use.suites_seen(layout)["stable"] > datetime.now(UTC)
 
 
 def test_a_mirror_that_is_a_copy_of_one_day(layout: Layout, fake: FakeMirror, monkeypatch: pytest.MonkeyPatch) -> None:

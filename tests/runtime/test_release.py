@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.core.errors import CheckNotRun, UsageError
 from dmlprep.runtime.linux.archive import parse_release
 from dmlprep.runtime.linux.release import Expectation, check_release, verify_release
 from tests.runtime.debian import GPG, NOW, Keys, armored, date, made_keys, release_text

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dmlprep.processes.child import Child
+from dmlprep.process.child import Child
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions
-from dmlprep.runtime.linux import lending, sandbox, shaders, staging
+from dmlprep.runtime.linux import sandbox, shaders, shared_folders, staging
 from dmlprep.runtime.linux.layout import Layout
 from tests.living import gone_within
 from tests.runtime import as_user, breaking_out
@@ -198,14 +198,14 @@ def test_what_comes_back_is_plain(tmp_path: Path) -> None:
     outside.mkdir()
     (outside / "file").write_text("mine")
     (outside / "file").chmod(0o4755)
-    lent = lending.fresh(tmp_path / "lent")
+    lent = shared_folders.fresh(tmp_path / "lent")
     (lent / "folder").mkdir()
     (lent / "folder/program").write_text("x")
     (lent / "folder/program").chmod(0o6777)
     (lent / "folder").chmod(0o2777)
     (lent / "link").symlink_to(outside / "file")
     (lent / "way").symlink_to(outside)
-    lending.take_back(lent)
+    shared_folders.take_back(lent)
     assert stat.S_IMODE((lent / "folder").stat().st_mode) == 0o755
     assert stat.S_IMODE((lent / "folder/program").stat().st_mode) == 0o755
     assert stat.S_IMODE((outside / "file").stat().st_mode) == 0o4755
@@ -224,19 +224,19 @@ def _deep(path: Path) -> None:
 
 @pytest.mark.parametrize("plant", [_fifo, _deep])
 def test_what_is_no_file_does_not_come_back(tmp_path: Path, plant: Callable[[Path], None]) -> None:
-    lent = lending.fresh(tmp_path / "lent")
+    lent = shared_folders.fresh(tmp_path / "lent")
     plant(lent / "planted")
     with pytest.raises(OSError, match=r"no file|nested"):
-        lending.take_back(lent)
+        shared_folders.take_back(lent)
 
 
 @root_alone
 def test_root_gives_and_takes(tmp_path: Path) -> None:
-    lent = lending.fresh(tmp_path / "lent")
+    lent = shared_folders.fresh(tmp_path / "lent")
     assert lent.stat().st_uid == (sandbox.WORKER if sandbox.becomes_worker() else 0)
     (lent / "file").write_text("x")
     os.chown(lent / "file", sandbox.WORKER, sandbox.WORKER)
-    lending.take_back(lent)
+    shared_folders.take_back(lent)
     assert lent.stat().st_uid == (lent / "file").stat().st_uid == 0
 
 
@@ -248,7 +248,7 @@ def test_pieces_are_open_to_all(tmp_path: Path) -> None:
         (piece / "bin" / name).chmod(mode)
     (piece / "bin").chmod(0o700)
     (piece / "gone").symlink_to("nowhere")
-    lending.open_to_all(piece)
+    shared_folders.open_to_all(piece)
     modes = [stat.S_IMODE((piece / name).stat().st_mode) for name in ("bin", "bin/program", "bin/data")]
     assert modes == [0o755, 0o744, 0o644]
 

@@ -95,7 +95,7 @@ def test_truncation_and_saturation_are_told() -> None:
 
 
 def test_a_device_that_does_not_start_is_not_available() -> None:
-    from dmlprep.processes.failure import failure
+    from dmlprep.process.failure import failure
 
     def make() -> SessionHost:
         raise failure("crash", "it ended with exit code 3")

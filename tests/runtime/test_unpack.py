@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.runtime.linux.beneath import Beneath, LeadsOut
 from dmlprep.runtime.linux.bounded import Budget, Forward, TooLarge, inflate
+from dmlprep.runtime.linux.safe_fs import Beneath, LeadsOut
 from dmlprep.runtime.linux.unpack import BadPackage, unpack
 from tests.runtime.debian import deb, deb_of, link, member, tar_of
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.errors import CheckNotRun
-from dmlprep.processes.wire import encode
+from dmlprep.core.errors import CheckNotRun
+from dmlprep.portable import device, dxgi
+from dmlprep.portable.ortoptions import config_entries, provider_options, providers, session_settings
+from dmlprep.process.wire import encode
 from dmlprep.runtime import SessionHost, dml
-from dmlprep.runtime.offsite import device, dxgi
-from dmlprep.runtime.ortoptions import config_entries, provider_options, providers, session_settings
 from dmlprep.runtime.selftest import SelfTest
 from dmlprep.runtime.served import _option_lines
 from dmlprep.runtime.serving import Worker
@@ -221,7 +221,7 @@ def test_the_providers_own_error_is_what_users_read(tmp_path: Path) -> None:
 
 def test_the_most_that_the_adapter_was_seen_to_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """DXGI says what is held now; the worker keeps the most of what it was told."""
-    from dmlprep.runtime.offsite import dxgi
+    from dmlprep.portable import dxgi
 
     told = iter([(100, 900), (300, 50), (200, 60)])
     monkeypatch.setattr(dxgi, "memory_in_use", lambda number: next(told))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
 
 __all__ = ["BOUNDS", "FEW_DECIDED", "NOISE_SPAN", "LogitBounds", "choose_bounds"]
 

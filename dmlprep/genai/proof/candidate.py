@@ -11,8 +11,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from dmlprep.arrays import Array
-from dmlprep.errors import CheckNotRun
+from dmlprep.core.errors import CheckNotRun
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.bounds import BOUNDS, LogitBounds
 from dmlprep.genai.proof.decoder import Decoder, Played
@@ -24,7 +23,8 @@ from dmlprep.genai.proof.tokens import Tokens, texts_of
 from dmlprep.parity import Trial
 from dmlprep.parity.candidate import open_session
 from dmlprep.parity.optimization_levels import LOWER_LEVELS, Lowered, at_some_level
-from dmlprep.processes.failure import failure
+from dmlprep.portable.arrays import Array
+from dmlprep.process.failure import failure
 from dmlprep.record import Check, Verdict, finding
 from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.check import Measure

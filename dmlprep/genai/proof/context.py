@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dmlprep.arrays import Array
-from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.core.errors import CheckNotRun, UsageError
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.names import named
 from dmlprep.genai.proof.embedding import Embeddings
-from dmlprep.genai.proof.joints import joints
 from dmlprep.genai.proof.made_inputs import made_feeds
+from dmlprep.genai.proof.model_links import joints
+from dmlprep.portable.arrays import Array
 from dmlprep.runtime import Session, SessionFailure, SessionOptions, open_cpu
 
 __all__ = ["Context", "open_context"]

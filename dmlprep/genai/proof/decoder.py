@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dmlprep.arrays import Array
-from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.core.errors import CheckNotRun, UsageError
 from dmlprep.genai.proof.context import Context
 from dmlprep.parity import adapt_feed
-from dmlprep.processes.failure import failure
+from dmlprep.portable.arrays import Array
+from dmlprep.process.failure import failure
 from dmlprep.record.aliases import Progress
 from dmlprep.runtime import Kept, Session, ValueInfo
 

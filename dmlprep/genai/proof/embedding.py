@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from dmlprep.arrays import Array
-from dmlprep.errors import CheckNotRun
+from dmlprep.core.errors import CheckNotRun
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.names import named
 from dmlprep.genai.proof.made_inputs import made_feeds
-from dmlprep.model import Model
+from dmlprep.graph.model import Model
 from dmlprep.parity import Feed, adapt_feed
-from dmlprep.parity.legal import compared_with
-from dmlprep.parity.sizes import Input, graph_inputs
+from dmlprep.parity.feeds.constrained_inputs import compared_with
+from dmlprep.parity.feeds.sizes import Input, graph_inputs
+from dmlprep.portable.arrays import Array
 from dmlprep.runtime import Session, SessionFailure, SessionOptions, ValueInfo, open_cpu
 
 __all__ = ["Embeddings", "embedding_feeds", "special_tokens"]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dmlprep.arrays import Array
 from dmlprep.genai.proof.bounds import NOISE_SPAN
+from dmlprep.portable.arrays import Array
 from dmlprep.record.generation import LogitFigures, Perplexity
 
 __all__ = ["Differences", "Losses", "margin_of", "noise_of"]

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from dmlprep.arrays import Array
-from dmlprep.files import Unfit, decode_text, parse_json, read_given
+from dmlprep.core.files import Unfit, decode_text, parse_json, read_given
 from dmlprep.genai.config import whole
 from dmlprep.genai.folder import GenaiFolder, leads_out
 from dmlprep.genai.names import named
+from dmlprep.graph.model import Model
 from dmlprep.metrics import holds_fp16
-from dmlprep.model import Model
 from dmlprep.parity import Feed, make_feeds
-from dmlprep.parity.sizes import Input, graph_inputs
+from dmlprep.parity.feeds.sizes import Input, graph_inputs
+from dmlprep.portable.arrays import Array
 
 __all__ = ["made_feeds"]
 

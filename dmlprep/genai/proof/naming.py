@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from dmlprep.errors import CheckNotRun
+from dmlprep.core.errors import CheckNotRun
 from dmlprep.genai.config import GenaiConfig
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.decoder import Names

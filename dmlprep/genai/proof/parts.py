@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from dmlprep.errors import CheckNotRun, InputError, UsageError
+from dmlprep.core.errors import CheckNotRun, InputError, UsageError
 from dmlprep.genai.folder import GenaiFolder, ModelFile
 from dmlprep.genai.proof.embedding import embedding_feeds
 from dmlprep.genai.proof.made_inputs import made_feeds
 from dmlprep.genai.proof.request import ProofRequest
-from dmlprep.model import Model
+from dmlprep.graph.model import Model
 from dmlprep.parity import Reference, compare_candidate, file_candidate, not_run
 from dmlprep.record import Check, Verdict, finding
 from dmlprep.record.aliases import Progress, SessionDevice

@@ -7,13 +7,13 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-from dmlprep.errors import CheckNotRun
+from dmlprep.core.errors import CheckNotRun
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.bounds import choose_bounds
 from dmlprep.genai.proof.candidate import Sides, checks_of
 from dmlprep.genai.proof.context import open_context
 from dmlprep.genai.proof.decoder import Decoder, Played, play_all
-from dmlprep.genai.proof.joints import type_checks
+from dmlprep.genai.proof.model_links import type_checks
 from dmlprep.genai.proof.naming import decoder_file, decoder_names
 from dmlprep.genai.proof.parts import part_checks, unknown_checks
 from dmlprep.genai.proof.request import ProofRequest

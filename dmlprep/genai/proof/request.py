@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
 from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.runtime import SessionOptions
 

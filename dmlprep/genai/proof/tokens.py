@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from dmlprep.engines.tokenizers import detokenize, tokenize
-from dmlprep.errors import InputError, UsageError
-from dmlprep.files import Unfit, read_text, unreadable
+from dmlprep.core.errors import InputError, UsageError
+from dmlprep.core.files import Unfit, read_text, unreadable
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.decoder import fitting_tokens
 from dmlprep.genai.proof.embedding import special_tokens
 from dmlprep.genai.proof.request import MOST_PROMPT, ProofRequest
-from dmlprep.model.budget import Budget
+from dmlprep.graph.model.budget import Budget
+from dmlprep.runtime.tools.tokenizers import detokenize, tokenize
 
 __all__ = ["Tokens", "read_tokens", "texts_of"]
 

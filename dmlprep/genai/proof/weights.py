@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from dmlprep.model import Model
-from dmlprep.model.walk import tensors
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import tensors
 
 __all__ = ["precision_beside", "weights_of"]
 

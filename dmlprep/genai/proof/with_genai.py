@@ -8,8 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from dmlprep.engines.onnxruntime_genai import generate, missing
-from dmlprep.errors import CheckNotRun
+from dmlprep.core.errors import CheckNotRun
 from dmlprep.genai.document import JsonObject
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.request import ProofRequest
@@ -19,6 +18,7 @@ from dmlprep.record import Check, DeviceInfo, Verdict, finding
 from dmlprep.record.aliases import SessionDevice
 from dmlprep.record.generation import GenaiCheck, GreedyText
 from dmlprep.runtime import SessionFailure
+from dmlprep.runtime.tools.onnxruntime_genai import generate, missing
 
 __all__ = ["genai_check"]
 

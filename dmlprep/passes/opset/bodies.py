@@ -7,15 +7,15 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from dmlprep.compiled import calls
-from dmlprep.compiled.door import OnnxError
-from dmlprep.model import protos
-from dmlprep.model.constants import held_tensor
-from dmlprep.model.walk import attribute_graphs
+from dmlprep.graph.model import protos
+from dmlprep.graph.model.constants import held_tensor
+from dmlprep.graph.model.walk import attribute_graphs
+from dmlprep.graph.rewriting.builder import move_readers
+from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.opset.build import STANDS_AT, Builder
 from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.rewriting.builder import move_readers
-from dmlprep.rewriting.names import Names
+from dmlprep.process.onnx_worker import calls
+from dmlprep.process.onnx_worker.door import OnnxError
 
 __all__ = ["expand_call", "expand_operator", "has_body"]
 

@@ -11,16 +11,16 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import ArrayLike, DTypeLike
 
-from dmlprep.analysis.knowledge import Knowledge, type_of
-from dmlprep.analysis.schemas import schema_at, type_string
-from dmlprep.arrays import Array
-from dmlprep.compiled.door import OnnxError
-from dmlprep.model.budget import Budget
-from dmlprep.model.texts import as_text
-from dmlprep.model.walk import attribute_graphs, label
+from dmlprep.graph.analysis.knowledge import Knowledge, type_of
+from dmlprep.graph.analysis.schemas import schema_at, type_string
+from dmlprep.graph.model.budget import Budget
+from dmlprep.graph.model.texts import as_text
+from dmlprep.graph.model.walk import attribute_graphs, label
+from dmlprep.graph.rewriting.builder import GraphBuilder, as_attribute
+from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.rewriting.builder import GraphBuilder, as_attribute
-from dmlprep.rewriting.names import Names
+from dmlprep.portable.arrays import Array
+from dmlprep.process.onnx_worker.door import OnnxError
 
 __all__ = ["STANDS_AT", "WRITTEN_AT", "Builder", "attribute", "given"]
 

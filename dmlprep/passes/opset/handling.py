@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dmlprep.analysis.schemas import NEWEST, schema_at, since_versions
+from dmlprep.graph.analysis.schemas import NEWEST, schema_at, since_versions
 from dmlprep.passes.opset.bodies import has_body
 from dmlprep.passes.opset.steps import (
     Steps,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from dmlprep.analysis.knowledge import Knowledge
-from dmlprep.errors import ModelRefused
-from dmlprep.model import Model
-from dmlprep.model.texts import text_of
-from dmlprep.model.walk import label, nodes
-from dmlprep.rewriting.names import Names
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.analysis.knowledge import Knowledge
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.texts import text_of
+from dmlprep.graph.model.walk import label, nodes
+from dmlprep.graph.rewriting.names import Names
 
 __all__ = ["align_broadcasts", "resizes_of_opset_10"]
 

@@ -11,12 +11,14 @@ from typing import TypeVar
 import onnx_ir as ir
 from onnx.defs import OpSchema
 
-from dmlprep.analysis.knowledge import Knowledge
-from dmlprep.analysis.schemas import allowed_types, rejects, schema_at, since_versions, type_string
-from dmlprep.errors import ModelRefused
-from dmlprep.model import Model
-from dmlprep.model.checking import is_own
-from dmlprep.model.walk import graphs, label
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.analysis.knowledge import Knowledge
+from dmlprep.graph.analysis.schemas import allowed_types, rejects, schema_at, since_versions, type_string
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.checking import is_own
+from dmlprep.graph.model.walk import graphs, label
+from dmlprep.graph.rewriting.builder import replace_value
+from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.opset.bodies import expand_call, expand_operator, has_body
 from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.contrib import as_contrib
@@ -24,9 +26,7 @@ from dmlprep.passes.opset.handling import REFUSED, STEPS, WIDENED, relabels_upwa
 from dmlprep.passes.opset.refusal import CannotLower, InlineFirst
 from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
 from dmlprep.passes.opset.widths import through_wider_type
-from dmlprep.record.printable import shortened
-from dmlprep.rewriting.builder import replace_value
-from dmlprep.rewriting.names import Names
+from dmlprep.portable.printable import shortened
 
 __all__ = ["FunctionKey", "Handled", "lower"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from dmlprep.analysis.schemas import NEWEST
-from dmlprep.errors import ModelRefused, RecipeError
-from dmlprep.model import Model, thaw
-from dmlprep.model.checking import check
-from dmlprep.model.collector import paused_collector
+from dmlprep.core.errors import ModelRefused, RecipeError
+from dmlprep.graph.analysis.schemas import NEWEST
+from dmlprep.graph.model import Model, thaw
+from dmlprep.graph.model.checking import check
+from dmlprep.graph.model.collector import paused_collector
 from dmlprep.passes.base import Bound, Context, Fact, Options, Pass
 from dmlprep.passes.opset.handling import OLDEST
 from dmlprep.passes.opset.lowering import FunctionKey, Handled, lower

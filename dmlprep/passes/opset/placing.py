@@ -13,11 +13,11 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
-from dmlprep.analysis.knowledge import Knowledge
-from dmlprep.analysis.schemas import schema_at, since_versions
-from dmlprep.errors import ModelRefused
-from dmlprep.model import Model
-from dmlprep.model.walk import graphs, label
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.analysis.knowledge import Knowledge
+from dmlprep.graph.analysis.schemas import schema_at, since_versions
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import graphs, label
 from dmlprep.passes.base import Context, OnCpu
 from dmlprep.passes.opset.bodies import has_body
 from dmlprep.passes.opset.handling import STEPS

@@ -5,17 +5,17 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from dmlprep.analysis.schemas import schema_at, since_versions
-from dmlprep.engines.onnx_converter import convert
-from dmlprep.errors import ModelRefused
-from dmlprep.model import Frozen, Model, freeze, thaw
-from dmlprep.model.checking import check
-from dmlprep.model.frozen import stub_index
-from dmlprep.model.walk import label, nodes
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.analysis.schemas import schema_at, since_versions
+from dmlprep.graph.model import Frozen, Model, freeze, thaw
+from dmlprep.graph.model.checking import check
+from dmlprep.graph.model.frozen import stub_index
+from dmlprep.graph.model.walk import label, nodes
+from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.opset.handling import relabels_upward
 from dmlprep.passes.opset.legacy import align_broadcasts, resizes_of_opset_10
 from dmlprep.passes.opset.lowering import lower
-from dmlprep.rewriting.names import Names
+from dmlprep.runtime.tools.onnx_converter import convert
 
 __all__ = ["must_raise", "raise_opset", "weights_out_of_inputs"]
 

@@ -11,7 +11,7 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 
-from dmlprep.analysis.schemas import schema_at, type_constraints, type_parameters
+from dmlprep.graph.analysis.schemas import schema_at, type_constraints, type_parameters
 from dmlprep.passes.opset.build import Builder
 
 __all__ = ["through_wider_type"]

@@ -5,21 +5,21 @@ from __future__ import annotations
 import msgspec
 import onnx_ir as ir
 
-from dmlprep.analysis.annotate import write_types
-from dmlprep.analysis.branches import deciding_inputs
-from dmlprep.analysis.output_types import refuse_wrong_types
-from dmlprep.analysis.shapes import Inference
-from dmlprep.errors import ModelRefused
-from dmlprep.model import Model
-from dmlprep.model.dims import with_dims
-from dmlprep.model.pinned import Value
+from dmlprep.core.errors import ModelRefused
+from dmlprep.core.text.shell import command_line
+from dmlprep.graph.analysis.annotate import write_types
+from dmlprep.graph.analysis.branches import deciding_inputs
+from dmlprep.graph.analysis.output_types import refuse_wrong_types
+from dmlprep.graph.analysis.shapes import Inference
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.dims import with_dims
+from dmlprep.graph.model.pinned import Value
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.passes.pin import dynamic_report, rewrite
 from dmlprep.passes.pin.inline import inline_branches, inline_functions
 from dmlprep.passes.pin.sizes import Sizes, input_dims, resolve
 from dmlprep.passes.pin.values import check_names, pin_values, value_shapes
 from dmlprep.record import finding
-from dmlprep.record.hints import command_line
 from dmlprep.record.steps import Inlined
 
 __all__ = ["PinOptions", "PinPass"]

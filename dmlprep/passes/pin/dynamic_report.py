@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from dmlprep.analysis.knowledge import is_static
-from dmlprep.analysis.known import Known
-from dmlprep.model.walk import label, main_graphs
+from dmlprep.graph.analysis.knowledge import is_static
+from dmlprep.graph.analysis.known import Known
+from dmlprep.graph.model.walk import label, main_graphs
 from dmlprep.passes.base import Context
 from dmlprep.passes.pin.sizes import input_dims
 from dmlprep.record import finding

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from dmlprep.analysis.flow import chosen_branch
-from dmlprep.analysis.known import Known
-from dmlprep.compiled import calls
-from dmlprep.compiled.door import OnnxError
-from dmlprep.errors import ModelRefused
-from dmlprep.model import Frozen, Model, thaw
-from dmlprep.model.walk import GraphLike, attribute_graphs, main_graphs, nodes
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.analysis.flow import chosen_branch
+from dmlprep.graph.analysis.known import Known
+from dmlprep.graph.model import Frozen, Model, thaw
+from dmlprep.graph.model.walk import GraphLike, attribute_graphs, main_graphs, nodes
+from dmlprep.graph.rewriting.builder import replace_value
+from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.pin.rewrite import empty_bodies
-from dmlprep.rewriting.builder import replace_value
-from dmlprep.rewriting.names import Names
+from dmlprep.process.onnx_worker import calls
+from dmlprep.process.onnx_worker.door import OnnxError
 
 __all__ = ["inline_branches", "inline_functions"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.analysis.folding import Array
-from dmlprep.analysis.known import Known
-from dmlprep.analysis.symbolic import constant_target
-from dmlprep.model.budget import Budget
-from dmlprep.model.walk import attribute_graphs, main_graphs
-from dmlprep.rewriting.builder import as_initializer, replace_value
+from dmlprep.graph.analysis.folding import Array
+from dmlprep.graph.analysis.known import Known
+from dmlprep.graph.analysis.symbolic import constant_target
+from dmlprep.graph.model.budget import Budget
+from dmlprep.graph.model.walk import attribute_graphs, main_graphs
+from dmlprep.graph.rewriting.builder import as_initializer, replace_value
 
 __all__ = ["constants_no_inputs", "empty_bodies", "put_constants", "put_targets", "remove_dead"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from dmlprep.analysis.expressions import ANONYMOUS, Expression, parse, solve
-from dmlprep.bounds import MOST_SIZE
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
+from dmlprep.graph.analysis.expressions import ANONYMOUS, Expression, parse, solve
+from dmlprep.portable.bounds import MOST_SIZE
 
 __all__ = ["LARGEST", "InputDim", "ModelDims", "Sizes", "input_dims", "resolve"]
 

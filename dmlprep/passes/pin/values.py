@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.arrays import Array
-from dmlprep.errors import UsageError
-from dmlprep.model.pinned import Value, note_values, pinned_array, pinned_values, plain_array, short_value
+from dmlprep.core.errors import UsageError
+from dmlprep.graph.model.pinned import Value, note_values, pinned_array, pinned_values, plain_array, short_value
+from dmlprep.graph.rewriting.builder import GraphBuilder, move_readers
+from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.base import Context
 from dmlprep.passes.catalog import suggest
+from dmlprep.portable.arrays import Array
 from dmlprep.record import finding
-from dmlprep.rewriting.builder import GraphBuilder, move_readers
-from dmlprep.rewriting.names import Names
 
 __all__ = ["check_names", "pin_values", "value_shapes"]
 

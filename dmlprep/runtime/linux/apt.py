@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from dmlprep.processes.tools import run_tool
+from dmlprep.process.tools import run_tool
 
 __all__ = ["AptMirror", "mirror_of_this_system"]
 

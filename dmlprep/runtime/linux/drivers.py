@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from dmlprep.files import cached_json
+from dmlprep.core.files import cached_json
 from dmlprep.runtime.linux import sandbox
 
 __all__ = ["DRIVER", "ICD", "Way", "icd_text", "ways", "without"]

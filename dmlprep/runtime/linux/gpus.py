@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from dmlprep.errors import CheckNotRun, UsageError
-from dmlprep.processes.tools import run_tool
+from dmlprep.core.errors import CheckNotRun, UsageError
+from dmlprep.portable.device import VENDORS, vendor_name
+from dmlprep.process.tools import run_tool
 from dmlprep.runtime.linux import drivers, sandbox
 from dmlprep.runtime.linux.install import missing_piece
 from dmlprep.runtime.linux.layout import Layout
-from dmlprep.runtime.offsite.device import VENDORS, vendor_name
 
 __all__ = ["AUTO", "Found", "Gpu", "choose", "find", "parse"]
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dmlprep.files import remove_tree
-from dmlprep.processes.child import Child
-from dmlprep.processes.starting import leashed
+from dmlprep.core.files import remove_tree
+from dmlprep.process.child import Child
+from dmlprep.process.starting import leashed
 from dmlprep.record import DeviceInfo
-from dmlprep.runtime.linux import claims, lending, sandbox, shaders
+from dmlprep.runtime.linux import install_locks, sandbox, shaders, shared_folders
 from dmlprep.runtime.linux.drivers import ICD, icd_text
 from dmlprep.runtime.linux.gpus import Gpu
 from dmlprep.runtime.linux.install import WINE_ENVIRONMENT
@@ -58,7 +58,7 @@ class _Host(SessionHost):
         return Child(
             lambda exchange: leashed(_command(self._layout, self._release, exchange, self._key or "", self._gpu)),
             "the DirectML worker",
-            holds=claims.use(self._layout),
+            holds=install_locks.use(self._layout),
         )
 
     def _staged(
@@ -131,7 +131,7 @@ def _command(layout: Layout, release: str, exchange: Path, key: str, gpu: Gpu | 
     for folder in (exchange / _MODELS, exchange / FEEDS, exchange / RESULTS, compiled):
         folder.mkdir(exist_ok=True)
         folder.chmod(0o755)  # whatever the umask is: as root, the worker is another user
-    lending.lend(exchange / RESULTS, compiled)
+    shared_folders.lend(exchange / RESULTS, compiled)
     return sandbox.command(
         layout.root,
         ["/usr/bin/sh", "/native/launch.sh", "/native/host.exe.so", "Z:\\libraries", "/exchange/models", "/exchange"],

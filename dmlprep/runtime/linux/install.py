@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
-from dmlprep.errors import CheckNotRun, OutputError, UsageError
-from dmlprep.files import remove_tree
-from dmlprep.files.outputs import file_name_problem
-from dmlprep.processes.tools import run_tool
-from dmlprep.runtime.linux import base, inventory, lending, sandbox, seen, shaders
-from dmlprep.runtime.linux.beneath import Beneath, LeadsOut
-from dmlprep.runtime.linux.claims import alone, installing
+from dmlprep.core.errors import CheckNotRun, OutputError, UsageError
+from dmlprep.core.files import remove_tree
+from dmlprep.core.files.outputs import file_name_problem
+from dmlprep.process.tools import run_tool
+from dmlprep.runtime.linux import base, first_use, inventory, sandbox, shaders, shared_folders
+from dmlprep.runtime.linux.install_locks import alone, installing
 from dmlprep.runtime.linux.layout import NATIVE, Layout, native_digest, read_json, write_json
 from dmlprep.runtime.linux.libraries import unpack_libraries
 from dmlprep.runtime.linux.pins import known_digests
 from dmlprep.runtime.linux.rootfs import WINE, make_root
+from dmlprep.runtime.linux.safe_fs import Beneath, LeadsOut
 from dmlprep.runtime.linux.source import Say, Source
 from dmlprep.runtime.linux.wheel import fetch_release
 
@@ -143,15 +143,15 @@ def _install(layout: Layout, source: Source, say: Say) -> str:
         package = fetch_release(version, layout.downloads, say)
     if package is not None:
         # One that a person names may be another one than was here; one that an index gives may not.
-        known = "" if source.wheel else seen.file_seen(layout, package.name)
+        known = "" if source.wheel else first_use.file_seen(layout, package.name)
         # One that stands there already may be in use.
         with alone(layout) if layout.releases.is_dir() else contextlib.nullcontext():
             version = unpack_libraries(package, layout.releases, known)
         inventory.record(layout, f"release {version}", layout.release(version))
-        seen.remember_file(layout, package.name, package_of(layout, version)["sha256"])
+        first_use.remember_file(layout, package.name, package_of(layout, version)["sha256"])
     shutil.rmtree(layout.downloads, ignore_errors=True)
     for piece, folder in inventory.pieces(layout).items():
-        lending.open_to_all(folder)
+        shared_folders.open_to_all(folder)
         if not inventory.known(layout, piece):  # made by an older dmlprep
             inventory.record(layout, piece, folder)
     return version
@@ -178,7 +178,7 @@ def _broken(layout: Layout, release: str, say: Say) -> dict[str, str]:
 
 
 def _made(layout: Layout, manifest: dict[str, object], piece: str, folder: Path) -> None:
-    lending.open_to_all(folder)
+    shared_folders.open_to_all(folder)
     inventory.record(layout, piece, folder)
     write_json(layout.manifest, manifest)
 
@@ -217,15 +217,15 @@ def read_manifest(layout: Layout) -> dict[str, Any]:
 
 
 def _compile(layout: Layout) -> None:
-    part, sources = lending.fresh(layout.home / "native.part"), layout.home / "native.sources"
+    part, sources = shared_folders.fresh(layout.home / "native.part"), layout.home / "native.sources"
     remove_tree(sources)
     shutil.copytree(NATIVE, sources)
-    lending.open_to_all(sources)
+    shared_folders.open_to_all(sources)
     line = sandbox.command(
         layout.root, ["/usr/bin/sh", "/native/build.sh"], read={"/native": sources}, write={"/out": part}
     )
     _run(line, "the native code cannot be compiled", 120)
-    lending.take_back(part)
+    shared_folders.take_back(part)
     remove_tree(sources)
     with Beneath(part) as below, below.create("launch.sh") as out:  # what ran there may have left a link of this name
         out.write((NATIVE / "launch.sh").read_bytes())
@@ -236,8 +236,8 @@ def _compile(layout: Layout) -> None:
 
 
 def _make_prefix(layout: Layout) -> None:
-    part = lending.fresh(layout.home / "prefix.part")
-    empty = lending.fresh(layout.home / "prefix.empty")
+    part = shared_folders.fresh(layout.home / "prefix.part")
+    empty = shared_folders.fresh(layout.home / "prefix.empty")
     script = "sh /native/launch.sh wineboot -i && /usr/lib/wine/wineserver64 -w && cp -a /home/wine /out/prefix"
     line = sandbox.command(
         layout.root,
@@ -248,7 +248,7 @@ def _make_prefix(layout: Layout) -> None:
         scratch=_WINE_AS_MADE,
     )
     _run(line, "Wine cannot make its folders", 180)
-    lending.take_back(part)
+    shared_folders.take_back(part)
     remove_tree(empty)
     with Beneath(part) as below:
         registry = below.stat("prefix/system.reg")

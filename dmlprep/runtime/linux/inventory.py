@@ -13,8 +13,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dmlprep.runtime.linux.beneath import LeadsOut
 from dmlprep.runtime.linux.layout import Layout, read_json, write_json
+from dmlprep.runtime.linux.safe_fs import LeadsOut
 
 __all__ = ["added", "damage", "forget", "known", "pieces", "record", "stamp"]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dmlprep.errors import CheckNotRun
-from dmlprep.files import cached_json
+from dmlprep.core.errors import CheckNotRun
+from dmlprep.core.files import cached_json
 
 __all__ = ["DEFAULT_RELEASE", "NATIVE", "Layout", "native_digest", "read_json", "write_json"]
 

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from dmlprep.errors import InputError
-from dmlprep.processes.failure import FULL
+from dmlprep.core.errors import InputError
+from dmlprep.process.failure import FULL
 from dmlprep.runtime.linux.bounded import CHUNK, FAULTS, Budget, Forward, TooLarge, inflate
 from dmlprep.runtime.linux.pins import package_release, pin
 

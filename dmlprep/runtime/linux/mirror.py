@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from dmlprep.errors import CheckNotRun, UsageError
-from dmlprep.processes.failure import FULL
+from dmlprep.core.errors import CheckNotRun, UsageError
+from dmlprep.process.failure import FULL
 from dmlprep.runtime.linux.archive import Archive, Package
 from dmlprep.runtime.linux.bounded import CHUNK, FAULTS, Budget, inflate
 from dmlprep.runtime.linux.release import Expectation, check_release, verify_release

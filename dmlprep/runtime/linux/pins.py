@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Literal
 
+from dmlprep.directml.targets import find_target, target_names
 from dmlprep.runtime.linux.bounded import CHUNK
-from dmlprep.targets import find_target, target_names
 
 __all__ = ["PACKAGES", "PINS", "Pin", "known_digests", "package_release", "packages", "pin", "pinned_files"]
 

@@ -16,9 +16,9 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-from dmlprep.errors import CheckNotRun, UsageError
-from dmlprep.files.run_folder import temporary_folder
-from dmlprep.processes.tools import run_tool
+from dmlprep.core.errors import CheckNotRun, UsageError
+from dmlprep.core.files.run_folder import temporary_folder
+from dmlprep.process.tools import run_tool
 from dmlprep.runtime.linux.archive import parse_release
 
 __all__ = ["DEFAULT_KEYRING", "Expectation", "Release", "check_release", "moment", "verify_release"]

@@ -7,16 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from dmlprep.errors import CheckNotRun, UsageError
-from dmlprep.processes.failure import FULL
-from dmlprep.runtime.linux import base, sandbox, seen
+from dmlprep.core.errors import CheckNotRun, UsageError
+from dmlprep.process.failure import FULL
+from dmlprep.runtime.linux import base, first_use, sandbox
 from dmlprep.runtime.linux.apt import mirror_of_this_system
 from dmlprep.runtime.linux.archive import Archive, BadIndex, Package, Unmet, compare_versions, resolve
-from dmlprep.runtime.linux.beneath import Beneath
 from dmlprep.runtime.linux.bounded import Budget
 from dmlprep.runtime.linux.layout import Layout
 from dmlprep.runtime.linux.mirror import Mirror, file_name
 from dmlprep.runtime.linux.release import Expectation
+from dmlprep.runtime.linux.safe_fs import Beneath
 from dmlprep.runtime.linux.source import Say, Source
 from dmlprep.runtime.linux.unpack import BadPackage, unpack
 
@@ -40,7 +40,7 @@ def make_root(layout: Layout, source: Source, say: Say) -> dict[str, object]:
     """
     mirror = _mirror(layout, source, say)
     archives = [mirror.archive(suite) for suite in base.SUITES]
-    seen.remember_suites(layout, mirror.made)
+    first_use.remember_suites(layout, mirror.made)
     packages = _choose(archives, mirror.url)
     mirror.fetch(packages, layout.downloads)
     unpack_all(layout, packages, say)
@@ -60,7 +60,7 @@ def _mirror(layout: Layout, source: Source, say: Say) -> Mirror:
         datetime.now(UTC),
         here.lenient if url.rstrip("/") == here.url else "",
         {suite: datetime.fromisoformat(made) for suite, made in base.OLDEST.items()},
-        seen.suites_seen(layout),
+        first_use.suites_seen(layout),
     )
     return Mirror(url, source.keyring, expected, say)
 

@@ -25,9 +25,9 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dmlprep.processes import seccomp
-from dmlprep.processes.confinement import limits
-from dmlprep.processes.tools import run_tool
+from dmlprep.process import seccomp
+from dmlprep.process.confinement import limits
+from dmlprep.process.tools import run_tool
 
 __all__ = ["MOUNT_POINTS", "SCRATCH", "WORKER", "View", "becomes_worker", "command", "why_not"]
 

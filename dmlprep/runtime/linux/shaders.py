@@ -13,8 +13,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dmlprep.files import remove_tree
-from dmlprep.runtime.linux import lending
+from dmlprep.core.files import remove_tree
+from dmlprep.runtime.linux import shared_folders
 from dmlprep.runtime.linux.layout import Layout
 
 __all__ = ["DEVICES", "KEPT", "LARGEST", "folder_of", "forget", "key_of", "of_device"]
@@ -61,7 +61,7 @@ def folder_of(shaders: Path, key: str) -> Path | None:
         own.mkdir(exist_ok=True)
         if not own.is_symlink() and os.access(own, os.W_OK | os.X_OK):
             os.utime(own)
-            lending.lend(own)
+            shared_folders.lend(own)
             return own
     return None
 

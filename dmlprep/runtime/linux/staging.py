@@ -8,8 +8,8 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from dmlprep.errors import InputError
-from dmlprep.processes.failure import FULL, disk_full, failure
+from dmlprep.core.errors import InputError
+from dmlprep.process.failure import FULL, disk_full, failure
 from dmlprep.runtime.linux import sandbox
 
 __all__ = ["COPY_LIMIT", "external_files", "stage"]
@@ -27,7 +27,7 @@ def external_files(path: Path, folder: Path) -> list[str]:
     """
     from google.protobuf.message import DecodeError
 
-    from dmlprep.model.data_locations import data_locations
+    from dmlprep.graph.model.data_locations import data_locations
 
     try:
         found = data_locations(path)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from dmlprep.runtime.linux.beneath import Beneath, LeadsOut
 from dmlprep.runtime.linux.bounded import CHUNK, FAULTS, Budget, Forward, inflate
+from dmlprep.runtime.linux.safe_fs import Beneath, LeadsOut
 
 __all__ = ["BadPackage", "unpack"]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dmlprep.errors import CheckNotRun, UsageError
-from dmlprep.processes.tools import run_tool
+from dmlprep.core.errors import CheckNotRun, UsageError
+from dmlprep.process.tools import run_tool
 from dmlprep.runtime.linux.pins import package_release, pin, pinned_files
 
 __all__ = ["FIRST_WHEEL", "fetch_release", "numbers", "python_for"]

@@ -13,7 +13,7 @@ import pytest
 import dmlprep
 from dmlprep.genai import open_folder
 from dmlprep.genai.proof.made_inputs import made_feeds
-from dmlprep.model import Model
+from dmlprep.graph.model import Model
 from dmlprep.record.generation import GenaiProof
 from tests.genai.proof.decoders import Weights, plain
 from tests.genai.proof.ensembles import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dmlprep.errors import UsageError
+from dmlprep.core.errors import UsageError
 from dmlprep.genai.proof.bounds import BOUNDS, choose_bounds
 from dmlprep.genai.proof.figures import Differences
 from dmlprep.genai.proof.judging import judge_greedy, judge_logits, judge_perplexity

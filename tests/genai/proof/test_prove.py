@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import dmlprep
-from dmlprep.errors import InputError, UsageError
+from dmlprep.core.errors import InputError, UsageError
 from dmlprep.record import Check
 from dmlprep.record.generation import GenaiProof
 from tests.genai.proof.decoders import VOCABULARY, Weights, folder, grouped, plain

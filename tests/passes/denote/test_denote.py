@@ -7,10 +7,10 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
-from dmlprep.errors import UsageError
-from dmlprep.model import Model
+from dmlprep.core.errors import UsageError
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
 from dmlprep.passes import Context, make_pass
-from dmlprep.targets import find_target
 
 IMAGE = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, 3, height, width] x) => (float[batch, 3, height, width] y) {

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from dmlprep.quirks import quirks
+from dmlprep.directml.quirks import quirks
 from tests.cases import FOLDER, read_case, seeded_feeds
 from tests.passes.fix_quirks.building import I64, U8, B, Case, F, case, integers, node, normal
 from tests.passes.fix_quirks.forms import FORMS

@@ -12,14 +12,14 @@ import onnxruntime as ort
 import pytest
 from packaging.version import Version
 
-from dmlprep.errors import UsageError
-from dmlprep.model import MappedTensor, Model
+from dmlprep.core.errors import UsageError
+from dmlprep.directml.placement import place
+from dmlprep.directml.placement.reading import read_facts
+from dmlprep.directml.quirks import find_quirks, quirks
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import MappedTensor, Model
 from dmlprep.passes import Context
 from dmlprep.passes.fix_quirks import FixQuirksOptions, FixQuirksPass
-from dmlprep.placement import place
-from dmlprep.placement.reading import read_facts
-from dmlprep.quirks import find_quirks, quirks
-from dmlprep.targets import find_target
 from tests.passes.fix_quirks.cases import CASES, Case
 
 # A product folded into three dimensions adds up in another order.

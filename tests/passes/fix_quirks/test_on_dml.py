@@ -10,8 +10,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from dmlprep.directml.targets import find_target
 from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions, dml_host, dml_status, open_dml
-from dmlprep.targets import find_target
 from tests.passes.fix_quirks.cases import CASES, Case
 from tests.passes.fix_quirks.test_fix_quirks import fixed, on_cpu
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from dmlprep.model.walk import nodes
+from dmlprep.graph.model.walk import nodes
 from tests.passes.fix_quirks.test_fix_quirks import fixed, on_cpu
 
 _FOUR = {"int4": ml_dtypes.int4, "uint4": ml_dtypes.uint4}

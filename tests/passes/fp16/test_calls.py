@@ -6,11 +6,11 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from dmlprep.errors import RecipeError
-from dmlprep.model import Model
-from dmlprep.model.walk import label, nodes
+from dmlprep.core.errors import RecipeError
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import label, nodes
 from dmlprep.passes import Context, make_pass
-from dmlprep.targets import find_target
 
 _TEXT = """<ir_version: 8, opset_import: ["" : 17, "my" : 1]>
 g (float[2,16] x) => (float[2,16] y) { a = Neg(x) [first] b = my.Outer(a) y = Relu(b) }

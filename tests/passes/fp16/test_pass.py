@@ -6,14 +6,14 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from dmlprep.errors import ModelRefused, RecipeError
-from dmlprep.model.walk import label, nodes
+from dmlprep.core.errors import ModelRefused, RecipeError
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model.walk import label, nodes
 from dmlprep.passes import Context, make_pass
-from dmlprep.precision.types import solve_types
-from dmlprep.targets import find_target
-from tests.precision.emulation.test_emulate import OVERFLOW, OVERFLOW_WEIGHTS
-from tests.precision.graphs import InProcess, feeds_for, model_of, relative, run
-from tests.precision.traps import TRAPS
+from dmlprep.passes.precision.types import solve_types
+from tests.passes.precision.emulation.test_emulate import OVERFLOW, OVERFLOW_WEIGHTS
+from tests.passes.precision.graphs import InProcess, feeds_for, model_of, relative, run
+from tests.passes.precision.traps import TRAPS
 
 
 def _run(model, options, runner=None):

@@ -9,11 +9,11 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
-from dmlprep.errors import ModelRefused
-from dmlprep.model import Model
+from dmlprep.core.errors import ModelRefused
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
 from dmlprep.passes import Context, make_pass
-from dmlprep.targets import find_target
-from tests.precision.graphs import InProcess, feeds_for, model_of
+from tests.passes.precision.graphs import InProcess, feeds_for, model_of
 
 _TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2, 4] x) => (float[2, 4] y) <float[4] b = {1, 2, 3, 4}> { a = Add(x, b)  y = Relu(a) }"""

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from dmlprep import api
-from dmlprep.framing import PictureOptions, resolve, write_frame
+from dmlprep.passes.framing import PictureOptions, resolve, write_frame
 from dmlprep.runtime import SessionOptions, dml_status, open_dml
-from tests.framing.graphs import handing_on
+from tests.passes.framing.graphs import handing_on
 
 pytestmark = pytest.mark.dml
 

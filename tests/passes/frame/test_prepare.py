@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from dmlprep import api
-from dmlprep.errors import InputError, RecipeError
-from dmlprep.framing import frame_of
-from dmlprep.model import Model
+from dmlprep.core.errors import InputError, RecipeError
+from dmlprep.graph.model import Model
+from dmlprep.passes.framing import frame_of
 from dmlprep.record import RunRecord
 
 MODELS = Path(__file__).resolve().parents[3] / "fixtures" / "models"
@@ -80,7 +80,7 @@ def test_made_pictures_prove_it_too(recipe: Path, tmp_path: Path) -> None:
 
 def test_a_wrong_frame_fails(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference pipeline has nothing of the frame's own: what is wrong there shows."""
-    from dmlprep.framing import pictures
+    from dmlprep.passes.framing import pictures
 
     monkeypatch.setattr(
         pictures, "_scaled", lambda nodes, picture, value: nodes.with_number("Mul", value, 0.01, "wrong")

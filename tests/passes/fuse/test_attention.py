@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 import pytest
 
-from dmlprep.fused import write_out
-from dmlprep.placement import place
-from dmlprep.targets import find_target
-from tests.fused.graphs import D, Graph, Guard, K, Layout, Mask, Q, Scale, sdpa
+from dmlprep.directml.placement import place
+from dmlprep.directml.targets import find_target
+from dmlprep.passes.fusions import write_out
 from tests.passes.fuse.test_fuse import Array, contrib, feeds_of, fuse, on_cpu, same
+from tests.passes.fusions.graphs import D, Graph, Guard, K, Layout, Mask, Q, Scale, sdpa
 
 B, N = 2, 4
 ONE = {"MultiHeadAttention": 1}

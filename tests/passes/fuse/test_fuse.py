@@ -12,14 +12,14 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
-from dmlprep.fused import write_out
-from dmlprep.model import Model
+from dmlprep.directml.placement import place
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
 from dmlprep.passes import Context, make_pass
+from dmlprep.passes.fusions import write_out
 from dmlprep.pipeline.transaction import Transactions
-from dmlprep.placement import place
 from dmlprep.record import Finding
-from dmlprep.targets import find_target
-from tests.fused.graphs import B, D, Form, Graph, Kind, N, S, Tables, group_norm, random, rotation, skip_norm
+from tests.passes.fusions.graphs import B, D, Form, Graph, Kind, N, S, Tables, group_norm, random, rotation, skip_norm
 
 Array = np.ndarray[Any, Any]
 

@@ -11,13 +11,13 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from dmlprep.fused import write_out
-from dmlprep.model import Model
-from dmlprep.placement import place
-from dmlprep.rewriting.builder import as_attribute
-from dmlprep.targets import find_target
-from tests.fused.graphs import Ends, Repeats, decoder, sdpa
+from dmlprep.directml.placement import place
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
+from dmlprep.graph.rewriting.builder import as_attribute
+from dmlprep.passes.fusions import write_out
 from tests.passes.fuse.test_fuse import contrib, feeds_of, fuse, on_cpu, same
+from tests.passes.fusions.graphs import Ends, Repeats, decoder, sdpa
 
 ONE = {"GroupQueryAttention": 1}
 

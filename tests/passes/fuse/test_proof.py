@@ -9,9 +9,9 @@ import pytest
 
 from dmlprep.parity import compare
 from dmlprep.pipeline.prepare import PrepareRequest, prepare
-from dmlprep.recipe import load_recipe, make_plan
+from dmlprep.pipeline.recipe import load_recipe, make_plan
 from dmlprep.record import Check, RunRecord
-from tests.fused.graphs import decoder, group_norm, rotation, sdpa
+from tests.passes.fusions.graphs import decoder, group_norm, rotation, sdpa
 
 FUSE = """
 doc = "Fuse."

@@ -10,10 +10,10 @@ import onnx.parser
 import onnx_ir as ir
 import onnxruntime
 
-from dmlprep.model import Model
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
 from dmlprep.passes import Context
 from dmlprep.passes.opset import OpsetOptions, OpsetPass
-from dmlprep.targets import find_target
 
 Array = np.ndarray[Any, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dmlprep.errors import ModelRefused
+from dmlprep.core.errors import ModelRefused
 from tests.passes.opset.models import bring, parse
 
 FLOAT = "float[1, 2, 4, 4]"

@@ -7,10 +7,10 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from dmlprep.errors import ModelRefused, RecipeError
+from dmlprep.core.errors import ModelRefused, RecipeError
+from dmlprep.directml.targets import find_target
 from dmlprep.passes import Context
 from dmlprep.passes.opset import OpsetOptions, OpsetPass
-from dmlprep.targets import find_target
 from tests.passes.opset.models import bring, close, opened, operators, opset, parse, reference, run
 
 CONV = """<ir_version: 11, opset_import: ["" : 23], metadata_props: ["author": "me"]>

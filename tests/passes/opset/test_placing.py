@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 import pytest
 
+from dmlprep.directml.placement import place
+from dmlprep.directml.targets import find_target
 from dmlprep.passes.opset.opset_pass import OpsetOptions, OpsetPass
 from dmlprep.pipeline.placing import context_for
-from dmlprep.placement import place
-from dmlprep.targets import find_target
 from tests.passes.opset.models import opened, parse, reference, run
-from tests.precision.graphs import proto_of
+from tests.passes.precision.graphs import proto_of
 
 TWO_NORMS = (
     '<ir_version: 10, opset_import: ["" : 17]> g (float[2,4,8] x, float[8] s) => (float[2,4,8] y, float[2,4,1] m)'

@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dmlprep.errors import ModelRefused
-from dmlprep.targets import find_target
+from dmlprep.core.errors import ModelRefused
+from dmlprep.directml.targets import find_target
 from tests.passes.opset.models import Array, bring, close, opset, parse, run
 
 RNG = np.random.default_rng(0)

@@ -7,12 +7,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from dmlprep.directml.placement import place
+from dmlprep.directml.targets import find_target
 from dmlprep.passes.opset.opset_pass import OpsetOptions, OpsetPass
 from dmlprep.pipeline.placing import context_for
-from dmlprep.placement import place
-from dmlprep.targets import find_target
 from tests.passes.opset.models import opened, run
-from tests.precision.graphs import proto_of
+from tests.passes.precision.graphs import proto_of
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 BATCH, WIDTH, HIDDEN = 2, 5, 3

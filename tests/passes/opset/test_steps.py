@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from dmlprep.errors import ModelRefused
+from dmlprep.core.errors import ModelRefused
 from tests.passes.opset.models import bring, close, operators, parse, reference, run
 
 FEW = settings(max_examples=15, deadline=None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.analysis.schemas import since_versions
+from dmlprep.graph.analysis.schemas import since_versions
 from dmlprep.passes.opset.handling import REFUSED, STEPS, UPWARD_TOO, WIDENED, handling_of, unhandled
 from dmlprep.passes.opset.steps import spectra
 from tests.passes.opset.models import bring, close, operators, parse, reference

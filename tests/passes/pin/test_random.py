@@ -8,12 +8,12 @@ import onnxruntime as ort
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dmlprep.analysis.expressions import parse
-from dmlprep.model import Model
-from dmlprep.model.checking import check
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.analysis.expressions import parse
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.checking import check
 from dmlprep.passes import Context
 from dmlprep.passes.pin import PinOptions, PinPass
-from dmlprep.targets import find_target
 from tests.passes.pin.graphs import models
 
 SHAPE_ARITHMETIC = {"Shape", "Size", "Range", "ConstantOfShape", "If", "Mod", "Equal", "Where", "Gather"}

@@ -6,11 +6,11 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from dmlprep.errors import ModelRefused, UsageError
-from dmlprep.model import Model
+from dmlprep.core.errors import ModelRefused, UsageError
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
 from dmlprep.passes import Context
 from dmlprep.passes.pin import PinOptions, PinPass
-from dmlprep.targets import find_target
 
 
 def model(inputs, output="float[n, m] y", body="y = Relu (x)"):

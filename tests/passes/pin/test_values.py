@@ -7,12 +7,12 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from dmlprep.errors import UsageError
-from dmlprep.model import Model
-from dmlprep.model.pinned import pinned_array, pinned_values
+from dmlprep.core.errors import UsageError
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.pinned import pinned_array, pinned_values
 from dmlprep.passes import Context
 from dmlprep.passes.pin import PinOptions, PinPass
-from dmlprep.targets import find_target
 
 
 def model(inputs: str, body: str = "y = Identity (x)") -> Model:

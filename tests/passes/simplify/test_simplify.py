@@ -9,12 +9,12 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from dmlprep.engines import onnxsim
-from dmlprep.errors import ModelRefused
-from dmlprep.model import Model
+from dmlprep.core.errors import ModelRefused
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
 from dmlprep.passes import Context
 from dmlprep.passes.simplify import SimplifyOptions, SimplifyPass
-from dmlprep.targets import find_target
+from dmlprep.runtime.tools import onnxsim
 
 SIZE = 64  # 64 x 64 floats are 16 KiB: a weight
 

@@ -11,11 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import dmlprep
-from dmlprep.errors import ModelRefused
-from dmlprep.model import Model
+from dmlprep.core.errors import ModelRefused
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
 from dmlprep.passes import Context, make_pass
 from dmlprep.record.steps import StepFacts
-from dmlprep.targets import find_target
 
 WIDTH, LAYERS = 64, 8
 

@@ -12,13 +12,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import dmlprep
-from dmlprep.errors import ModelRefused, RecipeError
+from dmlprep.core.errors import ModelRefused, RecipeError
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import nodes
 from dmlprep.metrics import has_few_bits
-from dmlprep.model import Model
-from dmlprep.model.walk import nodes
 from dmlprep.parity import compare
 from dmlprep.passes import Context, make_pass
-from dmlprep.targets import find_target
 
 Array = np.ndarray[Any, Any]
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from dmlprep.analysis.schemas import rejects, schema_at
+from dmlprep.graph.analysis.schemas import rejects, schema_at
 from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps import Steps

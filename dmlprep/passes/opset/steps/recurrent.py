@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
-from dmlprep.analysis.knowledge import Knowledge
+from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.passes.opset.build import Builder, attribute, given
 from dmlprep.passes.opset.refusal import CannotLower
 

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from dmlprep.analysis.attributes import constant_tensor
-from dmlprep.analysis.schemas import schema_at
+from dmlprep.graph.analysis.attributes import constant_tensor
+from dmlprep.graph.analysis.schemas import schema_at
 from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps import Step, Steps

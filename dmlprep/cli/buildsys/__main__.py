@@ -1,0 +1,45 @@
+"""``python -m dmlprep.cli.buildsys cmake`` prints the folder for ``find_package(dmlprep PATHS ...)``.
+
+``msbuild`` prints that of ``dmlprep.targets``; ``nuget FOLDER`` writes the NuGet package of it into the folder;
+``ci`` is a step of ``action.yml`` and ``azure/dmlprep.yml``.
+"""
+
+import sys
+from pathlib import Path
+
+from dmlprep.cli.buildsys import folder
+from dmlprep.core.errors import DmlprepError
+
+
+def _told() -> Path | str:
+    match sys.argv[1:]:
+        case ["nuget", into]:
+            from dmlprep.cli.buildsys.nuget import write_package
+
+            return write_package(Path(into))
+        case [("cmake" | "msbuild") as system]:
+            return folder(system)
+        case ["ci", *arguments]:
+            return _step(arguments)
+        case _:
+            sys.exit("usage: python -m dmlprep.cli.buildsys cmake|msbuild|nuget FOLDER")
+
+
+def _step(arguments: list[str]) -> str:
+    from dmlprep.cli.buildsys.ci import main
+
+    code, said = main(arguments)
+    if code:
+        sys.exit(code)
+    return said.rstrip("\n")
+
+
+try:
+    print(_told())
+except DmlprepError as error:
+    from dmlprep.cli.output import print_error
+
+    print_error(error)
+    sys.exit(error.exit_code)
+except UnicodeEncodeError as error:  # a wrong path would be worse than none
+    sys.exit(f"dmlprep lies in a folder whose name {error.encoding} cannot hold: set PYTHONUTF8=1 and run this again")

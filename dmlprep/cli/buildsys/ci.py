@@ -1,0 +1,203 @@
+"""A fleet as a step of GitHub Actions or Azure Pipelines: ``action.yml`` and ``azure/dmlprep.yml`` call this.
+
+Inputs of a workflow come as arguments, one each, so that no shell reads them. ``run`` never fails for a model: its exit
+code is an output, and the workflow's last step ends with it, after caches, summary and SARIF were taken care of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import glob
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dmlprep.api.devices import runtime_folder
+from dmlprep.api.projects import fleet_folder
+from dmlprep.cli.buildsys.ci_systems import SYSTEMS, System
+from dmlprep.cli.values import read_pins
+from dmlprep.core.errors import DmlprepError, InternalError, UsageError
+from dmlprep.core.files import cached_json
+from dmlprep.core.text.documents import toml_key, toml_value
+from dmlprep.core.version import __version__
+from dmlprep.record.fleet import FleetRecord
+from dmlprep.report.fleet_files import report_names
+
+__all__ = ["main"]
+
+_FILE, _OUT = "fleet.toml", "build/dmlprep"
+_PACKAGE = Path(__file__).resolve().parents[2]
+
+_OF_MODEL = ("recipe", "target", "pins", "feeds")
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What a workflow gives; empty where it gives nothing. ``pins``, ``feeds``, ``options``: one a line."""
+
+    file: str = ""
+    model: str = ""
+    recipe: str = ""
+    target: str = ""
+    pins: str = ""
+    feeds: str = ""
+    out: str = ""
+    shard: str = ""
+    options: str = ""
+    sarif: str = ""
+    releases: str = ""
+    mirror: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """Of all results: as it is given, else as the fleet's file says, else ``build/dmlprep``."""
+        folder = Path(self.out or _OUT)
+        if not self.out and not self.model:
+            with contextlib.suppress(DmlprepError):  # the fleet says what is wrong with its file
+                folder = fleet_folder(self.file or _FILE) or folder
+        here = Path.cwd()
+        return folder.relative_to(here) if folder.is_relative_to(here) else folder
+
+    def check(self) -> None:
+        """Refuse what cannot be meant.
+
+        Raises:
+            UsageError: a model and a fleet's file, a model's field without a model, or SARIF of one part.
+        """
+        if self.model and self.file:
+            raise UsageError("a fleet's file and a model are given", where="model", fix="give one of the two")
+        for name in _OF_MODEL:
+            if not self.model and getattr(self, name):
+                fix = f"write {name} into the fleet's file, or give a model"
+                raise UsageError("this goes with a model", where=name, fix=fix)
+        if self.sarif == "true" and self.shard:
+            fix = "upload it from the run over all parts, without shard"
+            raise UsageError("the parts of a fleet would replace one another's results", where="sarif", fix=fix)
+        if not str(self.folder).isprintable():
+            raise UsageError("a path with characters that do not print", where="out", fix="choose another folder")
+
+
+def main(arguments: Sequence[str]) -> tuple[int, str]:
+    """Do one step.
+
+    Returns:
+        the exit code of this process, and lines for stdout.
+
+    Raises:
+        DmlprepError: an input is wrong.
+    """
+    parser = argparse.ArgumentParser(prog="python -m dmlprep.cli.buildsys ci", allow_abbrev=False)
+    parser.add_argument("step", choices=("keys", "runtime", "run"))
+    parser.add_argument("--system", choices=tuple(SYSTEMS), required=True)
+    parser.add_argument("--outputs", default="", help="the file that GitHub reads outputs from")
+    parser.add_argument("--summary", default="", help="the file that GitHub shows")
+    parser.add_argument("--work", default=".", help="a folder for a file of this step's own")
+    for name in _Inputs.__dataclass_fields__:
+        parser.add_argument(f"--{name}", default="")
+    given = vars(parser.parse_args(list(arguments)))
+    step, system = given.pop("step"), SYSTEMS[given.pop("system")](given.pop("outputs"), given.pop("summary"))
+    work = Path(given.pop("work"))
+    inputs = _Inputs(**{name: value.strip() for name, value in given.items()})
+    if step == "keys":
+        system.output(_keys(inputs, system))
+        return 0, system.said
+    if step == "runtime":
+        return _install(inputs), ""
+    return _run(inputs, system, work), system.said
+
+
+def _keys(inputs: _Inputs, system: System) -> dict[str, str]:
+    """Names of caches: of the runtime, which is what this dmlprep installs of these releases; of the jobs' folder."""
+    digest = hashlib.sha256(f"{__version__} {sorted(inputs.releases.split())}".encode())
+    for path in sorted((_PACKAGE / "runtime" / "linux").rglob("*")) + sorted((_PACKAGE / "runtime/native").rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
+    said = (inputs.file, inputs.model, inputs.folder.as_posix(), inputs.shard)
+    jobs = hashlib.sha256("\0".join(said).encode("utf-8", "surrogateescape")).hexdigest()
+    inputs.check()
+    return {
+        "runtime-path": str(runtime_folder()),
+        "runtime-key": f"dmlprep-runtime-{digest.hexdigest()[:32]}",
+        "jobs-path": system.path(inputs.folder),
+        "jobs-key": f"dmlprep-jobs-{sys.platform}-{jobs[:32]}",
+    }
+
+
+def _install(inputs: _Inputs) -> int:
+    """Install the runtime, with each release; what is there already takes a second."""
+    mirror = [f"--mirror={inputs.mirror}"] if inputs.mirror else []
+    for release in inputs.releases.split() or [""]:
+        wanted = [f"--release={release}"] if release else []
+        if code := _dmlprep("runtime", "install", *wanted, *mirror):
+            return code
+    return 0
+
+
+def _run(inputs: _Inputs, system: System, work: Path) -> int:
+    """Run the fleet, and tell the system what came of it. 0, as long as it could be told."""
+    folder = inputs.folder
+    record, index, sarif, junit, table = (folder / name for name in report_names(inputs.shard))
+    before = _stamp(record)
+    try:
+        inputs.check()
+        file = _written(inputs, work) if inputs.model else Path(inputs.file or _FILE)
+        shard = [f"--shard={inputs.shard}"] if inputs.shard else []
+        options = [line.strip() for line in inputs.options.splitlines() if line.strip()]
+        # Ours are the last: of an option that is given twice, the last one holds.
+        code = _dmlprep("fleet", *options, *shard, f"--format={system.name}", f"--out={folder}", "--", str(file))
+    except DmlprepError as error:
+        system.error(str(error))
+        code = error.exit_code
+    if _stamp(record) == before:  # of an earlier run
+        system.summarize(
+            None, f"### dmlprep\n\nIt ended with exit code {code}, and no table was made. The log says why.\n"
+        )
+        system.output({"exit-code": str(code)})
+        return 0
+    read = cached_json(record, FleetRecord)
+    if read is None:
+        raise InternalError(f"{record} was written and cannot be read")
+    system.summarize(table, table.read_text(encoding="utf-8"))
+    files = {"fleet-json": record, "index": index, "sarif": sarif, "junit": junit}
+    outputs = {"exit-code": str(code), "counts": json.dumps(read.counts(), separators=(",", ":"))}
+    system.output({**outputs, **{name: system.path(path) for name, path in files.items()}})
+    return 0
+
+
+def _written(inputs: _Inputs, work: Path) -> Path:
+    """The file of a fleet of the given model, or of those that the pattern stands for."""
+    here = Path.cwd()
+    fields: dict[str, object] = {}
+    if inputs.recipe:
+        fields["recipe"] = inputs.recipe if inputs.recipe.startswith("@") else str(here / inputs.recipe)
+    if inputs.target:
+        fields["target"] = inputs.target
+    if pins := read_pins(tuple(line.strip() for line in inputs.pins.splitlines() if line.strip())):
+        fields["pins"] = pins
+    if feeds := [str(here / line.strip()) for line in inputs.feeds.splitlines() if line.strip()]:
+        fields["feeds"] = feeds
+    lines = [
+        f"[models.{toml_key(str(Path(glob.escape(str(here))) / inputs.model))}]",
+        *(f"{k} = {toml_value(v)}" for k, v in fields.items()),
+    ]
+    path = work / "dmlprep-fleet.toml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
+
+
+def _dmlprep(*arguments: str) -> int:
+    """The exit code of a command. ``-P``: no module of the working folder is taken for one of dmlprep's."""
+    return subprocess.run([sys.executable, "-P", "-m", "dmlprep", *arguments], check=False).returncode

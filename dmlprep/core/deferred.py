@@ -1,0 +1,84 @@
+"""Packages that another package imports and hardly ever uses are loaded at the first use of them.
+
+onnx-ir imports sympy, which takes as long as all else of it, for arithmetic with names of sizes. dmlprep has its own
+(``graph/analysis/polynomial.py``). ``importlib.util.LazyLoader`` would not do: it loads a module at its second import,
+and it would change what the program around dmlprep imports.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+else:
+    # importlib.abc imports importlib.resources and all that reads archives; for a base class that has nothing to give
+    Loader = MetaPathFinder = object
+
+__all__ = ["without"]
+
+
+class _Absent(ModuleType):
+    """Stands for a module in the one that imported it; what is asked of it is asked of the module, which is loaded."""
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(import_module(self.__name__), name)
+
+
+class _Without(Loader):
+    """Loads a module while others are absent. Afterwards they can be imported as ever."""
+
+    def __init__(self, loader: Loader, absent: Sequence[str]) -> None:
+        self._loader = loader
+        self._absent = absent
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        put = {name: _Absent(name) for name in self._absent if name not in sys.modules}
+        sys.modules.update(put)
+        try:
+            self._loader.exec_module(module)
+        finally:
+            for name, absent in put.items():
+                if sys.modules.get(name) is absent:
+                    del sys.modules[name]
+
+
+class _Finder(MetaPathFinder):
+    """Finds one module, once."""
+
+    def __init__(self, name: str, absent: Sequence[str]) -> None:
+        self._name = name
+        self._absent = absent
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Without(spec.loader, self._absent)
+        return spec
+
+
+def without(name: str, *absent: str) -> None:
+    """Let the import of a module, where it comes, go without loading others; nothing where it is there already.
+
+    Args:
+        absent: modules that it imports, and asks nothing of while it is imported.
+    """
+    if name not in sys.modules:
+        sys.meta_path.insert(0, _Finder(name, absent))

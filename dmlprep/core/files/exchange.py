@@ -1,0 +1,281 @@
+"""Replace several files, or folders, as one: a model, its data file and its record are never of two runs.
+
+The files of a set lie in one folder. One of them is the head (``model.onnx``): without it the others are no result.
+
+1. A hidden folder ``.dmlprep-old-...`` is made beside them, with a list of the old files and of the new ones.
+2. The old files move into it, the head first.
+3. The new files move to their places, the head last. Now the new set is complete.
+4. The hidden folder is removed.
+
+A failure in 2 or 3 (on Windows: a file is open in another program) moves everything back. Where the process is killed
+in 2 or 3, the head is missing, so that nobody takes the rest for a result, and the next start of any command, or the
+next run into this place, puts the old set back; where it is killed in 4, the head is in its place, and the hidden
+folder is removed then. The hidden folder is locked by the process that made it, so that a second run does not take it
+for a left one. This holds for processes that end, not for a computer that loses power: no file is forced to the disk.
+
+What is removed on the way back is what this exchange brought, by the list: the size and the time of each new file, the
+inode of each new folder. Whatever else is at a place stays, and the message says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from dmlprep.core.errors import OutputError
+from dmlprep.core.files.bounded_read import Unfit, parse_json, read_given
+from dmlprep.core.files.links import leads_elsewhere
+from dmlprep.core.files.outputs import file_name_problem
+from dmlprep.core.files.reasons import unwritable
+from dmlprep.core.files.run_folder import noted, undoes
+from dmlprep.portable.locks import LOCK, held, own_folder
+from dmlprep.portable.replacing import remove, remove_tree, rename_new, replace
+
+__all__ = ["FileSet"]
+
+_LIST = "old.json"
+_LIST_BYTES = 16 << 20
+
+_Marks: TypeAlias = Mapping[str, list[int]]
+"""By the name of a new file, by what it is known again."""
+
+
+@dataclass(frozen=True)
+class FileSet:
+    """Files that belong together.
+
+    Attributes:
+        folder: where all of them lie.
+        head: name of the file without which the others are no result.
+        others: names of all that may belong to it, whether they are there or not.
+        folders: those of ``others`` that may be folders, because the caller knows that dmlprep made them.
+
+    Raises:
+        OutputError: a name is not that of a file in the folder.
+    """
+
+    folder: Path
+    head: str
+    others: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in (self.head, *self.others):
+            if wrong := _name_problem(name):
+                fix = "choose another name"
+                raise OutputError(f"{name!r} cannot be written: the name {wrong}", where=str(self.folder), fix=fix)
+
+    @property
+    def aside(self) -> Path:
+        """The hidden folder that holds the old files meanwhile."""
+        return self.folder / f"{_ASIDE}{hashlib.sha256(self.head.encode('utf-8', 'replace')).hexdigest()[:12]}"
+
+    def exchange(self, new: Mapping[str, Path], *, force: bool = True) -> None:
+        """Put ``new`` files in place of the old set. Old files that have no new one go.
+
+        Args:
+            new: where each new file lies now, by name; on the same drive. The head is one of them.
+            force: whether old files may be replaced. Where not, a file that appeared meanwhile is refused.
+
+        Raises:
+            OutputError: a file cannot be moved; the old set is in its place as before.
+        """
+        self.recover()
+        facts: dict[str, str | list[str]] = {
+            "folder": os.path.abspath(self.folder),
+            "head": self.head,
+            "others": list(self.others),
+            "folders": list(self.folders),
+        }
+        with noted("exchange", **facts):
+            try:
+                self.aside.mkdir()
+            except FileExistsError as error:
+                raise self._busy() from error
+            except OSError as error:
+                raise unwritable(error, self.folder / self.head) from error
+            try:
+                with held(self.aside) as mine:
+                    if not mine:
+                        raise self._busy()
+                    self._swap(new, force)
+            finally:
+                self._discard()
+
+    def recover(self) -> None:
+        """Put back the old set where an earlier run was killed while it replaced it.
+
+        Raises:
+            OutputError: another run is replacing it now, or a file cannot be moved.
+        """
+        if not os.path.lexists(self.aside):
+            return
+        if not own_folder(self.aside) or leads_elsewhere(os.lstat(self.aside)):
+            what = "is in the way: it has the name of a hidden folder of dmlprep, and another program made it"
+            raise OutputError(what, where=str(self.aside), fix="remove it, or choose another folder")
+        with held(self.aside) as mine:
+            if not mine:
+                raise self._busy()
+            old, marks = self._listed()
+            if not self._complete(old, marks):
+                self._put_back(old, marks)
+            self._forget()
+        self._discard()
+
+    def _swap(self, new: Mapping[str, Path], force: bool) -> None:
+        names = dict.fromkeys((self.head, *self.others))
+        old = [name for name in names if os.path.lexists(self.folder / name)]
+        for name in old:
+            if not force:
+                raise self._exists(name)
+            if name not in self.folders and _is_folder(self.folder / name):
+                raise OutputError("this is a directory", where=str(self.folder / name), fix="move it away")
+        marks: dict[str, list[int]] = {}
+        try:
+            for name, path in new.items():
+                with contextlib.suppress(OSError):  # one that is not there: moving it says so
+                    marks[name] = _mark(os.lstat(path))
+            listed = json.dumps({"old": old, "new": marks})
+            (self.aside / _LIST).write_text(listed, encoding="utf-8")
+            for name in old:
+                self._move(self.folder / name, self._kept(name), name)
+            for name in (*(n for n in names if n in new and n != self.head), self.head):
+                self._move(new[name], self.folder / name, name, new=not force)
+        except BaseException as error:
+            if not self._complete(old, marks):
+                self._put_back(old, marks)
+            self._forget()
+            if isinstance(error, OSError):
+                raise unwritable(error, self.folder / self.head) from error
+            raise
+        self._forget()
+
+    def _kept(self, name: str) -> Path:
+        """Where an old file is meanwhile: not in the place of the lock or of the list."""
+        return self.aside / (f".dmlprep-{name}" if name.casefold() in (LOCK, _LIST) else name)
+
+    def _listed(self) -> tuple[list[str], dict[str, list[int]]]:
+        """Names of the old files, and the marks of the new ones. Who put the folder there may have written any name."""
+        try:
+            listed = parse_json(read_given(self.aside / _LIST, _LIST_BYTES), dict[str, Any], lenient=True)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                raise unwritable(error, self.aside / _LIST) from error
+            listed = {}
+        except Unfit:
+            listed = {}
+        old, marks = listed.get("old"), listed.get("new")
+        if isinstance(old, list) and isinstance(marks, dict):
+            return [name for name in old if _is_name(name)], {n: m for n, m in marks.items() if _is_name(n)}
+        # Killed before the first file moved, or after the last one: where the head is in its place, nothing is to be
+        # put back. Where it is not, somebody else removed it, and no file is taken for a new one.
+        return ([] if os.path.lexists(self.folder / self.head) else [self.head, *self.others]), {}
+
+    def _forget(self) -> None:
+        """Remove the list: a hidden folder without one holds nothing that is to be put back."""
+        with contextlib.suppress(OSError):
+            remove(self.aside / _LIST)
+
+    def _discard(self) -> None:
+        if not os.path.lexists(self.aside / _LIST):
+            remove_tree(self.aside, ignore_errors=True)
+
+    def _complete(self, old: list[str], marks: _Marks) -> bool:
+        """Whether the new head is in its place."""
+        place = self.folder / self.head
+        if _is_marked(place, marks.get(self.head)):
+            return True
+        # Somebody changed it since, or there is no list any more.
+        return os.path.lexists(place) and (os.path.lexists(self._kept(self.head)) or not (old or marks))
+
+    def _put_back(self, old: list[str], marks: _Marks) -> None:
+        """Every old file to its place, the head last; new files that have no old one go."""
+        names = dict.fromkeys((*self.others, *old, *marks))
+        for name in (*(name for name in names if name != self.head), self.head):
+            place, kept = self.folder / name, self._kept(name)
+            try:
+                held_back = os.path.lexists(kept)
+                if _is_marked(place, marks.get(name)) and (held_back or name not in old):
+                    if _is_folder(place):
+                        remove_tree(place)  # no rename replaces a folder
+                    elif not held_back:
+                        remove(place)
+                    else:
+                        replace(kept, place)
+                        continue
+                if held_back:
+                    rename_new(kept, place)
+            except OSError as error:
+                wrong = self._exists(name) if isinstance(error, FileExistsError) else unwritable(error, place)
+                if isinstance(error, FileExistsError):
+                    wrong.what, wrong.fix = "another program wrote this file meanwhile", "move it away"
+                wrong.fix += f"; the old files lie in {self.aside}, and the next run into this folder puts them back"
+                raise wrong from error
+
+    def _move(self, source: Path, target: Path, name: str, *, new: bool = False) -> None:
+        try:
+            (rename_new if new else replace)(source, target)
+        except FileExistsError as error:
+            if new:
+                raise self._exists(name) from error
+            raise unwritable(error, self.folder / name) from error
+        except OSError as error:
+            raise unwritable(error, self.folder / name) from error
+
+    def _exists(self, name: str) -> OutputError:
+        fix = "pass --force to replace it"
+        return OutputError("the file exists", where=str(self.folder / name), fix=fix)
+
+    def _busy(self) -> OutputError:
+        return OutputError(
+            f"cannot be replaced now: {self.aside.name} beside it is in use, by another run of dmlprep or by a program "
+            "that has a file in it open",
+            where=str(self.folder / self.head),
+            fix="wait, and run again",
+        )
+
+
+_ASIDE = ".dmlprep-old-"
+
+
+def _name_problem(name: str) -> str:
+    if name.startswith(_ASIDE):
+        return "is that of a hidden folder of dmlprep"
+    return file_name_problem(name, anywhere=False)
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and not _name_problem(name)
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder itself, and no link to one."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and not leads_elsewhere(status)
+
+
+def _mark(status: os.stat_result) -> list[int]:
+    """By what a file is known again after a rename; a folder by its inode, since its time may change."""
+    return [status.st_ino] if stat.S_ISDIR(status.st_mode) else [status.st_size, status.st_mtime_ns]
+
+
+def _is_marked(path: Path, mark: list[int] | None) -> bool:
+    try:
+        return _mark(os.lstat(path)) == mark
+    except OSError:
+        return False
+
+
+@undoes("exchange")
+def _recover(_run: str, note: dict[str, Any], _begun: float) -> None:
+    FileSet(Path(note["folder"]), str(note["head"]), tuple(map(str, note["others"]))).recover()

@@ -1,0 +1,93 @@
+"""Links: which files are links, and where a link leads out of the folder that a command reads or writes.
+
+A folder from somebody else may hold ``vocab.txt -> /etc/passwd``. A command that copies the folder's files would copy
+that file too, and a command that writes into the folder would write to another place.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from dmlprep.core.errors import InputError, OutputError
+
+__all__ = ["check_inside", "check_no_links", "is_plain_file", "leads_elsewhere"]
+
+_NAME_SURROGATE = 0x2000_0000
+_CACHED_REPOSITORY = re.compile(r"(models|datasets|spaces)--.+")
+
+
+def leads_elsewhere(status: os.stat_result) -> bool:
+    """Whether a file that ``lstat`` looked at is a link: a symbolic one, or on Windows a junction.
+
+    Junctions are no symbolic links to Python. Windows marks all that stands for another name with one bit of the
+    reparse tag (IsReparseTagNameSurrogate); files that a cloud service or deduplication keeps do not have it.
+    """
+    return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_reparse_tag", 0) & _NAME_SURROGATE)
+
+
+def is_plain_file(path: Path) -> bool:
+    """Whether a path is a regular file itself: not a link, a folder or a device."""
+    try:
+        status = os.lstat(path)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(status.st_mode) and not leads_elsewhere(status)
+
+
+def check_inside(files: Iterable[Path], folder: Path) -> None:
+    """Refuse files of a folder whose contents are outside of it, through a link.
+
+    A snapshot in the cache of Hugging Face is an exception: its files are links to the folder ``blobs`` of the same
+    repository (``models--NAME/snapshots/REVISION/x`` to ``models--NAME/blobs/DIGEST``).
+
+    Raises:
+        InputError: a file leads out of the folder.
+    """
+    root = Path(os.path.realpath(folder))
+    blobs = _blobs(root)
+    for file in files:
+        real = Path(os.path.realpath(file))
+        if not real.is_relative_to(root) and (blobs is None or not real.is_relative_to(blobs)):
+            raise InputError(
+                "is a link that leads out of the folder",
+                where=str(file),
+                fix=f"put the file itself into {folder}, or remove the link",
+            )
+
+
+def _blobs(root: Path) -> Path | None:
+    """The folder of contents of the Hugging Face repository that has ``root`` as a snapshot, or in one."""
+    for path in (root, *root.parents):
+        repository = path.parent.parent
+        if path.parent.name == "snapshots" and _CACHED_REPOSITORY.fullmatch(repository.name):
+            return repository / "blobs"
+    return None
+
+
+def check_no_links(top: Path, place: Path) -> None:
+    """Refuse to write to a place below a folder where a link is on the way, or at the place itself.
+
+    Args:
+        top: the folder that the command writes into, which may be a link.
+        place: a path below it; what does not exist yet is fine.
+
+    Raises:
+        OutputError: a link is in the way.
+    """
+    step = top
+    for part in place.relative_to(top).parts:
+        step = step / part
+        try:
+            linked = leads_elsewhere(os.lstat(step))
+        except (OSError, ValueError):
+            return  # nothing is there, or writing says why not
+        if linked:
+            raise OutputError(
+                "is a link, and dmlprep writes its results into folders of their own",
+                where=str(step),
+                fix="remove the link, or choose another folder with -o",
+            )

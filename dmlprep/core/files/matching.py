@@ -1,0 +1,103 @@
+"""The files that a pattern stands for (``models/**/*.onnx``), found within bounds.
+
+Python's own ``glob`` has no bound: a pattern with several ``**`` looks at the same folders again and again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+from dmlprep.core.files.bounded_read import Unfit
+
+__all__ = ["MOST_LOOKED_AT", "MOST_MATCHES", "is_pattern", "matching"]
+
+MOST_MATCHES = 10_000
+"""Files of one pattern."""
+
+MOST_LOOKED_AT = 1_000_000
+"""Names that are read of folders, for one pattern: seconds, and more than a folder of models has."""
+
+_ANY_FOLDERS = "**"
+
+
+def is_pattern(text: str) -> bool:
+    """Whether it has a character that stands for others."""
+    return any(sign in text for sign in "*?[")
+
+
+def matching(folder: Path, pattern: str, *, most: int = MOST_MATCHES, looked_at: int = MOST_LOOKED_AT) -> list[Path]:
+    """The plain files that a pattern stands for, each once, in the order of their names.
+
+    As in a shell, ``*`` and ``**`` stand for no name that begins with a dot. ``**`` follows no links. Upper case is
+    told from lower where the system does so.
+
+    Args:
+        folder: what a relative pattern is relative to.
+        most: files that it may stand for.
+        looked_at: names that may be read of folders.
+
+    Raises:
+        Unfit: they are more, or the pattern is none.
+    """
+    given = Path(pattern)
+    if "\0" in pattern or not given.name:
+        raise Unfit(f"{pattern!r} is no pattern of files", "write a path, such as models/*.onnx; ** is any folders")
+    parts = [part for number, part in enumerate(given.parts) if number or not given.anchor]
+    root = Path(given.anchor) if given.anchor else folder
+    found: dict[Path, None] = {}
+    try:
+        for path in _Search(pattern, looked_at).below(root, tuple(parts)):
+            if path.is_file():
+                found[path] = None
+                if len(found) > most:
+                    raise Unfit(f"more than {most} files match {pattern!r}", "name fewer")
+    except RecursionError:
+        raise Unfit(f"folders are too deep in one another for {pattern!r}", "name a folder further down") from None
+    return sorted(found)
+
+
+class _Search:
+    """One search, which counts what it looks at."""
+
+    def __init__(self, pattern: str, left: int) -> None:
+        self._pattern, self._left = pattern, left
+        self._seen: set[tuple[Path, int]] = set()
+
+    def below(self, at: Path, parts: tuple[str, ...]) -> Iterator[Path]:
+        """What matches ``parts``, from a folder on."""
+        if not parts:
+            yield at
+            return
+        part, rest = parts[0], parts[1:]
+        if part == _ANY_FOLDERS:
+            if (at, len(parts)) in self._seen:  # several ** come to one folder in many ways
+                return
+            self._seen.add((at, len(parts)))
+            yield from self.below(at, rest or ("*",))
+            for entry in self._entries(at):
+                if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                    yield from self.below(at / entry.name, parts)
+        elif not is_pattern(part) or os.path.lexists(at / part):  # [1] may be part of a name
+            if os.path.lexists(at / part):
+                yield from self.below(at / part, rest)
+        else:
+            hidden = part.startswith(".")
+            for entry in self._entries(at):
+                if fnmatch(entry.name, part) and (hidden or not entry.name.startswith(".")):
+                    yield from self.below(at / entry.name, rest)
+
+    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        entries: list[os.DirEntry[str]] = []
+        try:
+            with os.scandir(folder) as found:
+                for entry in found:
+                    self._left -= 1
+                    if self._left < 0:
+                        raise Unfit(f"{self._pattern!r} leads through too many files", "begin it further down")
+                    entries.append(entry)
+        except OSError:  # no folder, or none that this user may read
+            return []
+        return entries

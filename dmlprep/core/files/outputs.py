@@ -1,0 +1,195 @@
+"""Check where an output goes before the work that makes it: its name, its length, its folder, and who has it open."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path, PurePath, PureWindowsPath
+
+from dmlprep.core.errors import OutputError, UsageError
+from dmlprep.core.files.reasons import unwritable
+from dmlprep.portable.replacing import check_free
+
+__all__ = [
+    "check_output",
+    "check_path",
+    "check_replaceable",
+    "file_name_problem",
+    "stem_of",
+    "windows_name_problem",
+    "windows_problem",
+]
+
+_DEVICE = re.compile(r"(?i)(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]) *(\..*)?")
+_CHARACTERS = re.compile(r'[<>:"|?*\x00-\x1f]')
+"""Names and characters that Windows does not have in file names (learn.microsoft.com, "Naming Files, Paths, and
+Namespaces")."""
+
+_LONGEST_FILE, _LONGEST_FOLDER, _LONGEST_NAME, _LONGEST_EXTENDED = 259, 247, 255, 32_766
+"""In UTF-16 units, without the closing zero (learn.microsoft.com, "Maximum Path Length Limitation"): 260 for a file, 12
+less for a folder, so that a short name has room in it; 32,767 where long paths are on, and after ``\\\\?\\``."""
+
+_LINUX_NAME, _LINUX_PATH = 255, 4095
+"""In bytes: NAME_MAX, and PATH_MAX without the closing zero."""
+
+_TEMPORARY = "x" * 32
+"""As long as the names of the files that are written aside (``saving``)."""
+
+
+def file_name_problem(name: str, *, anywhere: bool = True) -> str:
+    """Why a text cannot be the name of a file inside a folder; empty where it can. The rest of a sentence about it.
+
+    Every name that a document brings is checked here before it becomes part of a path.
+
+    Args:
+        anywhere: the name must be possible on Windows and on Linux; otherwise on this system.
+    """
+    if not name:
+        return "is empty"
+    if name in (".", ".."):
+        return "is the name of a folder: this one, or the one above it"
+    windows = anywhere or sys.platform == "win32"
+    if "/" in name or (windows and "\\" in name):
+        return "has a separator of folders"
+    if "\0" in name:
+        return "has a zero byte, which no name has"
+    return windows_name_problem(name) if windows else ""
+
+
+def stem_of(path: Path) -> str:
+    """The name of a file without its suffix, as the name of a folder or file that is made for it.
+
+    Raises:
+        UsageError: the stem leads to another folder: that of ``...onnx`` is ``..``.
+    """
+    if wrong := file_name_problem(path.stem, anywhere=False):
+        what = f"its name without the suffix, {path.stem!r}, {wrong}, so no result can have this name"
+        raise UsageError(what, where=str(path), fix="rename the file")
+    return path.stem
+
+
+def windows_name_problem(name: str) -> str:
+    """Why Windows cannot hold a file of this name; empty where it can. The rest of a sentence that begins with it."""
+    if _DEVICE.fullmatch(name):
+        return "is the name of a device on Windows"
+    if ":" in name:
+        return "has a colon, which on Windows names a stream of a file"
+    if found := _CHARACTERS.search(name):
+        return f"has {found[0]!r}, which file names on Windows cannot have"
+    if name.endswith((" ", ".")) and name not in (".", ".."):
+        return "ends with a dot or a space, which Windows drops"
+    if _units(name) > _LONGEST_NAME:
+        return f"has {_units(name)} characters, Windows has names of at most {_LONGEST_NAME}"
+    return ""
+
+
+def windows_problem(path: PureWindowsPath, *, long_paths: bool, folder: bool = False) -> tuple[str, str]:
+    """Why Windows cannot hold this absolute path, and what to do; both empty where it can.
+
+    Drives, shares (``\\\\server\\share``) and extended paths (``\\\\?\\C:\\...``) are fine.
+
+    Args:
+        long_paths: whether Windows takes paths of more than 260 characters.
+        folder: whether it is to be a folder.
+    """
+    for part in path.parts[1:] if path.anchor else path.parts:
+        if wrong := windows_name_problem(part):
+            return f"{part!r} {wrong}", "choose another name"
+    extended = path.drive.startswith(("\\\\?\\", "\\\\.\\"))
+    most = _LONGEST_EXTENDED if extended or long_paths else _LONGEST_FOLDER if folder else _LONGEST_FILE
+    if (length := _units(str(path))) > most:
+        fix = "choose a shorter folder" + ("" if most == _LONGEST_EXTENDED else ", or enable long paths in Windows")
+        return f"the path is too long for Windows: {length} characters, at most {most}", fix
+    return "", ""
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _linux_problem(path: PurePath) -> tuple[str, str]:
+    for part in path.parts:
+        if (length := len(os.fsencode(part))) > _LINUX_NAME:
+            return f"the name {part[:20]}... is too long: {length} bytes, at most {_LINUX_NAME}", "choose a shorter one"
+    if (length := len(os.fsencode(path))) > _LINUX_PATH:
+        return f"the path is too long: {length} bytes, at most {_LINUX_PATH}", "choose a shorter folder"
+    return "", ""
+
+
+def _long_paths() -> bool:
+    """Whether Windows takes long paths: an administrator's choice. python.exe says in its manifest that it does."""
+    if sys.platform == "win32":
+        import winreg
+
+        try:
+            with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"SYSTEM\CurrentControlSet\Control\FileSystem") as key:
+                return bool(winreg.QueryValueEx(key, "LongPathsEnabled")[0])
+        except OSError:
+            return False
+    else:
+        return True
+
+
+def check_path(path: Path, *, aside: PurePath | None = None) -> None:
+    """Refuse a path that this system cannot hold.
+
+    Args:
+        aside: the longest path that is written on the way, relative to the folder of ``path``; by default a temporary
+            file beside it.
+
+    Raises:
+        OutputError: a name in it is reserved, has characters that it cannot have, or it is too long.
+    """
+    longest = path.absolute().parent / (aside or _TEMPORARY)
+    for one, folder in ((path.absolute(), False), (longest, False), (longest.parent, True)):
+        if sys.platform == "win32":
+            full = PureWindowsPath(os.path.normpath(one))
+            what, fix = windows_problem(full, long_paths=_long_paths(), folder=folder)
+        else:
+            what, fix = _linux_problem(one)
+        if what:
+            added = "" if one == path.absolute() else ", with the names that dmlprep adds while it writes"
+            raise OutputError(f"cannot be written: {what}{added}", where=str(path), fix=fix)
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to begin where a file that is to be replaced is open in another program (Windows).
+
+    Raises:
+        OutputError: it stays open.
+    """
+    try:
+        check_free(path)
+    except OSError as error:
+        raise unwritable(error, path) from error
+
+
+def check_output(path: Path, *, force: bool = False) -> None:
+    """Fail before the work where one file cannot be written; its folder must be there.
+
+    Args:
+        force: whether a file that is there may be replaced.
+
+    Raises:
+        OutputError: the path cannot be, the folder is missing or takes no files, or the file exists or is open.
+    """
+    where = str(path)
+    check_path(path)
+    if os.path.isdir(path):
+        raise OutputError("this is a directory", where=where, fix="name a file")
+    if os.path.lexists(path):
+        if not os.path.isfile(path):
+            raise OutputError("this is no regular file", where=where, fix="name a file")
+        if not force:
+            raise OutputError("the file exists", where=where, fix="pass --force to replace it")
+        check_replaceable(path)
+    folder = path.absolute().parent
+    if not os.path.isdir(folder):
+        raise OutputError("its folder does not exist", where=where, fix="make the folder, or choose another one")
+    try:
+        with tempfile.TemporaryFile(prefix=".dmlprep-", dir=folder):
+            pass
+    except OSError as error:
+        raise unwritable(error, path, "choose another folder, or change its permissions") from error

@@ -1,0 +1,82 @@
+"""Why a file cannot be read or written, and what to do: one answer for all rooms."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from pathlib import Path
+
+from dmlprep.core.errors import InputError, OutputError
+
+__all__ = ["explain", "unreadable", "unwritable"]
+
+_SHARING, _LOCKED, _DENIED, _TOO_LONG, _MAPPED = 32, 33, 5, 206, 1224
+"""Windows' error numbers: ERROR_SHARING_VIOLATION, _LOCK_VIOLATION, _ACCESS_DENIED, _FILENAME_EXCED_RANGE,
+_USER_MAPPED_FILE."""
+
+_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+
+
+def explain(error: OSError, path: Path | str = "") -> tuple[str, str]:
+    """What went wrong with a file, and how to mend it; the second is empty where only the caller can say.
+
+    Args:
+        path: the file; the one that the error names where this is empty.
+    """
+    where = Path(path or error.filename or "")
+    number = _windows_number(error, where)
+    if number in (_SHARING, _LOCKED, _DENIED, _MAPPED):
+        from dmlprep.core.files.open_by import holders
+
+        programs = holders(where)
+        if programs or number != _DENIED:
+            named = f": {', '.join(programs)}" if programs else ""
+            return f"is open in another program{named}", "close it there, and run again"
+    if error.errno in _FULL:
+        return "the disk is full", "free some space, or choose another place"
+    if error.errno == errno.EROFS:
+        return "its file system is read-only", "choose another place"
+    if error.errno == errno.ENAMETOOLONG or number == _TOO_LONG:
+        return "its path is too long", "choose a shorter folder or name"
+    return "", ""
+
+
+def _windows_number(error: OSError, path: Path) -> int | None:
+    """Windows' own error number, also where Python tells only that permission was denied."""
+    number: int | None = getattr(error, "winerror", None)
+    if sys.platform == "win32" and number is None and error.errno == errno.EACCES:
+        from dmlprep.core.files.open_by import opening_error
+
+        # Of reading and writing an open file, only a lock is the reason.
+        return _LOCKED if error.filename is None else opening_error(path)
+    return number
+
+
+def unwritable(error: OSError, path: Path, fix: str = "") -> OutputError:
+    """An output that could not be written.
+
+    Args:
+        fix: what to do where the reason itself does not tell.
+    """
+    what, how = explain(error, path)
+    return OutputError(
+        what or f"cannot be written: {error.strerror or error}",
+        where=str(path),
+        fix=how or fix or "check the folder, its permissions and the space on the disk",
+    )
+
+
+def unreadable(error: OSError, path: Path, *, code: str = "", fix: str = "") -> InputError:
+    """An input that could not be read.
+
+    Args:
+        code: the finding code of the input's kind.
+        fix: what to do where the reason itself does not tell.
+    """
+    what, how = explain(error, path)
+    return InputError(
+        what or f"cannot be read: {error.strerror or error}",
+        where=str(path),
+        code=code,
+        fix=how or fix or "check the path and its permissions",
+    )

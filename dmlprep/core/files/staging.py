@@ -1,0 +1,70 @@
+"""Staging folders: hidden folders beside a result, in which it is made; what killed runs left of them is cleared."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dmlprep.core.files.reasons import unwritable
+from dmlprep.core.files.run_folder import noted, run_name, undoes
+from dmlprep.portable.locks import clear_left, hold_new, let_go
+from dmlprep.portable.replacing import remove, remove_tree
+
+__all__ = ["PREFIX", "clear_staging", "staging_folder"]
+
+PREFIX = ".dmlprep-run-"
+"""How the names of staging folders begin."""
+
+
+_CLOCK = 5.0
+"""Seconds that the clocks of two file systems may differ."""
+
+
+@contextlib.contextmanager
+def staging_folder(folder: Path) -> Iterator[Path]:
+    """A folder beside the result, so that letting it appear is a rename; gone afterwards, also after Ctrl-C.
+
+    Folders on the way to it are made, and go as well where they stay empty.
+
+    Raises:
+        OutputError: the folder cannot be made.
+    """
+    made = [p for p in [folder, *folder.parents] if not os.path.exists(p)]
+    with noted("staging", folder=os.path.abspath(folder), made=[os.path.abspath(p) for p in made]):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            staging = hold_new(folder, f"{PREFIX}{run_name()}", length=4)
+        except OSError as error:
+            fix = "check the folder and its permissions, or choose another with -o"
+            raise unwritable(error, folder, fix) from error
+        try:
+            yield staging.path
+        finally:
+            staging.remove()
+            for path in made:  # folders that this run made and left empty
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+
+
+def clear_staging(folder: Path) -> None:
+    """Remove staging folders that no process holds: of killed runs whose notes are lost."""
+    clear_left(folder, PREFIX)
+
+
+@undoes("staging")
+def _clear(run: str, note: dict[str, Any], begun: float) -> None:
+    # What has the name of the run is the run's own, whether it came to hold it or not.
+    for path in Path(note["folder"]).glob(f".dmlprep-*{run}*"):
+        if path.is_dir() and not path.is_symlink():
+            let_go(path)
+            remove_tree(path, ignore_errors=True)
+        else:
+            remove(path)
+    for made in map(Path, note["made"]):
+        # Folders on the way to it, where they are empty. An older one is another, as a container may have it.
+        with contextlib.suppress(OSError):
+            if os.lstat(made).st_mtime > begun - _CLOCK:
+                made.rmdir()

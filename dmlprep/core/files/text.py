@@ -1,0 +1,67 @@
+"""Text that somebody else wrote: UTF-8 with or without a byte-order mark, and UTF-16 with one.
+
+Windows PowerShell 5 writes a byte-order mark with ``-Encoding utf8``, and UTF-16 with ``>`` and ``Out-File``.
+"""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+from dmlprep.core.files.bounded_read import DOCUMENT_BYTES, Unfit, read_given
+
+__all__ = ["HOW_TO_SAVE", "NotUtf8", "decode_text", "read_text"]
+
+HOW_TO_SAVE = "save it as UTF-8: an editor's Save As has the encoding; in PowerShell, Out-File -Encoding utf8 FILE"
+
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF8, "UTF-8"),
+    (codecs.BOM_UTF16_LE, "UTF-16-LE"),
+    (codecs.BOM_UTF16_BE, "UTF-16-BE"),
+)
+
+
+class NotUtf8(Unfit):
+    """The bytes are text in an encoding that is not read, or no text; the message says which."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, HOW_TO_SAVE)
+
+
+def decode_text(data: bytes) -> str:
+    """The text of a file, its line ends as ``\\n``.
+
+    Raises:
+        NotUtf8: the bytes are neither UTF-8 nor UTF-16 with a byte-order mark.
+    """
+    mark, encoding = next(((m, e) for m, e in _MARKS if data.startswith(m)), (b"", "UTF-8"))
+    if encoding == "UTF-32":
+        raise NotUtf8("the text is UTF-32, which is not read")
+    body = data[len(mark) :]
+    if not mark and b"\0" in body[:64]:
+        raise NotUtf8("the text is UTF-16 without a byte-order mark, or no text")
+    try:
+        text = body.decode(encoding)
+    except UnicodeDecodeError as error:
+        if mark:
+            raise NotUtf8(f"the text is not valid {encoding[:6].rstrip('-')}, though its first bytes say so") from error
+        raise NotUtf8(
+            f"the text is not UTF-8 (byte {data[error.start]:02X} at position {error.start}): "
+            "perhaps a code page such as Windows-1252"
+        ) from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_text(path: Path, limit: int = DOCUMENT_BYTES) -> str:
+    """The text of a file, its line ends as ``\\n``.
+
+    Args:
+        limit: bytes that the file may have.
+
+    Raises:
+        OSError: the file cannot be read.
+        Unfit: it is no plain file, larger, or no text (``NotUtf8``).
+    """
+    return decode_text(read_given(path, limit))

@@ -1,0 +1,106 @@
+"""Write files that appear whole or not at all, one or several together."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from dmlprep.core.errors import OutputError
+from dmlprep.core.files.exchange import FileSet
+from dmlprep.core.files.reasons import unreadable, unwritable
+from dmlprep.core.files.run_folder import noted, run_name
+from dmlprep.portable.replacing import remove, rename_new, replace
+
+__all__ = ["Writer", "plain_errors", "write_file"]
+
+
+class Writer:
+    """Write files beside their targets, then rename them all: ``with Writer() as w: w.open(path) ...; w.commit()``.
+
+    Leaving without ``commit``, by any exception or Ctrl-C, removes what was begun. Several files are of one folder,
+    and are replaced as one (``files.exchange``); the last one begun is their head.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[tuple[Path, Path, BinaryIO]] = []
+        self._begun = contextlib.ExitStack()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for temporary, _target, file in self._open:
+            with contextlib.suppress(OSError):  # closing writes what is buffered, for which a full disk has no room
+                file.close()
+            with contextlib.suppress(OSError):
+                remove(temporary)
+        self._open.clear()
+        self._begun.__exit__(kind, error, trace)
+
+    def open(self, target: Path) -> BinaryIO:
+        """Begin a file that will become ``target``."""
+        # Short, whatever the target's name: there are limits on names and paths.
+        digest = hashlib.sha256(target.name.encode("utf-8", "replace")).hexdigest()
+        temporary = target.with_name(f".dmlprep-{run_name()}-{digest[:8]}.part")
+        self._begun.enter_context(noted("staging", folder=os.path.abspath(target.parent), made=[]))
+        file = open(temporary, "xb")  # noqa: SIM115 - closed in commit or __exit__
+        self._open.append((temporary, target, file))
+        return file
+
+    def commit(self, gone: Collection[str] = (), *, force: bool = True) -> None:
+        """Rename every file to its target.
+
+        Args:
+            gone: names of files beside the last target that belong to what it replaces, and go.
+            force: whether files that are there may be replaced; also one that appeared since the command looked.
+
+        Raises:
+            OutputError: a file cannot be replaced; where there are several, all old ones are as before.
+        """
+        for _, _, file in self._open:
+            file.close()
+        if not self._open:
+            return
+        head = self._open[-1][1]
+        new = {target.name: temporary for temporary, target, _ in self._open}
+        others = tuple(name for name in (*new, *gone) if name != head.name)
+        if others:
+            FileSet(head.parent, head.name, others).exchange(new, force=force)
+        else:
+            with plain_errors(head):
+                (replace if force else rename_new)(new[head.name], head)
+        self._open.clear()
+
+
+@contextlib.contextmanager
+def plain_errors(target: Path, sources: Collection[Path] = ()) -> Iterator[None]:
+    """Raise ``OutputError`` if ``target`` cannot be written, and ``InputError`` if a source cannot be read."""
+    try:
+        yield
+    except FileExistsError as error:
+        raise OutputError("the file exists", where=str(target), fix="pass --force to replace it") from error
+    except OSError as error:
+        if error.filename is not None and Path(error.filename) in sources:
+            raise unreadable(error, Path(error.filename)) from error
+        raise unwritable(error, target) from error
+
+
+def write_file(path: Path, content: bytes, *, force: bool = True) -> None:
+    """Write a small file, whole or not at all.
+
+    Args:
+        force: replace what is there.
+
+    Raises:
+        OutputError: the path cannot be written.
+    """
+    with plain_errors(path), Writer() as writer:
+        writer.open(path).write(content)
+        writer.commit(force=force)

@@ -1,0 +1,1 @@
+"""Text for people and programs: wrapping, sizes, and the escapes of each format."""

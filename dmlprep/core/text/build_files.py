@@ -1,0 +1,47 @@
+"""Words of files that builds read: CMake, MSBuild and YAML. A name is one word there, and nothing of it is evaluated.
+
+Sources: cmake-language(7), quoted
+arguments; Microsoft Learn, "MSBuild special characters"; YAML 1.2.2, section 7.3.1.
+"""
+
+from __future__ import annotations
+
+import re
+
+from dmlprep.core.text.documents import toml_string
+from dmlprep.core.text.markup import xml_value
+from dmlprep.portable.printable import inert, printable
+
+__all__ = ["cmake_argument", "msbuild_text", "yaml_string"]
+
+_MSBUILD = re.compile(r"[%$@';?*()]")
+_CMAKE_PLAIN = re.compile(r"[A-Za-z0-9_./+=-]+")
+_YAML_PLAIN = re.compile(r"[A-Za-z_.][A-Za-z0-9_./-]*")
+_YAML_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
+
+
+def cmake_argument(content: str) -> str:
+    """Return ``content`` as one argument, in quotes where it needs them.
+
+    Raises:
+        ValueError: CMake cannot hold it in a list: it has a semicolon or a bracket, ends with a backslash, or a
+            character in it does not print.
+    """
+    if _CMAKE_PLAIN.fullmatch(content):
+        return content
+    shown = inert(printable(content))
+    if shown != content or re.search(r"[;\[\]]|\\$", content):
+        raise ValueError(f"no argument of CMake: {shown}")
+    return '"' + re.sub(r'[\\"$@]', r"\\\g<0>", content) + '"'
+
+
+def msbuild_text(content: str) -> str:
+    """Return ``content`` as MSBuild reads it in an attribute in quotes, or in an element: no list, property or item."""
+    return xml_value(_MSBUILD.sub(lambda found: f"%{ord(found.group()):02X}", content))
+
+
+def yaml_string(content: str) -> str:
+    """Return ``content`` as a scalar, in quotes where it needs them."""
+    if _YAML_PLAIN.fullmatch(content) and content.casefold() not in _YAML_WORDS:
+        return content
+    return toml_string(content)  # TOML's escapes are YAML's

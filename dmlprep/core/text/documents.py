@@ -1,0 +1,105 @@
+"""JSON and TOML that every reader takes: no half characters, and nothing in it acts on the terminal that shows it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from typing import Literal
+
+import msgspec
+
+from dmlprep.portable.printable import LONGEST_LINE, inert, json_safe, printable, quoted, shortened
+
+__all__ = ["canonical", "to_compact", "to_json", "toml_comment", "toml_key", "toml_string", "toml_value"]
+
+_LOST = re.compile("[\0\ud800-\udfff]")
+
+
+def to_json(data: object, *, order: Literal["sorted"] | None = None, indent: int = 2, measures: bool = True) -> bytes:
+    """A record, or builtins, as indented JSON in UTF-8.
+
+    Characters that do not print are written as JSON's escapes. JSON has no infinity: the largest number stands for it;
+    NaN is ``null``. A lone surrogate (a byte of a path that is no UTF-8), which no JSON can hold, and a zero byte,
+    which readers refuse, are written out as text.
+
+    Args:
+        order: ``sorted`` for keys in their order.
+        measures: whether there may be infinities, which are looked for number by number.
+    """
+    try:
+        raw = msgspec.json.encode(data, order=order)
+        if measures and b"null" in raw:  # msgspec's word for what is not finite, and for None
+            raw = msgspec.json.encode(_finite(msgspec.to_builtins(data, order=order)), order=order)
+        whole = b"\\u0000" not in raw
+    except UnicodeEncodeError:
+        whole = False
+    if not whole:
+        raw = msgspec.json.encode(_whole(_finite(msgspec.to_builtins(data, order=order))), order=order)
+    text = msgspec.json.format(raw, indent=indent)
+    plain = text.isascii() and b"\x7f" not in text and b"##" not in text
+    return (text if plain else json_safe(text.decode()).encode()) + b"\n"
+
+
+def toml_comment(text: str, longest: int = LONGEST_LINE) -> str:
+    """Return a comment on one line, with its ``#``."""
+    return inert(f"# {shortened(' '.join(printable(text).split()), longest)}")
+
+
+def to_compact(data: object) -> bytes:
+    """A record, or builtins, as JSON without white space, for a cache. Characters as ``to_json``."""
+    try:
+        return msgspec.json.encode(data)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_whole(msgspec.to_builtins(data)))
+
+
+def canonical(data: object) -> bytes:
+    """Builtins or records as bytes that differ where the data differ, for a digest; it is not read back."""
+    try:
+        return msgspec.json.encode(data, order="sorted")
+    except UnicodeEncodeError:  # bytes of a path that are not UTF-8: Python's writer has an escape for each
+        return json.dumps(msgspec.to_builtins(data), sort_keys=True).encode("ascii")
+
+
+def toml_string(text: str) -> str:
+    """A basic string of TOML, which has escapes for whole characters only."""
+    written = quoted(json.dumps(_whole(text), ensure_ascii=False))
+    return "".join(c if printable(c) == c else f"\\U{ord(c):08x}" for c in written)
+
+
+def toml_value(value: object) -> str:
+    """A value as a recipe writes it; ``None``, which TOML does not have, is ``null``."""
+    if isinstance(value, dict):
+        rows = ", ".join(f"{toml_key(key)} = {toml_value(v)}" for key, v in value.items())
+        return f"{{ {rows} }}" if rows else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, str):
+        return toml_string(value)
+    # TOML's own words for what is not finite.
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else json.dumps(value)
+
+
+def toml_key(key: str) -> str:
+    """A key as a recipe writes it, in quotes where it needs them."""
+    return key if key.isascii() and key.replace("_", "").replace("-", "").isalnum() else toml_string(key)
+
+
+def _finite(value: object) -> object:
+    """Builtins without infinity."""
+    if isinstance(value, float) and math.isinf(value):
+        return math.copysign(sys.float_info.max, value)
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _whole(value: object) -> object:
+    """Builtins without lone surrogates and zero bytes."""
+    if isinstance(value, str):
+        return _LOST.sub(lambda found: printable(found.group()), value)
+    if isinstance(value, dict):
+        return {_whole(key): _whole(item) for key, item in value.items()}
+    return list(map(_whole, value)) if isinstance(value, list) else value

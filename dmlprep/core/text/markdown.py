@@ -1,0 +1,61 @@
+"""Markdown that quotes strangers: a name is text or code there, never a heading, a link, HTML or a mention.
+
+All documents in Markdown are written with these functions. Sources: CommonMark 0.31 (section 2.4: every ASCII
+punctuation character may be escaped; 6.1: code spans); GitHub Flavored Markdown 0.29 (tables, autolinks, mentions).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NewType
+
+from dmlprep.portable.printable import LONGEST_LINE, inert, printable, shortened
+
+__all__ = ["Markdown", "code", "table", "text"]
+
+Markdown = NewType("Markdown", str)
+"""Inline Markdown in which all names are escaped. A cell of a table has to be one."""
+
+_SIGNS = re.compile(
+    r"[\\`*\[\]<>#|~&@$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.|^[-+=]|(?<=^\d)[.)]|^\d{2,9}[.)]",
+    re.IGNORECASE,
+)
+"""Characters that begin a form of Markdown, a link or a mention; and what begins a list where it begins a line."""
+
+
+def text(content: object, longest: int = LONGEST_LINE) -> Markdown:
+    """Return ``content`` as text on one line: printable, with its spaces joined.
+
+    Args:
+        longest: characters beyond which it loses its middle; escapes are not counted.
+    """
+    plain = shortened(" ".join(printable(str(content)).split()), longest)
+    return Markdown(_SIGNS.sub(lambda found: f"{found.group()[:-1]}\\{found.group()[-1]}", plain))
+
+
+def code(content: object) -> Markdown:
+    """Return ``content`` as a code span on one line; as text where no code span holds it.
+
+    A code span cannot be empty, parsers do not agree on a pipe in a code span of a table, and a CI machine may show the
+    document in its log.
+    """
+    plain = inert(shortened(printable(str(content))))
+    if not plain.strip(" ") or "|" in plain:
+        return text(plain) if plain.strip(" ") else Markdown('""')
+    longest = max(map(len, re.findall("`+", plain)), default=0)
+    fence = "`" * (longest + 1)
+    # A parser takes one space away at both ends.
+    space = " " if plain[0] in "` " or plain[-1] in "` " else ""
+    return Markdown(f"{fence}{space}{plain}{space}{fence}")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Markdown]], align: Sequence[str] = ()) -> list[str]:
+    """Return the lines of a table.
+
+    Args:
+        head: titles of our own.
+        align: ``---`` or ``--:`` for each column; by default the first.
+    """
+    lines = [f"| {' | '.join(head)} |", f"|{'|'.join(align or ['---'] * len(head))}|"]
+    return lines + [f"| {' | '.join(row)} |" for row in rows]

@@ -1,6 +1,0 @@
-"""Which few sizes cover all that an app sees: read from a log, and chosen so that little is padded."""
-
-from dmlprep.covering.cover import Bucket, Cover, cover, cover_within
-from dmlprep.covering.log import Sizes, read_log
-
-__all__ = ["Bucket", "Cover", "Sizes", "cover", "cover_within", "read_log"]

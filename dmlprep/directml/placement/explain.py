@@ -1,0 +1,124 @@
+"""Walk the rules for one node, in the order ONNX Runtime applies them."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from dmlprep.core.errors import UsageError
+from dmlprep.directml.placement.place import place_facts
+from dmlprep.directml.placement.placement import PlacedNode
+from dmlprep.directml.placement.reading import read_facts
+from dmlprep.directml.quirks import find_quirks
+from dmlprep.directml.targets import Target
+from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, Value
+from dmlprep.directml.targets.kernels import mismatch
+from dmlprep.directml.targets.queries import QUERIES
+from dmlprep.graph.model import Model
+from dmlprep.record import CODES
+
+__all__ = ["explain_node"]
+
+
+def explain_node(model: Model, name: str, target: Target) -> list[str]:
+    """Lines that say where a node runs, and each rule on the way there.
+
+    Args:
+        name: the node's name, with its graph's path where it stands in a subgraph (``If_3/then_branch/Add_1``); for
+            an inlined operator, the operator's own name: each node of its body is explained.
+
+    Raises:
+        UsageError: there is no such node, or the target's kernels are not known.
+    """
+    graph = read_facts(model, target.tables)
+    placement = place_facts(graph, target, model.opset)
+    placed = {(n.graph, n.name): n for n in placement.nodes}
+    nodes = [n for inner in graph.all_graphs() for n in inner.nodes if name in _names(n)]
+    if not nodes:
+        constants = [n for inner in graph.all_graphs() for n in inner.constants if name in _names(n)]
+        if constants:
+            return [f"{name}: Constant", "ONNX Runtime turns it into an initializer; it runs nowhere"]
+        known = {label for inner in graph.all_graphs() for n in inner.nodes for label in _names(n)}
+        close = get_close_matches(name, known, 3)
+        raise UsageError(
+            f"no node {name!r}",
+            where=str(model.path or ""),
+            fix=f"close: {', '.join(close)}" if close else "dmlprep check --format json lists every node",
+        )
+    lines: list[str] = []
+    for node in nodes:
+        if lines:
+            lines.append("")
+        lines += _explain(graph, node, placed[node.graph, node.label], target)
+    return lines
+
+
+def _names(node: NodeFacts) -> set[str]:
+    own = {node.label, node.path}
+    return own | {node.origin} if node.origin else own
+
+
+def _value(value: Value | None) -> str:
+    if value is None:
+        return "left out"
+    shape = "?" if value.shape is None else ", ".join(str(d if d is not None else "?") for d in value.shape)
+    role = " constant" if value.constant else ""
+    return f"{value.name}: {value.type or 'unknown type'}[{shape}]{role}"
+
+
+def _explain(graph: GraphFacts, node: NodeFacts, placed: PlacedNode, target: Target) -> list[str]:
+    where = f" in {node.graph}" if node.graph else ""
+    lines = [f"{node.label}: {node.key}, version {node.since} (opset {node.opset}){where}"]
+    if node.origin:
+        lines.append(f"  inlined from {node.origin}: no provider has a kernel for that operator as a whole")
+    lines += [f"  input {i}: {_value(v)}" for i, v in enumerate(node.inputs)]
+    lines += [f"  output {i}: {_value(v)}" for i, v in enumerate(node.outputs)]
+    lines += _rules(node, target)
+    device = "DirectML" if placed.provider == "DmlExecutionProvider" else "the CPU"
+    lines.append(f"-> {device}: {placed.code} {CODES[placed.code].title}" + _clause(placed.reason))
+    if placed.partition is not None:
+        lines.append(f"   in fused partition {placed.partition}")
+    elif placed.not_fused:
+        lines.append(f"   {placed.not_fused} {CODES[placed.not_fused].title}" + _clause(placed.not_fused_reason))
+    for hit in find_quirks(graph, target):
+        if hit.node is node:
+            lines.append(f"   {hit.quirk.code} {hit.code_row.title}: {hit.detail}; {hit.quirk.outcome}")
+    remedy = CODES[placed.code].remedy
+    if remedy and placed.code != "DP500":
+        lines.append(f"   fix: {remedy}")
+    return lines
+
+
+def _clause(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _rules(node: NodeFacts, target: Target) -> list[str]:
+    rows = target.tables.dml.get(node.key)
+    if not rows:
+        return [f"1. kernel: {target.name} has none for {node.key} on DirectML"]
+    kernel = rows.get(node.since)
+    versions = ", ".join(map(str, sorted(rows)))
+    if kernel is None:
+        return [f"1. version: DirectML has {versions}; the node is {node.since}, and only an equal version serves it"]
+    lines = [f"1. version: DirectML has {versions}; {node.since} is among them"]
+    broken = mismatch(node, kernel.types)
+    if broken is not None:
+        label, value = broken
+        return [
+            *lines,
+            f"2. types: {value.name} is {value.type}, {label} takes {', '.join(sorted(kernel.types[label]))}",
+        ]
+    lines.append("2. types: taken")
+    if not kernel.query:
+        lines.append("3. support query: none")
+    else:
+        refused = QUERIES[kernel.query](node)
+        lines.append(f"3. support query {kernel.query}: {refused or 'passed'}")
+        if refused:
+            return lines
+    answer = target.support(node)
+    lines.append(f"4. data types of all values: {answer.reason if answer.code == 'DP505' else 'known to DirectML'}")
+    reads = [node.inputs[i] for i in sorted(kernel.cpu_in) if i < len(node.inputs)]
+    on_cpu = ", ".join(v.name for v in reads if v is not None)
+    lines.append(f"5. read on the CPU: {on_cpu or 'nothing'}")
+    return lines

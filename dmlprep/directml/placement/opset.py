@@ -1,0 +1,139 @@
+"""Choose the opset at which most of a model runs on DirectML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from dmlprep.directml.placement.reading import read_facts
+from dmlprep.directml.placement.roles import Role, roles
+from dmlprep.directml.quirks.gelu import GELU_OPSET, gelu_trap
+from dmlprep.directml.targets import Target
+from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, since_version
+from dmlprep.directml.targets.flops import flops
+from dmlprep.graph.analysis.schemas import schema_of
+from dmlprep.graph.model import Frozen, Model
+from dmlprep.graph.model.collector import paused_collector
+
+__all__ = ["LOWEST", "best_opset", "choose_opset", "off_directml"]
+
+LOWEST = 13
+"""No candidate below, unless the model is: no kernel of any release is lost before, and Resize means another thing
+below 11, Softmax below 13."""
+
+_ADAPTED = frozenset({"num_outputs", "noop_with_empty_axes", "allowzero"})
+"""Attributes that are new at some version and are lowered by writing the operator another way."""
+
+
+def choose_opset(model: Model, target: Target, frozen: Frozen | None = None) -> int:
+    """The opset at which fewest compute nodes leave DirectML, then fewest floating-point operations; of equals the one
+    nearest to the model's own.
+
+    Supposes that the model is converted with each operator kept: a node counts by the version that its operator has at
+    the candidate. An operator that a candidate opset does not have yet counts by the function body that replaces it
+    (Gelu below opset 20); one without a body counts as off DirectML, so that no candidate is chosen to which it could
+    not be lowered, unless it leaves DirectML at every opset.
+
+    Args:
+        frozen: the same model, where it was frozen already.
+
+    Raises:
+        UsageError: the target's kernels are not known.
+    """
+    with paused_collector():
+        graph = read_facts(model, frozen=frozen)
+        return best_opset(graph, model.opset, target)
+
+
+def best_opset(graph: GraphFacts, own: int, target: Target, kind: Mapping[int, Role] | None = None) -> int:
+    """``choose_opset`` for facts that were read already; ``own`` is the model's opset, ``kind`` their ``roles``."""
+    found = _by_opset(graph, own, target, kind)
+    return min(found, key=lambda opset: (*found[opset], abs(opset - own), opset))
+
+
+def off_directml(model: Model, target: Target) -> dict[int, int]:
+    """How many compute nodes leave DirectML at each opset that the target loads, as ``choose_opset`` counts them.
+
+    Raises:
+        UsageError: the target's kernels are not known.
+    """
+    with paused_collector():
+        return {opset: count for opset, (count, _) in _by_opset(read_facts(model), model.opset, target).items()}
+
+
+def _by_opset(
+    graph: GraphFacts, own: int, target: Target, kind: Mapping[int, Role] | None = None
+) -> dict[int, tuple[int, int]]:
+    """Nodes, and floating-point operations, that leave DirectML at each opset."""
+    top = target.max_opset
+    kind = roles(graph) if kind is None else kind
+    nodes = [n for inner in graph.all_graphs() for n in inner.nodes if kind[id(n)] in ("compute", "control")]
+    ours = [n for n in nodes if not n.domain]
+    trap_size = len(gelu_trap(graph)) if target.release >= (1, 20) else 0
+    found = {}
+    for opset in range(min(own, LOWEST, top), top + 1):
+        count, work = _off_dml(ours, opset, target)
+        found[opset] = (count + (trap_size if opset >= GELU_OPSET else 0), work)
+    return found
+
+
+def _off_dml(nodes: list[NodeFacts], opset: int, target: Target) -> tuple[int, int]:
+    count = work = 0
+    known: dict[tuple[object, ...], bool] = {}
+    for node in nodes:
+        key = (node.op, node.since, *(v.type if v is not None else None for v in (*node.inputs, *node.outputs)))
+        plain = not any(k.query for k in target.tables.dml.get(node.op, {}).values())
+        if not plain or node.implicit or key not in known:
+            known[key] = _on_dml(node, opset, target)
+        if not known[key]:
+            count += 1
+            work += flops(node) or 0
+    return count, work
+
+
+def _on_dml(node: NodeFacts, opset: int, target: Target) -> bool:
+    written_since, written_opset = node.since, node.opset
+    since = since_version("", node.op, opset)
+    if since == 0:
+        return _body_on_dml(node, opset, target)
+    if since < node.since and not _keeps_attributes(node, opset):
+        return False
+    node.since, node.opset = since, opset
+    try:
+        answer = target.support(node)
+        if not answer.inlined:
+            return answer.provider == "dml"
+        return _body_on_dml(node, opset, target)
+    finally:
+        node.since, node.opset = written_since, written_opset
+
+
+def _keeps_attributes(node: NodeFacts, opset: int) -> bool:
+    """Whether an older version of the operator has every attribute that the node sets away from its default."""
+    now, older = schema_of("", node.op, node.since), schema_of("", node.op, opset)
+    if now is None or older is None:
+        return now is older
+    for name, attribute in node.ir.attributes.items():
+        if name in older.attributes or name in _ADAPTED:
+            continue
+        known = now.attributes.get(name)
+        default = ir.from_proto(known.default_value).value if known and known.default_value.name else None
+        if attribute.value != default:
+            return False
+    return True
+
+
+def _body_on_dml(node: NodeFacts, opset: int, target: Target) -> bool:
+    """Whether DirectML has kernels of the right versions for every operator of a function's body."""
+    from dmlprep.directml.placement.expand import schema_body
+
+    schema = schema_of("", node.op, node.since)
+    body = schema_body(node) if schema is not None else None
+    if body is None:
+        return False
+    tables = target.tables
+    return all(
+        n.op_type == "Constant" or since_version("", n.op_type, opset) in tables.dml.get(n.op_type, {})
+        for n in body.node
+    )

@@ -1,0 +1,334 @@
+"""``check``: everything that can be said of a model without running or changing it, as findings."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from dmlprep.core.errors import InputError, UsageError
+from dmlprep.core.files.outputs import file_name_problem
+from dmlprep.core.text.shell import command_line
+from dmlprep.core.version import __version__
+from dmlprep.directml.placement.opset import best_opset
+from dmlprep.directml.placement.place import place_facts
+from dmlprep.directml.placement.placement import PlacedNode, Placement
+from dmlprep.directml.placement.reading import FactsReader
+from dmlprep.directml.placement.roles import Role, roles
+from dmlprep.directml.placement.table import node_table
+from dmlprep.directml.quirks import Hit, Matches, concerned, find_quirks
+from dmlprep.directml.targets import Target
+from dmlprep.directml.targets.facts import GraphFacts
+from dmlprep.directml.targets.fusion import Divisions
+from dmlprep.directml.targets.kernels import Rows, rows_for
+from dmlprep.graph.analysis.branches import deciding_inputs
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.checking import check
+from dmlprep.graph.model.collector import paused_collector
+from dmlprep.graph.model.input_watch import named_data_files
+from dmlprep.graph.model.pinned import pinned_values, short_value
+from dmlprep.graph.model.walk import join_path
+from dmlprep.record import CODES, Finding, RunRecord, finding
+from dmlprep.record.nodes import NodeTables
+
+__all__ = ["Examined", "examine", "examine_for", "placement_findings", "version_findings"]
+
+_NAMES_SHOWN = 20
+
+_BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+"""What a rule raises on a node that its operator does not allow: too few inputs, an axis beyond the rank."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A model looked at for one target.
+
+    Attributes:
+        placement: ``None`` where only opset and IR version of the target are known, and where the model is so far from
+            valid that the rules do not apply to it.
+        facts: the nodes that were placed; ``None`` where ``placement`` is.
+    """
+
+    target: Target
+    record: RunRecord
+    placement: Placement | None
+    facts: GraphFacts | None = None
+
+    def known_placement(self, asked_by: str) -> Placement:
+        """The placement, for an option that needs it.
+
+        Raises:
+            UsageError: the target's kernels are not known.
+            InputError: the model is so far from valid that its nodes were not placed.
+        """
+        if self.placement is None and not self.target.opset_only:
+            raise InputError(
+                "the model is not valid ONNX, and where its nodes would run is not known",
+                where=self.record.input,
+                code="DP003",
+                fix="export it again; onnx.checker names the fault",
+            )
+        if self.placement is None:
+            raise UsageError(
+                f"no kernels are known for {self.target.name}", where=asked_by, fix="choose an ort- target"
+            )
+        return self.placement
+
+
+def examine(model: Model, target: Target) -> Examined:
+    """Check the file, its versions, the placement of its nodes, and its quirks on ``target``.
+
+    ``exit_code`` is 1 where a finding is an error, 2 where onnx's checker refuses the file.
+    """
+    return examine_for(model, [target])[0]
+
+
+def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
+    """``examine`` for several targets: what is the same for all of them is done once."""
+    began = time.perf_counter()
+    files = _file_findings(model)
+    refused = any(f.code == "DP003" for f in files) and bool(check(model.ir, full=False))
+    shared: _Shared | None = None
+    found = []
+    for target in targets:
+        try:
+            if not target.opset_only and shared is None:
+                with paused_collector():
+                    shared = _Shared(model)
+            one = _examined(model, target, files, shared)
+        except _BROKEN:
+            if not any(f.code == "DP003" for f in files):
+                raise
+            one = _examined(model, target, files, None)  # the rules suppose what the checker says is not so
+        if refused:
+            one.record.exit_code = InputError.exit_code  # as every command that is given such a file
+        one.record.seconds = round(time.perf_counter() - began, 3)
+        found.append(one)
+        began = time.perf_counter()
+    return found
+
+
+class _Shared:
+    """What targets share: the reading of a model, and what the operators in it decide alone.
+
+    Targets that inline the same nodes, mostly none, have one graph, and so the same roles. Those whose kernels for its
+    operators are equal, as those of neighbouring releases mostly are, place its nodes alike.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._reader = FactsReader(model)
+        self._roles: dict[int, tuple[GraphFacts, dict[int, Role]]] = {}
+        self._matches: dict[int, Matches] = {}
+        self._operators: dict[int, set[tuple[str, int]]] = {}
+        self._alike: list[_Alike] = []
+
+    def graph(self, target: Target) -> tuple[GraphFacts, Mapping[int, Role]]:
+        """The nodes of the model as the target's ONNX Runtime places them, and their roles."""
+        graph = self._reader.facts(target.tables)
+        if id(graph) not in self._roles:
+            self._roles[id(graph)] = graph, roles(graph)
+        return self._roles[id(graph)]
+
+    def placed(self, graph: GraphFacts, target: Target) -> tuple[Placement, NodeTables]:
+        """Where the nodes run, and that as the table of a record."""
+        alike = self._like(graph, target)
+        if alike.placed is None:
+            placement = place_facts(graph, target, self._model.opset, self._roles[id(graph)][1], alike.divisions)
+            alike.placed = placement, NodeTables(node_table(graph, placement))
+        placement, table = alike.placed
+        return msgspec.structs.replace(placement, target=target.name), table
+
+    def hits(self, graph: GraphFacts, target: Target) -> list[Hit]:
+        """What quirks say of the nodes."""
+        alike = self._like(graph, target)
+        asked = tuple(quirk.key for quirk in concerned(target))
+        if asked not in alike.hits:
+            matches = self._matches.setdefault(id(graph), Matches(graph))
+            alike.hits[asked] = find_quirks(graph, target, matches, alike.divisions)
+        return alike.hits[asked]
+
+    def _like(self, graph: GraphFacts, target: Target) -> _Alike:
+        if id(graph) not in self._operators:
+            self._operators[id(graph)] = {
+                (node.key, node.since) for inner in graph.all_graphs() for node in inner.nodes
+            }
+        rows = rows_for(target.tables, self._operators[id(graph)])
+        found = next((a for a in self._alike if a.graph is graph and a.rows == rows), None)
+        if found is None:
+            found = _Alike(graph, rows, Divisions(target))
+            self._alike.append(found)
+        return found
+
+
+@dataclass
+class _Alike:
+    """What targets share whose kernels for the operators of a graph are equal.
+
+    Attributes:
+        placed: where the nodes run, and that as the table of a record.
+        hits: what quirks say, by the quirks that were asked.
+    """
+
+    graph: GraphFacts
+    rows: Rows
+    divisions: Divisions
+    placed: tuple[Placement, NodeTables] | None = None
+    hits: dict[tuple[str, ...], list[Hit]] = field(default_factory=dict)
+
+
+def _examined(model: Model, target: Target, files: list[Finding], shared: _Shared | None) -> Examined:
+    record = RunRecord(
+        command="check",
+        input=str(model.path or ""),
+        version=__version__,
+        target=target.name,
+        ir_before=model.ir.ir_version,
+    )
+    record.opset_before = dict(model.ir.opset_imports)
+    record.findings += files
+    record.findings += version_findings(model, target)
+    placement: Placement | None = None
+    graph: GraphFacts | None = None
+    if not target.opset_only and shared is not None:
+        with paused_collector():
+            graph, kind = shared.graph(target)
+            placement, table = shared.placed(graph, target)
+            best = best_opset(graph, model.opset, target, kind) if placement.compute_on_cpu else model.opset
+            record.findings += placement_findings(placement, best)
+            record.findings += [hit.finding() for hit in shared.hits(graph, target)]
+            record.facts.placement = placement.summary()
+            record.facts.nodes = table
+            record.facts.best_opset = best
+    record.exit_code = int(any(f.severity == "error" for f in record.findings))
+    return Examined(target, record, placement, graph)
+
+
+def _file_findings(model: Model) -> list[Finding]:
+    wrong = check(model.ir)
+    found = [finding("DP003", wrong, node=str(model.path or ""))] if wrong else []
+    found += [*model.notes, *_value_findings(model)]
+    if model.path is not None:
+        found += _name_findings(model)
+    return found
+
+
+def _value_findings(model: Model) -> list[Finding]:
+    """Inputs whose value decides a branch, and those whose value was pinned."""
+    pinned = pinned_values(model.ir)
+    found = [
+        finding("DP207", f"input {name} is pinned to {short_value(value)}", node=name) for name, value in pinned.items()
+    ]
+    for name, value in deciding_inputs(model.ir).items():
+        pin = command_line("--pin", f"{name}:={value}")
+        text = f"the value of input {name} decides a branch: {pin} leaves the one taken"
+        found.append(finding("DP209", text, node=name))
+    return found
+
+
+def _name_findings(model: Model) -> list[Finding]:
+    """Data files that Windows cannot hold under the names that the model has for them."""
+    found = []
+    for name in named_data_files(model):
+        wrong = next((f"{part!r} {why}" for part in name.split("/") if (why := file_name_problem(part))), "")
+        if wrong:
+            found.append(finding("DP005", f"data file {name!r}: {wrong}", node=str(model.path), file=name))
+    return found
+
+
+def version_findings(model: Model, target: Target) -> list[Finding]:
+    """Whether the release loads the model's opset and IR version."""
+    found = []
+    if model.opset > target.max_opset:
+        found.append(
+            finding(
+                "DP520",
+                f"opset {model.opset}, {target.name} loads up to {target.max_opset}",
+                opset=model.opset,
+                highest=target.max_opset,
+            )
+        )
+    if model.ir.ir_version > target.max_ir:
+        found.append(
+            finding(
+                "DP521",
+                f"IR version {model.ir.ir_version}, {target.name} loads up to {target.max_ir}",
+                ir_version=model.ir.ir_version,
+                highest=target.max_ir,
+            )
+        )
+    return found
+
+
+def placement_findings(placement: Placement, best: int) -> list[Finding]:
+    """One finding for each group of nodes that leave DirectML, or that stay out of fused graphs for one reason.
+
+    Args:
+        best: the opset at which most of the model runs on DirectML.
+    """
+    found: list[Finding] = []
+    away: dict[tuple[str, int, str, str], list[PlacedNode]] = {}
+    loose: dict[str, list[PlacedNode]] = {}
+    for node in placement.nodes:
+        if node.provider != "DmlExecutionProvider":
+            role = "compute" if node.role == "compute" else "other"
+            away.setdefault((node.op, node.since_version, node.code, role), []).append(node)
+        elif node.not_fused:
+            loose.setdefault(node.not_fused, []).append(node)
+    for (op, since, code, role), nodes in away.items():
+        why = Counter(n.reason for n in nodes).most_common(1)[0][0]
+        severity = CODES[code].severity if role == "compute" or code == "DP507" else "note"
+        found.append(
+            finding(
+                code,
+                f"{_count(nodes)} {op}-{since} on the CPU: {why}",
+                node=join_path(nodes[0].graph, nodes[0].name),
+                severity=severity,
+                remedy=_remedy(code, placement.opset, best),
+                count=len(nodes),
+                op=op,
+                since_version=since,
+                role=nodes[0].role if role == "other" else "compute",
+                nodes=[join_path(n.graph, n.name) for n in nodes[:_NAMES_SHOWN]],
+            )
+        )
+    for code, nodes in loose.items():
+        ops = ", ".join(f"{op} {n}" for op, n in Counter(n.op for n in nodes).most_common(4))
+        found.append(
+            finding(
+                code,
+                f"{_count(nodes)} on DirectML run unfused ({ops}): {nodes[0].not_fused_reason}",
+                node=join_path(nodes[0].graph, nodes[0].name),
+                count=len(nodes),
+                nodes=[join_path(n.graph, n.name) for n in nodes[:_NAMES_SHOWN]],
+            )
+        )
+    if placement.crossings:
+        unknown = sum(c.nbytes is None for c in placement.crossings)
+        more = f", {unknown} of unknown size" if unknown else ""
+        found.append(
+            finding(
+                "DP522",
+                f"{len(placement.crossings)} tensors, {placement.crossing_bytes} bytes a run{more}",
+                count=len(placement.crossings),
+                bytes=placement.crossing_bytes,
+            )
+        )
+    for name, places in placement.free_dimensions.items():
+        found.append(finding("DP205", f"free dimension {name} of {', '.join(places)}", node=name, inputs=places))
+    return found
+
+
+def _remedy(code: str, opset: int, best: int) -> str | None:
+    """What to do for this model, where more can be said than the code's general remedy."""
+    if code != "DP501" or best == opset:
+        return None
+    how = "lower" if best < opset else "raise"
+    return f"{how} the opset to {best}: dmlprep prepare does it with opset auto"
+
+
+def _count(nodes: list[PlacedNode]) -> str:
+    return "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"

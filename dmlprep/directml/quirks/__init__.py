@@ -1,0 +1,7 @@
+"""Forms of operators that DirectML accepts and then fails on, or computes wrongly: one module for each."""
+
+from dmlprep.directml.quirks.catalog import code_row, codes, quirks
+from dmlprep.directml.quirks.find import Hit, Matches, concerned, find_quirks
+from dmlprep.directml.quirks.quirk import Quirk
+
+__all__ = ["Hit", "Matches", "Quirk", "code_row", "codes", "concerned", "find_quirks", "quirks"]

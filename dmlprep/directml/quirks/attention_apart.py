@@ -1,0 +1,59 @@
+"""MultiHeadAttention whose keys and values come with their heads apart [batch, heads, tokens, size].
+
+So the decoder of an encoder-decoder model, such as Whisper, takes what was made of the encoder's states once.
+DirectML makes no session of it, or fails at the first run where sizes are free.
+"""
+
+from __future__ import annotations
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.quirk import Quirk
+from dmlprep.directml.targets.facts import NodeFacts
+
+_PLACES = {1: "keys", 2: "values"}
+_BIAS = 3
+
+
+def _apart(node: NodeFacts) -> list[int]:
+    """Inputs with four dimensions."""
+    return [place for place in _PLACES if (value := node.input(place)) is not None and len(value.shape or ()) == 4]
+
+
+def _matches(node: NodeFacts) -> str:
+    found = [_PLACES[place] for place in _apart(node)]
+    return f"the heads of its {' and '.join(found)} are apart" if found else ""
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Put the heads side by side, [batch, tokens, heads x size], before the node."""
+    if _apart(facts) != list(_PLACES):
+        return "keys or values alone have four dimensions"
+    if facts.input(_BIAS) is not None:
+        return "its bias has parts for keys and values, which count where the heads are side by side alone"
+    for place in _PLACES:
+        known, value = facts.input(place), edit.node.inputs[place]
+        if known is None or value is None or known.shape is None:
+            return "an input is missing"
+        batch, heads, tokens, size = known.shape
+        width = heads * size if isinstance(heads, int) and isinstance(size, int) else None
+        turned = edit.before(
+            "Transpose", [value], {"perm": [0, 2, 1, 3]}, like=value, shape=(batch, tokens, heads, size)
+        )
+        target = edit.integers([0, 0, width or -1], "shape")
+        edit.set_input(place, edit.before("Reshape", [turned, target], like=value, shape=(batch, tokens, width)))
+    return ""
+
+
+QUIRK = Quirk(
+    id="attention-apart",
+    code="DP660",
+    title="MultiHeadAttention whose keys and values have their heads apart",
+    ops=("com.microsoft::MultiHeadAttention",),
+    outcome="create fails",
+    sources=(
+        "measured by tests/benchmarks/quirks_by_release.py, in FP32 and FP16: 80070057 with keys "
+        "and values of four dimensions; right with three",
+    ),
+    matches=_matches,
+    rewrite=_rewrite,
+)

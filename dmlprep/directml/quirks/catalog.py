@@ -1,0 +1,46 @@
+"""All quirks that the modules of this room declare. The modules are imported at the first question."""
+
+from __future__ import annotations
+
+import pkgutil
+from dataclasses import replace
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+
+from dmlprep.directml.quirks.quirk import Quirk
+from dmlprep.record import CODES, Code
+
+__all__ = ["code_row", "codes", "quirks"]
+
+_MACHINERY = frozenset({"catalog", "editing", "find", "page", "patterns", "quirk"})
+"""Modules of this room that declare no quirk. Any other one declares one or more, as constants."""
+
+
+@lru_cache(maxsize=1)
+def quirks() -> tuple[Quirk, ...]:
+    """Every quirk known: modules in the order of their first codes, quirks of a module in its order."""
+    here = Path(__file__).parent
+    measured = msgspec.json.decode((here / "measured.json").read_bytes(), type=dict[str, tuple[str, ...]])
+    names = {module.name for module in pkgutil.iter_modules([str(here)])} - _MACHINERY
+    modules = [vars(import_module(f"dmlprep.directml.quirks.{name}")).values() for name in sorted(names)]
+    declared = [[value for value in values if isinstance(value, Quirk)] for values in modules]
+    ordered = [quirk for found in sorted(declared, key=lambda found: found[0].code) for quirk in found]
+    return tuple(replace(quirk, measured_on=measured.get(quirk.key, quirk.measured_on)) for quirk in ordered)
+
+
+@lru_cache(maxsize=1)
+def codes() -> dict[str, Code]:
+    """Every finding code: those of ``record`` and those that quirks declare."""
+    return dict(sorted({**{q.code: q.code_row for q in quirks()}, **CODES}.items()))
+
+
+def code_row(code: str) -> Code:
+    """Title, severity and remedy of a finding code. Quirks are imported only where the code is not one of ``record``.
+
+    Raises:
+        KeyError: there is no such code.
+    """
+    return CODES[code] if code in CODES else codes()[code]

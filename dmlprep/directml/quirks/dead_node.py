@@ -1,0 +1,124 @@
+"""A fused graph of which nothing is read: nodes that lead nowhere, such as a pass or an exporter leaves behind.
+
+DirectML compiles each fused graph with its outputs. One that has none is refused with E_INVALIDARG at
+DmlGraphFusionHelper.cpp, and with it the whole model. A node that leads nowhere does no harm where a live node is in
+the same fused graph, where its sizes are free, or where ONNX Runtime takes it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.patterns import FUSION_HELPER, does_nothing, readers
+from dmlprep.directml.quirks.quirk import MEASURED, Quirk
+from dmlprep.directml.targets.facts import NodeFacts
+
+_FEW = 1000
+"""Nodes."""
+
+
+def _read_by(node: NodeFacts) -> list[NodeFacts]:
+    return [reader for value in node.outputs if value is not None for reader in readers(value)]
+
+
+def _is_output(node: NodeFacts) -> bool:
+    """Whether a result of the node is an output of the graph, by way of nodes that do nothing as well."""
+    stack, seen = [node], {id(node)}
+    while stack:
+        for value in stack.pop().outputs:
+            if value is not None and value.graph_output:
+                return True
+            idle = [n for n in (value.consumers if value is not None else ()) if id(n) not in seen and does_nothing(n)]
+            seen.update(map(id, idle))
+            stack += idle
+    return False
+
+
+def _is_folded(node: NodeFacts) -> bool:
+    """Whether the node computes from constants alone: from few, as a model of many may have many such nodes."""
+    stack, seen = [node], {id(node)}
+    while stack:
+        if len(seen) > _FEW:
+            return False
+        for value in stack.pop().inputs:
+            if value is None or value.constant:
+                continue
+            if value.producer is None:
+                return False
+            if id(value.producer) not in seen:
+                seen.add(id(value.producer))
+                stack.append(value.producer)
+    return True
+
+
+def _matches(node: NodeFacts) -> str:
+    if does_nothing(node) or _is_output(node) or _read_by(node) or _is_folded(node):
+        return ""
+    return f"nothing reads what {node.label} computes"
+
+
+def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bool]:
+    """Whether nothing else comes out of the fused graph of each node."""
+    known: dict[int, bool] = {}
+    return [_alone(node, partitions, known) for node in nodes]
+
+
+def _alone(node: NodeFacts, partitions: Mapping[int, int], known: dict[int, bool]) -> bool:
+    """Whether nothing else comes out of the fused graph of a node.
+
+    Args:
+        known: the answer by node. The nodes of a fused graph are joined by the values they share, and have one answer.
+    """
+    own = partitions.get(id(node))
+    if own is None:
+        return False
+    stack, seen, alone = [node], {id(node)}, True
+    while stack and alone:
+        current = stack.pop()
+        if id(current) in known:
+            alone = known[id(current)]
+            break
+        behind = _read_by(current)
+        alone = not _is_output(current) and all(partitions.get(id(n)) == own for n in behind)
+        makers = [v.producer for v in current.inputs if v is not None and v.producer is not None]
+        for other in (*behind, *makers):
+            if partitions.get(id(other)) == own and id(other) not in seen:
+                seen.add(id(other))
+                stack.append(other)
+    known.update(dict.fromkeys(seen, alone))
+    return alone
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Remove the node, what reads it, and what only it read."""
+    stack: list[ir.Node] = [edit.node]
+    while stack:
+        node = stack[-1]
+        readers = [user for v in node.outputs for user, _ in v.uses()]
+        if readers:
+            stack.append(readers[0])
+            continue
+        stack.pop()
+        if node.graph is None or any(v.is_graph_output() for v in node.outputs):
+            continue
+        sources = [maker for v in node.inputs if v is not None and (maker := v.producer()) is not None]
+        edit.graph.remove(node, safe=True)
+        stack += [n for n in sources if n.graph is edit.graph and not any(v.uses() for v in n.outputs)]
+    return ""
+
+
+QUIRK = Quirk(
+    id="dead-node",
+    code="DP644",
+    title="a fused graph of which nothing is read",
+    ops=(),
+    outcome="create fails",
+    first="1.15",
+    sources=(MEASURED, FUSION_HELPER),
+    matches=_matches,
+    fused=_shows,
+    rewrite=_rewrite,
+)

@@ -1,0 +1,171 @@
+"""Edit a graph around one node: add constants and nodes before it, replace its output, remove it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.graph.model.budget import Budget
+from dmlprep.graph.model.dims import Dim
+from dmlprep.graph.model.walk import label
+from dmlprep.graph.rewriting.builder import GraphBuilder, as_attribute, replace_value
+from dmlprep.graph.rewriting.names import Names
+
+__all__ = ["END", "Edit"]
+
+Attribute = int | float | str | Sequence[int] | Sequence[float]
+
+END = int(np.iinfo(np.int64).max)
+"""Of a Slice: up to the last element."""
+
+
+class Edit(GraphBuilder):
+    """Edits around ``node``, which stands in ``graph``."""
+
+    graph: ir.Graph
+
+    def __init__(self, graph: ir.Graph, node: ir.Node, names: Names, budget: Budget | None = None) -> None:
+        super().__init__(graph, names, budget, f"node {label(node)!r}")
+        self.node = node
+        self._base = node.name or next((v.name for v in node.outputs if v.name), None) or label(node)
+
+    def value_name(self, wish: str) -> str:
+        """A free name for a value, which begins with the node's."""
+        return self.names.new(f"{self._base}_{wish}")
+
+    def node_name(self, wish: str) -> str:
+        """A free name for a node, which begins with the node's."""
+        return self.value_name(f"{wish}_node")
+
+    def integers(self, numbers: Iterable[int], what: str) -> ir.Value:
+        """A constant vector of int64."""
+        return self.constant(np.array(list(numbers), np.int64), what)
+
+    def before(
+        self,
+        op: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, Attribute | ir.Attr] | None = None,
+        *,
+        like: ir.Value | None = None,
+        shape: Sequence[int | str | None] | None = None,
+        dtype: ir.DataType | None = None,
+    ) -> ir.Value:
+        """Add a node with one output before the node.
+
+        Args:
+            like: the output has this value's type.
+            shape: sizes of the output, where they are known.
+            dtype: element type of the output in place of that of ``like``.
+        """
+        kind = ir.TensorType(dtype) if dtype is not None else like.type if like is not None else None
+        # ONNX writes no shape without a type
+        output = self.new_value(op.lower(), kind, ir.Shape(shape) if shape is not None and kind is not None else None)
+        self.graph.insert_before(self.node, self.new_node(op, inputs, [output], op.lower(), attributes))
+        return output
+
+    def at(self, node: ir.Node) -> Edit:
+        """Edits around another node, at the cost of the same budget."""
+        return Edit(self.graph, node, self.names, self._budget)
+
+    def twin(self) -> ir.Value:
+        """A node like this one, with its inputs and attributes as they are now, before it; its first output."""
+        node = self.node
+        output = self.before(node.op_type, list(node.inputs), node.attributes, like=node.outputs[0])
+        made = output.producer()
+        assert made is not None
+        made.domain = node.domain
+        return output
+
+    def unsqueeze(self, value: ir.Value, axis: int, opset: int) -> ir.Value:
+        """``value`` with a dimension of size 1 at ``axis``; axes are an input from opset 13 on."""
+        return self._with_axis("Unsqueeze", value, axis, opset)
+
+    def squeeze(self, value: ir.Value, axis: int, opset: int) -> ir.Value:
+        """``value`` without the dimension of size 1 at ``axis``."""
+        return self._with_axis("Squeeze", value, axis, opset)
+
+    def _with_axis(self, op: str, value: ir.Value, axis: int, opset: int) -> ir.Value:
+        if opset >= 13:
+            return self.before(op, [value, self.integers([axis], "axes")], like=value)
+        return self.before(op, [value], {"axes": [axis]}, like=value)
+
+    def slice(
+        self,
+        data: ir.Value,
+        parts: Mapping[int, tuple[int, int]],
+        *,
+        like: ir.Value | None = None,
+        shape: Sequence[Dim] | None = None,
+    ) -> ir.Value:
+        """A part of ``data`` by Slice (opset 10); ``like`` and ``shape`` as in ``before``.
+
+        Args:
+            parts: axis -> first element, and the one after the last.
+        """
+        slots: list[ir.Value | None] = [
+            data,
+            self.integers([start for start, _ in parts.values()], "starts"),
+            self.integers([end for _, end in parts.values()], "ends"),
+            self.integers(parts, "axes"),
+        ]
+        return self.before("Slice", slots, like=data if like is None else like, shape=shape)
+
+    def single(self, value: ir.Value, kind: str) -> ir.Value:
+        """``value``, of element type ``kind`` as facts write it, in FP32."""
+        if kind == "float":
+            return value
+        return self.before("Cast", [value], {"to": int(ir.DataType.FLOAT)}, dtype=ir.DataType.FLOAT)
+
+    def set(self, name: str, value: Attribute) -> None:
+        """Write an attribute of the node."""
+        self.node.attributes[name] = as_attribute(name, value)
+
+    def drop(self, *names: str) -> None:
+        """Remove attributes of the node."""
+        for name in names:
+            self.node.attributes.pop(name, None)
+
+    def set_input(self, index: int, value: ir.Value | None) -> None:
+        """Set an input; where the node has fewer, the inputs between are left out."""
+        if index >= len(self.node.inputs):
+            self.node.resize_inputs(index + 1)
+        self.node.replace_input_with(index, value)
+
+    def forget(self, values: Iterable[ir.Value | None]) -> None:
+        """Take weights out of their graphs that nothing reads any more."""
+        for value in values:
+            graph = value.graph if value is not None and value.is_initializer() else None
+            if value is None or not isinstance(graph, ir.Graph) or value.uses():
+                continue
+            if not (value.is_graph_input() or value.is_graph_output()):
+                graph.initializers.pop(value.name or "")
+
+    def replace_output(self, new: ir.Value, index: int = 0) -> None:
+        """Let ``new`` stand for an output of the node everywhere, under its name."""
+        replace_value(self.node.outputs[index], new, self.value_name("before"))
+
+    def become(self, new: ir.Value, index: int = 0) -> str:
+        """Let ``new`` stand for the output that is used, and remove the node; the answer of a rewrite that is done."""
+        self.replace_output(new, index)
+        self.remove()
+        return ""
+
+    def forget_shapes(self, value: ir.Value) -> None:
+        """Drop the shapes noted for ``value`` and for what is computed from it; graph outputs keep theirs."""
+        stack, seen = [value], {id(value)}
+        while stack:
+            current = stack.pop()
+            if not current.is_graph_output():
+                current.shape = None
+            for user, _ in current.uses():
+                for output in user.outputs:
+                    if id(output) not in seen:
+                        seen.add(id(output))
+                        stack.append(output)
+
+    def remove(self) -> None:
+        """Remove the node; nothing may read its outputs any more."""
+        self.graph.remove(self.node, safe=True)

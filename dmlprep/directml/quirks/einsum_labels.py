@@ -1,0 +1,152 @@
+"""Einsum of five labels that sums one of them: rewritten as a matrix product of transposed operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.quirk import MEASURED, Quirk
+from dmlprep.directml.targets.facts import NodeFacts
+
+_Labels = list[str]
+
+
+def _matches(node: NodeFacts) -> str:
+    """Five labels, one of them summed and four in the result, unless each operand has a label of its own there.
+
+    A label for rows, one for columns and one that is summed make a matrix product, and so does an element-wise
+    product of five dimensions that is summed along one. DirectML computes any other form wrongly.
+    """
+    left, arrow, right = "".join(str(node.attribute("equation", "")).split()).partition("->")
+    terms = [set(term) for term in left.split(",")]
+    if len(terms) != 2 or "." in left:
+        return ""
+    every = left.replace(",", "")
+    wanted = set(right) if arrow else {label for label in every if every.count(label) == 1}
+    if len(set(every)) != 5 or len(wanted) != 4:
+        return ""
+    if terms[0] == terms[1] or (wanted & (terms[0] - terms[1]) and wanted & (terms[1] - terms[0])):
+        return ""
+    return f"{left}->{''.join(right) if arrow else ''}: five labels, one summed"
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Write Transpose, Reshape and MatMul: shared labels are batches if the result has them, else MatMul sums them.
+
+    DirectML takes at most two operands and no ellipsis; the CPU provider has the others.
+    """
+    read = _read(facts)
+    if isinstance(read, str):
+        return read
+    terms, wanted, sizes = read
+    values = [v for v in edit.node.inputs if v is not None]
+    old = edit.node.outputs[0]
+    work = _Work(edit, old, sizes, facts.opset)
+    labels, value = terms[0], values[0]
+    if len(terms) > 1:
+        labels, value = work.product((labels, value), (terms[1], values[1]), set(wanted))
+    labels, value = work.summed(labels, value, set(wanted))
+    value = work.ordered(labels, value, wanted)
+    if value in values:
+        value = edit.before("Identity", [value], like=old)
+    return edit.become(value)
+
+
+def _read(facts: NodeFacts) -> tuple[list[_Labels], _Labels, dict[str, int]] | str:
+    """The labels of each operand and of the result, one per dimension, and their sizes; or why it has no equal form."""
+    out = facts.output()
+    if out is None or out.type not in ("float", "float16"):
+        return "DirectML has no MatMul for its type"
+    if any(v is None or not v.static for v in facts.inputs):
+        return "the sizes of its operands are not known: pin them first"
+    equation = "".join(str(facts.attribute("equation", "")).split())
+    left, arrow, right = equation.partition("->")
+    terms = [[*term] for term in left.split(",")]
+    if len(terms) != len(facts.inputs) or len(terms) > 2 or "." in equation:
+        return "its equation does not fit its operands"
+    sizes: dict[str, int] = {}
+    for value, term in zip(facts.inputs, terms, strict=True):
+        dims = [d for d in (value.shape if value is not None else None) or () if isinstance(d, int)]
+        if len(term) != len(dims):
+            return "its equation does not fit its operands"
+        if len(set(term)) != len(term):
+            return "it takes a diagonal"
+        for label, size in zip(term, dims, strict=True):
+            if sizes.setdefault(label, size) != size:
+                return f"it broadcasts {label}"
+    every = [label for term in terms for label in term]
+    wanted = [*right] if arrow else sorted(label for label in set(every) if every.count(label) == 1)
+    return terms, wanted, sizes
+
+
+class _Work:
+    """Nodes before the Einsum, on values whose dimensions carry labels."""
+
+    def __init__(self, edit: Edit, like: ir.Value, sizes: dict[str, int], opset: int) -> None:
+        self.edit = edit
+        self.like = like
+        self.sizes = sizes
+        self.opset = opset
+
+    def product(
+        self, a: tuple[_Labels, ir.Value], b: tuple[_Labels, ir.Value], later: set[str]
+    ) -> tuple[_Labels, ir.Value]:
+        """[batch, rows, common] @ [batch, common, columns]."""
+        left, x = self.summed(*a, later | set(b[0]))
+        right, y = self.summed(*b, later | set(left))
+        batch = [label for label in left if label in right and label in later]
+        common = [label for label in left if label in right and label not in later]
+        rows = [label for label in left if label not in right]
+        columns = [label for label in right if label not in left]
+        x = self.folded(self.ordered(left, x, [*batch, *rows, *common]), batch, rows, common)
+        y = self.folded(self.ordered(right, y, [*batch, *common, *columns]), batch, common, columns)
+        shape = [self.size(batch), self.size(rows), self.size(columns)]
+        product = self.edit.before("MatMul", [x, y], like=self.like, shape=shape)
+        labels = [*batch, *rows, *columns]
+        return labels, self.reshaped(product, [self.sizes[label] for label in labels])
+
+    def size(self, labels: Iterable[str]) -> int:
+        return prod(self.sizes[label] for label in labels)
+
+    def summed(self, labels: _Labels, value: ir.Value, needed: set[str]) -> tuple[_Labels, ir.Value]:
+        """Without the dimensions that nothing needs."""
+        axes = [i for i, label in enumerate(labels) if label not in needed]
+        if not axes:
+            return labels, value
+        rest = [label for label in labels if label in needed]
+        shape = [self.sizes[label] for label in rest]
+        if self.opset >= 13:
+            operands = [value, self.edit.integers(axes, "axes")]
+            return rest, self.edit.before("ReduceSum", operands, {"keepdims": 0}, like=self.like, shape=shape)
+        return rest, self.edit.before("ReduceSum", [value], {"axes": axes, "keepdims": 0}, like=self.like, shape=shape)
+
+    def ordered(self, labels: _Labels, value: ir.Value, wanted: _Labels) -> ir.Value:
+        if labels == wanted:
+            return value
+        perm = [labels.index(label) for label in wanted]
+        return self.edit.before(
+            "Transpose", [value], {"perm": perm}, like=self.like, shape=[self.sizes[label] for label in wanted]
+        )
+
+    def folded(self, value: ir.Value, *groups: Sequence[str]) -> ir.Value:
+        return self.reshaped(value, [self.size(group) for group in groups])
+
+    def reshaped(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+        target = self.edit.constant(np.array(shape, np.int64), "shape")
+        return self.edit.before("Reshape", [value, target], like=self.like, shape=shape)
+
+
+QUIRK = Quirk(
+    id="einsum-labels",
+    code="DP611",
+    title="Einsum of five labels that sums one",
+    ops=("Einsum",),
+    outcome="wrong numbers",
+    sources=(MEASURED + ": 240 random equations",),
+    matches=_matches,
+    rewrite=_rewrite,
+)

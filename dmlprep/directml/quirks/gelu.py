@@ -1,0 +1,190 @@
+"""GELUs that ONNX Runtime's optimizer replaces by another operator, and FastGelu itself."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.patterns import only_consumer, scalar
+from dmlprep.directml.quirks.quirk import MEASURED, Quirk
+from dmlprep.directml.targets.facts import GraphFacts, NodeFacts
+
+__all__ = ["GELU_OPSET", "gelu_trap"]
+
+GELU_OPSET = 20
+"""From this opset on GeluFusion (level 1, ONNX Runtime 1.20 and later) makes ai.onnx Gelu of a decomposed one."""
+
+_INNER, _CUBIC = (2 / math.pi) ** 0.5, 0.044715
+
+
+def gelu_trap(graph: GraphFacts) -> list[NodeFacts]:
+    """The Erf nodes of decomposed GELUs in FP32: ``x * 0.5 * (1 + erf(x / sqrt(2)))`` in either order of factors.
+
+    Source: onnxruntime/core/optimizer/gelu_fusion.cc. FP16 is left out: fused, it is inlined again, as the CPU has no
+    FP16 kernel either.
+    """
+    return [node for inner in graph.all_graphs() for node in inner.nodes if node.op == "Erf" and _is_gelu(node)]
+
+
+def _by_erf(node: NodeFacts) -> str:
+    if node.opset < GELU_OPSET or not _is_gelu(node):
+        return ""
+    return "this GELU becomes ai.onnx Gelu-20"
+
+
+def _is_fast_gelu(node: NodeFacts) -> str:
+    data = node.input(0)
+    return "FastGelu in FP32" if data is not None and data.type == "float" else ""
+
+
+def _by_tanh(node: NodeFacts) -> str:
+    """A Tanh in a GELU by tanh that FastGeluFusion (level 2) makes com.microsoft FastGelu of.
+
+    ``x * 0.5 * (1 + tanh(0.79788 * (x + 0.044715 * x^3)))``, with the cube by Pow or multiplied out around x. Nothing
+    is fused where a value of it is a graph output. Source: onnxruntime/core/optimizer/fast_gelu_fusion.cc; both forms
+    are measured. FP16 is left out: the fused operator is the more exact one there.
+    """
+    data = node.input(0)
+    if data is None or data.type != "float" or data.producer is None or data.producer.op != "Mul":
+        return ""
+    add = only_consumer(node.output())
+    if add is None or add.op != "Add" or not _has_scalar(add, 1.0):
+        return ""
+    last = only_consumer(add.output())
+    result = last.output() if last is not None and last.op == "Mul" else None
+    if result is None or result.graph_output:
+        return ""
+    return "this GELU by tanh becomes FastGelu" if _by_power(data.producer) or _by_products(data.producer) else ""
+
+
+def _other(node: NodeFacts, op: str) -> NodeFacts | None:
+    """The node of this kind that makes an operand."""
+    return next(
+        (v.producer for v in node.inputs if v is not None and v.producer is not None and v.producer.op == op), None
+    )
+
+
+def _by_power(scaled: NodeFacts) -> bool:
+    """0.79788 * (x + 0.044715 * Pow(x, 3))."""
+    total = _other(scaled, "Add")
+    cubic = _other(total, "Mul") if total is not None and _has_scalar(scaled, _INNER) else None
+    power = _other(cubic, "Pow") if cubic is not None and _has_scalar(cubic, _CUBIC) else None
+    return power is not None and _has_scalar(power, 3.0)
+
+
+def _by_products(product: NodeFacts) -> bool:
+    """(0.79788 * x) * (1 + x * (0.044715 * x))."""
+    left, right = _other(product, "Mul"), _other(product, "Add")
+    if left is None or right is None or not _has_scalar(left, _INNER) or not _has_scalar(right, 1.0):
+        return False
+    square = _other(right, "Mul")
+    inner = _other(square, "Mul") if square is not None else None
+    return any(n is not None and _has_scalar(n, _CUBIC) for n in (square, inner))
+
+
+def _is_gelu(erf: NodeFacts) -> bool:
+    data = erf.input(0)
+    if data is None or data.type != "float" or data.producer is None:
+        return False
+    before = data.producer
+    if not (
+        (before.op == "Div" and _has_scalar(before, 2**0.5)) or (before.op == "Mul" and _has_scalar(before, 0.5**0.5))
+    ):
+        return False
+    add = only_consumer(erf.output())
+    if add is None or add.op != "Add" or not _has_scalar(add, 1.0):
+        return False
+    mul = only_consumer(add.output())
+    if mul is None or mul.op != "Mul":
+        return False
+    if _has_scalar(mul, 0.5):
+        return True  # 0.5 * (1 + erf) first, then x
+    other = next((v for v in mul.inputs if v is not None and v is not add.output()), None)
+    scaled = other.producer if other is not None else None
+    if scaled is not None and scaled.op == "Mul" and _has_scalar(scaled, 0.5):
+        return True
+    last = only_consumer(mul.output())
+    return last is not None and last.op == "Mul" and _has_scalar(last, 0.5)
+
+
+def _has_scalar(node: NodeFacts, wanted: float) -> bool:
+    return any((s := scalar(v)) is not None and abs(s - wanted) < 1e-3 for v in node.inputs)
+
+
+def _rewrite_sum(facts: NodeFacts, edit: Edit) -> str:
+    """Write erf - (-1) for erf + 1, or tanh - (-1) for tanh + 1: the same number, in a form that is not fused.
+
+    The node is the Erf or the Tanh; its reader is the Add.
+    """
+    (reader, _), *_ = edit.node.outputs[0].uses()
+    one = next((v for v in reader.inputs if v is not None and v is not edit.node.outputs[0]), None)
+    if reader.op_type != "Add" or one is None:
+        return "its Add is not there"
+    anchor = edit.at(reader)
+    kind = facts.input(0)
+    dtype = ir.DataType[kind.type.upper()].numpy() if kind is not None else np.dtype(np.float32)
+    minus = anchor.constant(np.array(-1.0, dtype), "minus_one")
+    return anchor.become(anchor.before("Sub", [edit.node.outputs[0], minus], like=reader.outputs[0]))
+
+
+def _rewrite_fast_gelu(facts: NodeFacts, edit: Edit) -> str:
+    """Write 0.5 x (1 + tanh(0.79788 (x + 0.044715 x^3))), in a form that ONNX Runtime does not fuse."""
+    data, bias = edit.node.inputs[0], edit.node.inputs[1] if len(edit.node.inputs) > 1 else None
+    kind, old = facts.input(0), edit.node.outputs[0]
+    if data is None or kind is None:
+        return "its input is missing"
+    dtype = ir.DataType[kind.type.upper()].numpy()
+
+    def made(op: str, left: ir.Value, right: ir.Value | float, what: str) -> ir.Value:
+        operand = edit.constant(np.array(right, dtype), what) if isinstance(right, float) else right
+        return edit.before(op, [left, operand], like=old)
+
+    x = data if bias is None else made("Add", data, bias, "bias")
+    cube = made("Mul", made("Mul", x, x, "square"), x, "cube")
+    inner = made("Mul", made("Add", x, made("Mul", cube, 0.044715, "cubic"), "inner"), (2 / np.pi) ** 0.5, "scale")
+    gate = made("Sub", edit.before("Tanh", [inner], like=old), -1.0, "minus_one")
+    return edit.become(made("Mul", made("Mul", x, 0.5, "half"), gate, "gate"))
+
+
+GELU_TANH = Quirk(
+    id="gelu-tanh",
+    code="DP635",
+    title="GELU by tanh that DirectML computes by erf",
+    severity="warning",
+    ops=("Tanh",),
+    outcome="wrong numbers",
+    first="1.18",
+    sources=(
+        "measured on onnxruntime-directml 1.19.2 to 1.24.4: 4.7e-4 off, the difference of the two GELUs",
+        "onnxruntime/core/optimizer/fast_gelu_fusion.cc",
+    ),
+    matches=_by_tanh,
+    rewrite=_rewrite_sum,
+)
+
+FAST_GELU = Quirk(
+    id="fast-gelu",
+    code="DP635",
+    title="GELU by tanh that DirectML computes by erf",
+    severity="warning",
+    ops=("com.microsoft::FastGelu",),
+    outcome="wrong numbers",
+    first="1.18",
+    sources=(MEASURED + ": FastGelu is 4.3e-7 off the GELU by erf, 4.7e-4 off its own formula",),
+    matches=_is_fast_gelu,
+    rewrite=_rewrite_fast_gelu,
+)
+
+GELU_DECOMPOSED = Quirk(
+    id="gelu-decomposed",
+    code="DP508",
+    ops=("Erf",),
+    outcome="runs on the CPU",
+    first="1.20",
+    sources=(MEASURED, "onnxruntime/core/optimizer/gelu_fusion.cc"),
+    matches=_by_erf,
+    rewrite=_rewrite_sum,
+)

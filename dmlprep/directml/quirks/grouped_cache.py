@@ -1,0 +1,44 @@
+"""GroupQueryAttention behind a cache: DirectML does not read the cache that the node is given.
+
+Its kernel reads the memory of the present keys and values, which holds the past ones only where the application bound
+both to the same memory, and that for one token alone.
+"""
+
+from __future__ import annotations
+
+from dmlprep.directml.quirks.quirk import ORT_SOURCE, Match, Quirk
+from dmlprep.directml.targets.facts import NodeFacts
+
+_PAST, _LENGTHS = (3, 4), 5
+
+
+def _matches(node: NodeFacts) -> str | Match:
+    if all(node.input(index) is None for index in _PAST):
+        return ""
+    query, lengths = node.input(0), node.input(_LENGTHS)
+    tokens = query.shape[1] if query is not None and query.shape is not None and len(query.shape) > 1 else None
+    known = lengths.integers() if lengths is not None else None
+    if known is None or not isinstance(tokens, int):
+        text = "the cache may not be empty, and is read only where the application binds past and present to one memory"
+        return Match(text, sure=False)
+    if max(known, default=0) + 1 <= tokens:
+        return ""  # the whole sequence is given
+    if tokens > 1:
+        return f"{tokens} tokens come behind a cache, and it is read for one alone"
+    return Match("the cache is read only where the application binds past and present to one memory", sure=False)
+
+
+QUIRK = Quirk(
+    id="grouped-cache",
+    code="DP649",
+    title="GroupQueryAttention behind a cache",
+    ops=("com.microsoft::GroupQueryAttention",),
+    outcome="wrong numbers",
+    sources=(
+        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/fused_kernels.py: past keys and values that are fed are not "
+        "read; on 1.24.4 under the Python for Windows with past and present bound to one memory: one token right, "
+        "three wrong",
+        f"{ORT_SOURCE}onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorGroupQueryAttention.cpp",
+    ),
+    matches=_matches,
+)

@@ -1,0 +1,44 @@
+"""GroupQueryAttention with a window, a cap, a bias or a sink: DirectML computes it without, and says nothing."""
+
+from __future__ import annotations
+
+from dmlprep.directml.quirks.quirk import Match, Quirk
+from dmlprep.directml.targets.facts import NodeFacts
+
+_TOTAL, _BIAS, _SINK = 6, 10, 11
+
+
+def _matches(node: NodeFacts) -> str | Match:
+    cap = float(node.attribute("softcap", 0.0))
+    if cap:
+        return f"scores are capped at {cap:g}"
+    if int(node.attribute("smooth_softmax", 0)) > 0:
+        return "its softmax is smooth"
+    if node.input(_BIAS) is not None:
+        return "a bias is added to its scores"
+    if node.input(_SINK) is not None:
+        return "it has a sink"
+    window = int(node.attribute("local_window_size", -1))
+    if window < 0:
+        return ""
+    total = node.input(_TOTAL)
+    known = total.integers() if total is not None else None
+    if known is None:
+        return Match(f"the sequence may be longer than its window of {window}", sure=False)
+    return f"its window of {window} is shorter than the sequence of {known[0]}" if known and known[0] > window else ""
+
+
+QUIRK = Quirk(
+    id="grouped-ignored",
+    code="DP658",
+    title="GroupQueryAttention with a window, a cap, a bias or a sink",
+    ops=("com.microsoft::GroupQueryAttention",),
+    outcome="wrong numbers",
+    sources=(
+        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/grouped_forms.py: the outputs are those of plain causal "
+        "attention",
+        "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorGroupQueryAttention.cpp reads "
+        "none of softcap, local_window_size, smooth_softmax, attention_bias, head_sink",
+    ),
+    matches=_matches,
+)

@@ -1,0 +1,104 @@
+"""Matrix products of operands with more than four dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import onnx_ir as ir
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.quirk import MEASURED, Quirk
+from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.graph.model.dims import Dim
+
+_PIN = "the sizes of its operands are not known: pin them first"
+
+
+def _matches(node: NodeFacts) -> str:
+    ranks = [v.rank for v in (node.input(0), node.input(3 if node.op == "QLinearMatMul" else 1)) if v is not None]
+    top = max((r for r in ranks if r is not None), default=0)
+    return f"operands of rank {', '.join(str(r) for r in ranks)}" if top > 4 else ""
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Write Reshape, MatMul, Reshape: the leading dimensions are folded into one, and unfolded in the product.
+
+    reshape([..., M, K] @ [..., K, N]) = [P, M, K] @ [P, K, N]; a matrix as second operand takes all rows at once.
+    """
+    second = 3 if facts.op == "QLinearMatMul" else 1
+    a, b = facts.input(0), facts.input(second)
+    inputs = list(edit.node.inputs)
+    left, right = inputs[0], inputs[second]
+    if any(v is not None and v.size != 1 for i, v in enumerate(facts.inputs) if i not in (0, second)):
+        return "it has a scale or zero point for each row or column"
+    if a is None or b is None or left is None or right is None or a.shape is None or b.shape is None:
+        return "the rank of an operand is not known"
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        return "an operand is a vector"
+    shape = _product_shape(a.shape, b.shape)
+    if shape is None or _unknown(shape) > 1:
+        return _PIN
+    rows: list[Dim] = [_only(a.shape[:-1]), a.shape[-1]]
+    lead = [d for d in shape[:-2] if isinstance(d, int)]
+    if len(b.shape) == 2:
+        if _unknown(rows) > 1:
+            return _PIN
+        inputs[0] = _fold(edit, left, rows)
+    else:
+        pairs = ((left, a.shape), (right, b.shape))
+        if len(lead) != len(shape) - 2 or any(_unknown(d[-2:]) > (d[:-2] == (*lead,)) for _, d in pairs):
+            return _PIN
+        inputs[0], inputs[second] = (_fold(edit, _spread(edit, v, d, lead), [prod(lead), *d[-2:]]) for v, d in pairs)
+    product = edit.before(facts.op, inputs, like=edit.node.outputs[0])
+    target = edit.integers([d if isinstance(d, int) else -1 for d in shape], "shape")
+    return edit.become(edit.before("Reshape", [product, target], like=edit.node.outputs[0]))
+
+
+def _unknown(dims: Sequence[Dim]) -> int:
+    return sum(not isinstance(d, int) for d in dims)
+
+
+def _only(dims: Sequence[Dim]) -> Dim:
+    known = [d for d in dims if isinstance(d, int)]
+    return prod(known) if len(known) == len(dims) else None
+
+
+def _product_shape(a: Sequence[Dim], b: Sequence[Dim]) -> list[Dim] | None:
+    """Shape of A @ B by numpy's rule; ``None`` where the leading sizes cannot be told apart."""
+    rank = max(len(a), len(b)) - 2
+    lead: list[Dim] = []
+    for x, y in zip([1] * (rank - len(a) + 2) + list(a[:-2]), [1] * (rank - len(b) + 2) + list(b[:-2]), strict=True):
+        if y == 1:
+            lead.append(x)
+        elif x in (1, y):
+            lead.append(y)
+        else:
+            return None
+    return [*lead, a[-2], b[-1]]
+
+
+def _fold(edit: Edit, value: ir.Value, dims: Sequence[Dim]) -> ir.Value:
+    """Reshape; at most one size is unknown."""
+    sizes = [d if isinstance(d, int) else -1 for d in dims]
+    return edit.before("Reshape", [value, edit.integers(sizes, "shape")], like=value)
+
+
+def _spread(edit: Edit, value: ir.Value, dims: Sequence[Dim], lead: list[int]) -> ir.Value:
+    """Broadcast the leading dimensions to ``lead``, where they are not that already."""
+    if list(dims[:-2]) == lead:
+        return value
+    sizes = [*lead, *(d for d in dims[-2:] if isinstance(d, int))]
+    return edit.before("Expand", [value, edit.integers(sizes, "lead")], like=value)
+
+
+QUIRK = Quirk(
+    id="matmul-rank",
+    code="DP604",
+    title="MatMul of rank 5 and more",
+    ops=("MatMul", "MatMulInteger", "QLinearMatMul"),
+    outcome="run fails",
+    sources=(MEASURED, "https://github.com/microsoft/onnxruntime/issues/21583"),
+    matches=_matches,
+    rewrite=_rewrite,
+)

@@ -1,0 +1,41 @@
+"""MeanVarianceNormalization whose result an activation reads: the fused operator is refused."""
+
+from __future__ import annotations
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.patterns import GRAPH_TRANSFORMER, fused_activation
+from dmlprep.directml.quirks.quirk import MEASURED, Quirk
+from dmlprep.directml.targets.facts import NodeFacts
+
+
+def _matches(node: NodeFacts) -> str:
+    activation = fused_activation(node)
+    return f"{activation.op} follows" if activation is not None else ""
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Put the activation between Unsqueeze and Squeeze, which the fusion does not look through."""
+    activation = fused_activation(facts)
+    old = edit.node.outputs[0]
+    uses = list(old.uses())
+    if activation is None or len(uses) != 1:
+        return "its activation was not found"
+    if not facts.has("axes"):
+        edit.set("axes", [0, 2, 3])  # the default; onnx's checker does not infer the form without it
+    reader, _ = uses[0]
+    after = edit.at(reader)
+    lifted = after.unsqueeze(old, 0, facts.opset)
+    twin = after.before(reader.op_type, [lifted], reader.attributes, like=reader.outputs[0])
+    return after.become(after.squeeze(twin, 0, facts.opset))
+
+
+QUIRK = Quirk(
+    id="mvn-before-activation",
+    code="DP603",
+    title="MeanVarianceNormalization before an activation",
+    ops=("MeanVarianceNormalization",),
+    outcome="create fails",
+    sources=(MEASURED, GRAPH_TRANSFORMER),
+    matches=_matches,
+    rewrite=_rewrite,
+)

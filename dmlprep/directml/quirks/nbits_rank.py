@@ -1,0 +1,100 @@
+"""MatMulNBits of a vector, or of more than four dimensions; MatMul of a vector, which ONNX Runtime makes one of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.patterns import only_consumer
+from dmlprep.directml.quirks.quantize_axis import per_axis
+from dmlprep.directml.quirks.quantize_blocked import becomes_nbits
+from dmlprep.directml.quirks.quirk import ORT_SOURCE, Quirk
+from dmlprep.directml.targets.facts import NodeFacts
+
+_MOST = 4
+"""Dimensions that the kernel takes; it takes two at least."""
+
+_TYPES = frozenset({"int4", "uint4", "int8", "uint8"})
+
+
+def _matches_nbits(node: NodeFacts) -> str:
+    data = node.input(0)
+    if data is None or data.rank is None or 2 <= data.rank <= _MOST:
+        return ""
+    return "its data is a vector" if data.rank == 1 else f"its data has {data.rank} dimensions"
+
+
+def _weights_of(node: NodeFacts) -> NodeFacts | None:
+    """The DequantizeLinear that gives a MatMul with a vector its weights alone."""
+    data, weights = node.input(0), node.input(1)
+    made = weights.producer if weights is not None else None
+    if data is None or data.rank != 1 or made is None or made.key != "DequantizeLinear":
+        return None
+    stored = made.input(0)
+    fits = stored is not None and stored.constant and stored.rank == 2 and stored.type in _TYPES
+    return made if fits and only_consumer(weights) is node else None
+
+
+def _matches_fused(node: NodeFacts) -> str:
+    made = _weights_of(node)
+    if made is None or (made.attribute("axis", 1) != 0 if made.attribute("block_size", 0) else per_axis(made) == 0):
+        return ""
+    return "a vector is multiplied with quantized weights"
+
+
+def _matches_fused_blocks(node: NodeFacts) -> str:
+    """Up to ONNX Runtime 1.24 only weights of four bits, in blocks along the vector, become a MatMulNBits."""
+    made = _weights_of(node)
+    return _matches_fused(node) if made is not None and becomes_nbits(made) else ""
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Lay the data out as a matrix before the node, and the product as it was behind it."""
+    data, out, value = facts.input(0), facts.output(), edit.node.inputs[0]
+    if data is None or data.shape is None or out is None or value is None:
+        return "the rank of its data is not known"
+    if len(data.shape) == 1:
+        rows, result = [1, -1], [-1]
+    else:
+        sizes = out.shape if out.shape is not None else (None, None)
+        result = [size if isinstance(size, int) else -1 for size in sizes]
+        if result.count(-1) > 1:
+            return "the sizes of its data are not known: pin them first"
+        rows = [-1, int(facts.attribute("K", 0))]
+    edit.set_input(0, edit.before("Reshape", [value, edit.integers(rows, "matrix")], like=value))
+    product = edit.twin()
+    product.shape = None
+    return edit.become(edit.before("Reshape", [product, edit.integers(result, "shape")], like=edit.node.outputs[0]))
+
+
+NBITS = Quirk(
+    id="nbits-rank",
+    code="DP664",
+    title="MatMulNBits of a vector or of more than four dimensions",
+    ops=("com.microsoft::MatMulNBits",),
+    outcome="create fails",
+    sources=(
+        "measured by tests/benchmarks/quirks_by_release.py: 80070057 with 1, 5 and 6 dimensions, right with 2, 3 and 4",
+        f"{ORT_SOURCE}onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorMatMulNBits.cpp",
+    ),
+    matches=_matches_nbits,
+    rewrite=_rewrite,
+)
+
+FUSED = Quirk(
+    id="nbits-vector",
+    code="DP666",
+    title="MatMul of a vector with quantized weights",
+    ops=("MatMul",),
+    outcome="create fails",
+    first="1.25",
+    sources=(
+        "measured by tests/benchmarks/quirks_by_release.py: 80070057 with graph optimisation, which makes one "
+        "MatMulNBits of the two nodes; right without, and with a matrix in place of the vector",
+        f"{ORT_SOURCE}onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc",
+    ),
+    matches=_matches_fused,
+    rewrite=_rewrite,
+)
+
+FUSED_BLOCKS = replace(FUSED, first="1.20", last="1.24", matches=_matches_fused_blocks)

@@ -1,0 +1,72 @@
+"""What the matchers of several quirks look for in a graph."""
+
+from __future__ import annotations
+
+from dmlprep.directml.quirks.quirk import ORT_SOURCE
+from dmlprep.directml.targets.facts import NodeFacts, Value
+
+__all__ = [
+    "FUSION_HELPER",
+    "GRAPH_TRANSFORMER",
+    "does_nothing",
+    "fused_activation",
+    "only_consumer",
+    "readers",
+    "scalar",
+]
+
+GRAPH_TRANSFORMER = ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/GraphTransformer.cpp"
+FUSION_HELPER = ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/DmlGraphFusionHelper.cpp"
+
+# fmt: off
+_ACTIVATIONS = frozenset({
+    "Sigmoid", "HardSigmoid", "Tanh", "ScaledTanh", "Relu", "LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Softsign",
+    "Softplus", "ParametricSoftplus",
+})
+# fmt: on
+"""Operators that DirectML's provider fuses into the operator before them (GraphTransformer.cpp), at level EXTENDED."""
+
+
+def scalar(value: Value | None) -> float | None:
+    """The number of a constant of one element."""
+    if value is None or value.size != 1:
+        return None
+    array = value.array()
+    return None if array is None or array.dtype.kind != "f" else float(array.reshape(-1)[0])
+
+
+def only_consumer(value: Value | None) -> NodeFacts | None:
+    """The node that alone reads a value; ``None`` where there are more or none, or where it is a graph output."""
+    if value is None or value.graph_output or len(value.consumers) != 1:
+        return None
+    return value.consumers[0]
+
+
+def fused_activation(node: NodeFacts) -> NodeFacts | None:
+    """The activation that the provider fuses into a node: its output's only reader."""
+    out = node.output()
+    if out is None or len(out.consumers) != 1:
+        return None
+    reader = out.consumers[0]
+    wanted = {"Relu", "LeakyRelu"} if node.op in ("Add", "Sum") else _ACTIVATIONS
+    return reader if not reader.domain and reader.op in wanted and reader.graph == node.graph else None
+
+
+def does_nothing(node: NodeFacts) -> bool:
+    """Whether ONNX Runtime takes the node out at load."""
+    source, out = node.input(0), node.output()
+    same_type = source is not None and out is not None and source.type == out.type
+    return node.key in ("Identity", "Dropout") or (node.key == "Cast" and same_type)
+
+
+def readers(value: Value) -> list[NodeFacts]:
+    """What reads a value once ONNX Runtime has taken out the nodes that do nothing."""
+    found: list[NodeFacts] = []
+    stack = list(value.consumers)
+    while stack:
+        reader = stack.pop()
+        if does_nothing(reader):
+            stack += [n for v in reader.outputs if v is not None for n in v.consumers]
+        else:
+            found.append(reader)
+    return found

@@ -1,0 +1,180 @@
+"""Blocked QuantizeLinear and DequantizeLinear: since ONNX Runtime 1.25 DirectML reads scales that are not there.
+
+Weights of four bits that a MatMul reads have no session up to 1.21: ONNX Runtime's optimizer makes a MatMulNBits of the
+two nodes, whose weights the fused graph then does not find. Here they become a MatMulNBits with the same numbers, on
+these releases and since 1.25, so that they stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.patterns import only_consumer
+from dmlprep.directml.quirks.quantize_axis import Layout, rewrite
+from dmlprep.directml.quirks.quirk import Quirk
+from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.graph.model.constants import held_tensor
+from dmlprep.portable.arrays import Array
+
+_BLOCKS = frozenset({16, 32, 64, 128, 256})
+"""Sizes of blocks that MatMulNBits takes on DirectML."""
+
+
+def becomes_nbits(node: NodeFacts) -> bool:
+    """Whether a DequantizeLinear has weights of four bits in blocks along the depth, which a MatMul alone reads."""
+    reader, stored, block = only_consumer(node.output()), node.input(0), node.attribute("block_size", 0)
+    if node.key != "DequantizeLinear" or reader is None or reader.key != "MatMul" or block not in _BLOCKS:
+        return False
+    if reader.input(1) is not node.output() or reader.input(0) in (None, node.output()) or reader.graph != node.graph:
+        return False
+    if stored is None or stored.rank != 2 or not stored.static or node.attribute("axis", 1) != 0:
+        return False
+    if stored.type not in ("int4", "uint4") or not stored.size or stored.sizes[0] % block:
+        return False
+    scale, zero = node.input(1), node.input(2)
+    beside = [value for value in (scale, zero) if value is not None]
+    if scale is None or scale.type not in ("float", "float16") or (zero is not None and zero.type != stored.type):
+        return False
+    fits = all(value.shape == (stored.sizes[0] // block, stored.sizes[1]) for value in beside)
+    return fits and all(value.constant for value in (stored, *beside))
+
+
+def _matches(node: NodeFacts) -> str:
+    block = node.attribute("block_size", 0)
+    return f"in blocks of {block} along axis {node.attribute('axis', 1)}" if block else ""
+
+
+def _matches_weights(node: NodeFacts) -> str:
+    return f"the weights of a MatMul, in blocks of {node.attribute('block_size', 0)}" if becomes_nbits(node) else ""
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    return _as_nbits(facts, edit) if becomes_nbits(facts) else _as_arithmetic(facts, edit)
+
+
+def _as_arithmetic(facts: NodeFacts, edit: Edit) -> str:
+    """The arithmetic, on data whose blocked axis is two: the number of blocks, and the block."""
+    x, block = facts.input(0), int(facts.attribute("block_size", 0))
+    sizes = x.shape if x is not None else None
+    if sizes is None or not all(isinstance(size, int) for size in sizes):
+        return "the shape of its data is not known"
+    whole = tuple(int(size) for size in sizes if isinstance(size, int))
+    axis = int(facts.attribute("axis", 1)) % len(whole)
+    if whole[axis] % block:
+        return f"{whole[axis]} elements along axis {axis} are no whole number of blocks of {block}"
+    before, after = whole[:axis], whole[axis + 1 :]
+    blocks = whole[axis] // block
+    layout = Layout((*before, blocks, block, *after), (*before, blocks, 1, *after), whole)
+    return rewrite(facts, edit, layout)
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """Weights of a blocked DequantizeLinear, [depth, columns], as MatMulNBits has them.
+
+    Its numbers are unsigned, two to a byte with the first one in the low bits: [columns, blocks, block / 2]. Scales and
+    zero points are [columns, blocks], the latter packed alike. (ONNX Runtime, docs/ContribOperators.md)
+    """
+
+    numbers: ir.TensorProtocol
+    scales: ir.TensorProtocol
+    zeros: ir.TensorProtocol | None
+    block: int
+
+    @property
+    def signed(self) -> bool:
+        """Whether zero is the middle of the numbers, as it is without zero points in MatMulNBits."""
+        return self.numbers.dtype == ir.DataType.INT4
+
+    @property
+    def depth(self) -> int:
+        """Rows of the weights."""
+        return int(self.numbers.shape.numpy()[0])
+
+    @property
+    def columns(self) -> int:
+        """Columns of the weights."""
+        return int(self.numbers.shape.numpy()[1])
+
+    def parts(self) -> list[ir.TensorProtocol]:
+        """Inputs of the node after the data; each is computed when it is saved."""
+        count = self.depth // self.block
+        shape = (self.columns, count, self.block // 2)
+        found = [
+            _later(lambda: _packed(self._unsigned(self.numbers).T.reshape(*shape[:2], -1)), ir.DataType.UINT8, shape),
+            _later(lambda: self.scales.numpy().T, self.scales.dtype, shape[:2]),
+        ]
+        if self.zeros is not None or not self.signed:
+            found.append(_later(self._packed_zeros, ir.DataType.UINT8, (self.columns, -(-count // 2))))
+        return found
+
+    def _packed_zeros(self) -> Array:
+        count = self.depth // self.block
+        zeros = np.zeros((self.columns, count), np.uint8) if self.zeros is None else self._unsigned(self.zeros).T
+        return _packed(np.pad(zeros, ((0, 0), (0, count % 2))))
+
+    def _unsigned(self, tensor: ir.TensorProtocol) -> Array:
+        return (tensor.numpy().astype(np.int8) + (8 if self.signed else 0)).astype(np.uint8)
+
+
+def _packed(numbers: Array) -> Array:
+    """Two numbers of the last axis to a byte."""
+    return np.ascontiguousarray(numbers[..., 0::2] | numbers[..., 1::2] << 4)
+
+
+def _later(make: Callable[[], Array], dtype: ir.DataType, shape: tuple[int, ...]) -> ir.TensorProtocol:
+    return ir.LazyTensor(lambda: ir.Tensor(np.ascontiguousarray(make())), dtype=dtype, shape=ir.Shape(shape))
+
+
+def _as_nbits(facts: NodeFacts, edit: Edit) -> str:
+    """One MatMulNBits in the place of both nodes."""
+    reader = only_consumer(facts.output())
+    numbers, scales, zeros = ([held_tensor(value) for value in edit.node.inputs] + [None])[:3]
+    if reader is None or numbers is None or scales is None:
+        return "its weights are not at hand"
+    weights = _Weights(numbers, scales, zeros, int(facts.attribute("block_size", 0)))
+    at = edit.at(reader.ir)
+    inputs = [reader.ir.inputs[0], *(at.initializer(part, "weights") for part in weights.parts())]
+    sizes = {"K": weights.depth, "N": weights.columns, "bits": 4, "block_size": weights.block}
+    out = reader.ir.outputs[0]
+    product = at.before("MatMulNBits", inputs, sizes, like=out)
+    made = product.producer()
+    assert made is not None
+    made.domain, made.version = "com.microsoft", None
+    at.become(product)
+    read = list(edit.node.inputs)
+    edit.remove()
+    edit.forget(read)
+    return ""
+
+
+QUIRK = Quirk(
+    id="quantize-blocked",
+    code="DP642",
+    title="blocked quantization since ONNX Runtime 1.25",
+    ops=("QuantizeLinear", "DequantizeLinear"),
+    outcome="wrong numbers",
+    first="1.25",
+    sources=(
+        "measured on onnxruntime-windowsml 1.25.2 and 1.30.0: the numbers differ from run to run; 1.24.4 is right",
+    ),
+    matches=_matches,
+    rewrite=_rewrite,
+)
+
+WEIGHTS = replace(
+    QUIRK,
+    code="DP665",
+    title="weights of four bits in blocks, up to ONNX Runtime 1.21",
+    outcome="create fails",
+    first="1.20",
+    last="1.21",
+    ops=("DequantizeLinear",),
+    sources=("measured by tests/benchmarks/quirks_by_release.py on 1.20.1 and 1.21.1: 80004005; 1.22.0 is right",),
+    matches=_matches_weights,
+)

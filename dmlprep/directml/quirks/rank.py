@@ -1,0 +1,202 @@
+"""Tensors of more than eight dimensions: the same work on fewer, longer ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.quirk import MEASURED, Quirk
+from dmlprep.directml.targets.facts import NodeFacts, Value
+
+MAX_RANK = 8
+"""DML_TENSOR_DIMENSION_COUNT_MAX1 (DirectML.h)."""
+
+_RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
+"""Operators that keep the order of the elements."""
+
+
+# fmt: off
+_POINTWISE = frozenset({
+    "Abs", "Add", "And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Clip", "Cos",
+    "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "IsInf",
+    "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "PRelu",
+    "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub",
+    "Sum", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
+})
+# fmt: on
+"""Operators that work element by element, with broadcasting."""
+
+
+def _matches(node: NodeFacts) -> str:
+    for value in [*node.inputs, *node.outputs]:
+        if value is not None and (value.rank or 0) > MAX_RANK:
+            return f"{value.name} has rank {value.rank}, DirectML takes {MAX_RANK}"
+    return ""
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Rewrite the node, and all that share a value of more than 8 dimensions with it, on fewer dimensions.
+
+    Any tensor with the same elements in the same order can stand for such a value. Reshape then does nothing,
+    element-wise operators take their operands with neighbouring dimensions merged, and Transpose those that stay
+    neighbours.
+    """
+    region = _region(facts)
+    if isinstance(region, str):
+        return region
+    plan: list[tuple[NodeFacts, _Plan]] = []
+    for node in region:
+        made = _plan(node)
+        if isinstance(made, str):
+            return made
+        plan.append((node, made))
+    stand: dict[str, ir.Value] = {}
+    for node, made in plan:
+        _rewrite_node(node, made, edit.at(node.ir), stand)
+    for node in reversed(region):
+        edit.graph.remove(node.ir, safe=True)
+    return ""
+
+
+def _high(value: Value | None) -> bool:
+    return value is not None and (value.rank or 0) > MAX_RANK
+
+
+def _region(start: NodeFacts) -> list[NodeFacts] | str:
+    """The nodes joined by values of more than 8 dimensions, in the graph's order; or why they cannot be rewritten."""
+    found: dict[int, NodeFacts] = {}
+    stack = [start]
+    while stack:
+        node = stack.pop()
+        if node.index in found:
+            continue
+        if node.graph != start.graph:
+            return "a subgraph reads it"
+        found[node.index] = node
+        for value in [*node.inputs, *node.outputs]:
+            if value is None or not _high(value):
+                continue
+            if value.graph_input or value.graph_output:
+                return f"{value.name} is an input or output of the graph"
+            if value.initializer or value.producer is None:
+                return f"{value.name} is a constant: simplify first"
+            stack += [value.producer, *value.consumers]
+    return [found[index] for index in sorted(found)]
+
+
+class _Plan:
+    """How a node is rewritten: shapes of its operands with merged dimensions (``None``: unchanged), and ``perm``."""
+
+    def __init__(self, operands: Sequence[Sequence[int] | None], perm: Sequence[int] = ()) -> None:
+        self.operands = operands
+        self.perm = perm
+
+
+def _plan(node: NodeFacts) -> _Plan | str:
+    out = node.output()
+    if node.domain or out is None or any(v is not None for v in node.outputs[1:]):
+        return f"{node.key} has no form of fewer dimensions"
+    if any(v is not None and not v.static for v in [*node.inputs, out]):
+        return "the sizes are not known: pin them first"
+    if node.op in _RESHAPES:
+        return _Plan([None])
+    if node.op == "Transpose":
+        return _transposed(node, out)
+    return _merged(node, out) if node.op in _POINTWISE else f"{node.op} has no form of fewer dimensions"
+
+
+def _transposed(node: NodeFacts, out: Value) -> _Plan | str:
+    data = node.input(0)
+    assert data is not None
+    sizes = data.sizes
+    perm = list(node.attribute("perm", range(len(sizes) - 1, -1, -1)))
+    runs: list[list[int]] = []  # axes of the input that stay neighbours, in the order of the output
+    wide = [axis for axis in range(len(sizes)) if sizes[axis] != 1]
+    follows = dict(pairwise(wide))
+    for axis in (axis for axis in perm if sizes[axis] != 1):
+        if runs and follows.get(runs[-1][-1]) == axis:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    if len(runs) > MAX_RANK:
+        return f"its Transpose needs {len(runs)} dimensions even when neighbours are merged"
+    order = sorted(runs)
+    return _Plan([[prod(sizes[a] for a in run) for run in order] or [1]], [order.index(run) for run in runs] or [0])
+
+
+def _merged(node: NodeFacts, out: Value) -> _Plan | str:
+    full = out.sizes
+    operands = [v for v in node.inputs if v is not None]
+    padded = [[1] * (len(full) - len(v.sizes)) + v.sizes for v in operands]
+    groups: list[tuple[tuple[bool, ...], int]] = []
+    for axis, size in enumerate(full):
+        if size == 1:
+            continue
+        pattern = tuple(p[axis] == size for p in padded)
+        if groups and groups[-1][0] == pattern:
+            groups[-1] = (pattern, groups[-1][1] * size)
+        else:
+            groups.append((pattern, size))
+    if len(groups) > MAX_RANK:
+        return f"its operands need {len(groups)} dimensions even when neighbours are merged"
+    shapes: list[list[int] | None] = []
+    place = 0
+    for value in node.inputs:
+        if value is None or (value.size == 1 and not _high(value)):
+            shapes.append(None)
+        else:
+            shapes.append([size if pattern[place] else 1 for pattern, size in groups] or [1])
+        place += value is not None
+    return _Plan(shapes)
+
+
+def _rewrite_node(node: NodeFacts, plan: _Plan, edit: Edit, stand: dict[str, ir.Value]) -> None:
+    out = node.output()
+    assert out is not None
+    inputs: list[ir.Value | None] = []
+    for index, value in enumerate(edit.node.inputs[: len(plan.operands)]):
+        facts = node.input(index)
+        if value is None or facts is None:
+            inputs.append(None)
+            continue
+        data = stand.get(facts.name, value)
+        shape = plan.operands[index]
+        inputs.append(data if shape is None else _reshape(edit, data, shape, facts))
+    if node.op in _RESHAPES:
+        made = inputs[0]
+        assert made is not None
+        if not _high(out):
+            edit.replace_output(_reshape(edit, made, out.sizes, out))
+            return
+    else:
+        shaped = [s for s in plan.operands if s is not None]
+        sizes = [max(row) for row in zip(*shaped, strict=True)] if shaped else [1]
+        if plan.perm:
+            sizes = [sizes[p] for p in plan.perm]
+        attributes: dict[str, ir.Attr] = dict(edit.node.attributes)
+        if plan.perm:
+            attributes["perm"] = ir.AttrInt64s("perm", plan.perm)
+        made = edit.before(node.op, inputs, attributes, dtype=out.dtype, shape=sizes)
+    stand[out.name] = made
+
+
+def _reshape(edit: Edit, value: ir.Value, shape: Sequence[int], facts: Value) -> ir.Value:
+    target = edit.constant(np.array(shape, np.int64), "shape")
+    return edit.before("Reshape", [value, target], dtype=facts.dtype, shape=shape)
+
+
+QUIRK = Quirk(
+    id="rank",
+    code="DP605",
+    title="rank above 8",
+    ops=(),
+    outcome="run fails",
+    sources=(MEASURED, "DirectML.h, DML_TENSOR_DIMENSION_COUNT_MAX1"),
+    matches=_matches,
+    rewrite=_rewrite,
+)

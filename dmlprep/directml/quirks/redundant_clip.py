@@ -1,0 +1,139 @@
+"""A Relu or Clip made redundant by the QuantizeLinear after it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.patterns import only_consumer
+from dmlprep.directml.quirks.quirk import ORT_SOURCE, Match, Quirk
+from dmlprep.directml.targets.facts import NodeFacts, Value
+
+__all__ = ["LIMITS", "QUIRK", "dequantized"]
+
+LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
+"""Smallest and largest number of the types for which ONNX Runtime makes quantized operators."""
+
+_UNSIGNED = frozenset({"Conv", "MatMul"})
+"""Operators for which ONNX Runtime makes quantized ones in int8 on ARM64 only (QDQIsInt8Allowed, mlas.h)."""
+
+
+def _matches(node: NodeFacts) -> str | Match:
+    """A node between DequantizeLinear and QuantizeLinear whose Relu or Clip the QuantizeLinear makes redundant.
+
+    Source: onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc. From 1.21 on the selection
+    of such a group looks through the Relu or Clip, and does not hand it on to what builds the quantized operator: the
+    new node takes the name and the inputs of the old one, and the old one stays, because the Relu still reads it.
+    """
+    clip = only_consumer(node.output())
+    if clip is None or clip.domain or clip.op not in ("Relu", "Clip") or clip.graph != node.graph:
+        return ""
+    quantize = only_consumer(clip.output())
+    if quantize is None or quantize.key != "QuantizeLinear" or quantize.input(0) is not clip.output():
+        return ""
+    limits = _quantization(quantize)
+    if limits is None or not _is_redundant(clip, *limits):
+        return ""
+    out = quantize.output()
+    kind = out.type if out is not None else ""
+    if kind not in LIMITS or not dequantized(node, kind):
+        return ""
+    detail = f"{clip.op} {clip.label} before QuantizeLinear, which saturates there"
+    if kind == "int8" and node.op in _UNSIGNED:
+        return Match(f"{detail}; for int8 perhaps on ARM64 only", sure=False)
+    return detail
+
+
+def _quantization(quantize: NodeFacts) -> tuple[float, int, str] | None:
+    """Scale, zero point and type of a QuantizeLinear whose scale is a constant scalar."""
+    scale, zero, out = quantize.input(1), quantize.input(2), quantize.output()
+    array = scale.array() if scale is not None else None
+    if array is None or array.ndim or array.dtype != np.float32 or out is None:
+        return None
+    if zero is None:
+        return float(array), 0, out.type
+    point = zero.array()
+    return None if point is None or point.ndim or point.dtype.kind not in "iu" else (float(array), int(point), out.type)
+
+
+def _is_redundant(clip: NodeFacts, scale: float, zero: int, kind: str) -> bool:
+    """Whether what the clip cuts off saturates to the same integer without it."""
+    if kind not in LIMITS or scale <= 0:
+        return False
+    lowest, highest = LIMITS[kind]
+    if clip.op == "Relu":
+        return zero == lowest
+    bounds = _bounds(clip)
+    if bounds is None:
+        return False
+    below, above = (np.rint(np.float32(bound) / np.float32(scale)) + zero for bound in bounds)
+    return bool(below <= lowest and above >= highest)
+
+
+def _bounds(clip: NodeFacts) -> tuple[float, float] | None:
+    """min and max of a Clip where both are constant or left out."""
+    found = []
+    for index, (name, free) in enumerate((("min", -np.inf), ("max", np.inf)), 1):
+        value = clip.input(index)
+        if clip.since < 11:
+            found.append(float(clip.attribute(name, free)))
+        elif value is None:
+            found.append(free)
+        else:
+            array = value.array()
+            if array is None or array.size != 1 or array.dtype != np.float32:
+                return None
+            found.append(float(array.reshape(-1)[0]))
+    return found[0], found[1]
+
+
+def dequantized(node: NodeFacts, kind: str) -> bool:
+    """Whether the inputs of the node are what a quantized operator takes: dequantized from ``kind``.
+
+    A constant bias is quantized by ONNX Runtime itself, and constant weights where there is no quantized bias.
+    """
+    sources = [_source(value) for value in node.inputs if value is not None]
+    if not sources or sources[0] != kind:
+        return False
+    if node.op != "Conv":
+        return all(source == kind for source in sources)
+    weight, bias = sources[1], sources[2] if len(sources) > 2 else ""
+    if weight == "constant":
+        return bias in ("", "constant")
+    return weight in LIMITS and bias in ("", "constant", "int32")
+
+
+def _source(value: Value) -> str:
+    """Element type that a value is dequantized from; ``constant``, or ``other``."""
+    if value.constant:
+        return "constant"
+    maker = value.producer
+    if maker is None or maker.key != "DequantizeLinear" or maker.input(0) is None:
+        return "other"
+    first = maker.input(0)
+    return first.type if first is not None else "other"
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Remove the Relu or Clip: what it cuts off saturates to the same integer."""
+    (clip, _), *_ = edit.node.outputs[0].uses()
+    (reader, index), *_ = clip.outputs[0].uses()
+    reader.replace_input_with(index, edit.node.outputs[0])
+    edit.graph.remove(clip, safe=True)
+    return ""
+
+
+QUIRK = Quirk(
+    id="redundant-clip",
+    code="DP619",
+    title="an activation made redundant by QuantizeLinear",
+    ops=("Conv", "MatMul", "Add", "Concat", "AveragePool", "GlobalAveragePool", "Sigmoid"),
+    outcome="create fails",
+    first="1.21",
+    sources=(
+        "measured on onnxruntime-directml 1.21.1, 1.22.0, 1.23.0 and 1.24.4; 1.20.1 loads it",
+        ORT_SOURCE + "onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc",
+    ),
+    matches=_matches,
+    rewrite=_rewrite,
+)

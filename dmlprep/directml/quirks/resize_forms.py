@@ -1,0 +1,286 @@
+"""Resize in forms that DirectML computes wrongly: constant weights or indices for each axis.
+
+Coordinates are computed in FP32 as ONNX's text of Resize and ONNX Runtime's CPU provider do
+(onnxruntime/core/providers/cpu/tensor/upsamplebase.h, upsample_antialias.h).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.quirk import MEASURED, Match, Quirk
+from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.graph.model.dims import Dim
+from dmlprep.portable.arrays import Array
+
+_UNSTABLE = frozenset({("align_corners", "floor"), ("align_corners", "round_prefer_ceil")})
+"""Coordinates that should be whole numbers or halves are rounded down, for some sizes (8 to 2, 3, 5, 9)."""
+
+Floats = NDArray[np.float32]
+
+
+_F = np.float32
+
+
+_MOST = 1 << 22
+"""Most weights of one axis (16 MiB): beyond it the file would be larger than the model."""
+
+
+def _computed_otherwise(node: NodeFacts) -> str | Match:
+    mode = node.attribute("mode", "nearest")
+    place = node.attribute("coordinate_transformation_mode", "half_pixel")
+    if mode == "linear" and place == "tf_crop_and_resize" and not node.has("axes"):
+        return "linear with tf_crop_and_resize"
+    if mode == "linear" and node.attribute("antialias", 0) and (shrinks := _shrinks(node)):
+        return Match(f"linear with antialias{shrinks.text}", shrinks.sure)
+    if place == "pytorch_half_pixel" and mode != "cubic" and _has_one(node):
+        return f"{mode} with pytorch_half_pixel to a size of 1"
+    rounding = node.attribute("nearest_mode", "round_prefer_floor")
+    if mode == "nearest" and (place, rounding) in _UNSTABLE:
+        return f"nearest with {place} and {rounding}"
+    return ""
+
+
+def _resized(node: NodeFacts) -> list[tuple[Dim, Dim]]:
+    x, out = node.input(0), node.output()
+    if x is None or out is None or x.shape is None or out.shape is None:
+        return [(None, None)]
+    return list(zip(x.shape, out.shape, strict=False))
+
+
+def _shrinks(node: NodeFacts) -> Match | None:
+    """The text to add to the detail where an axis gets shorter, or may; ``None`` where none does."""
+    pairs = _resized(node)
+    if any(isinstance(a, int) and isinstance(b, int) and b < a for a, b in pairs):
+        return Match(" to a smaller size")
+    scales = node.input(2)
+    array = scales.array() if scales is not None else None
+    if array is not None and array.size:
+        return Match(" to a smaller size") if (array < 1).any() else None
+    unknown = any(a != b and not (isinstance(a, int) and isinstance(b, int)) for a, b in pairs)
+    return Match(" to a size that may be smaller", sure=False) if unknown else None
+
+
+def _has_one(node: NodeFacts) -> bool:
+    return any(b == 1 and a != 1 for a, b in _resized(node))
+
+
+def _crops_axes(node: NodeFacts) -> str:
+    place = node.attribute("coordinate_transformation_mode", "half_pixel")
+    return "tf_crop_and_resize with axes" if place == "tf_crop_and_resize" and node.has("axes") else ""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One resized axis: where in the input, in elements, each of the ``coordinates`` of the output lies."""
+
+    axis: int
+    size: int
+    scale: float
+    coordinates: Floats
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Write MatMul with constant weights along each axis (linear), or Gather of constant indices (nearest)."""
+    axes = _axes(facts, edit)
+    x = facts.input(0)
+    if isinstance(axes, str):
+        return axes
+    if x is None or x.type not in ("float", "float16"):
+        return "its type is neither FP32 nor FP16"
+    rank = x.rank or 0
+    if any(a.size * len(a.coordinates) > _MOST for a in axes):
+        return "the weights of an axis would be larger than 16 MiB"
+    data, old = edit.node.inputs[0], edit.node.outputs[0]
+    assert data is not None
+    value = data
+    half = x.type == "float16"
+    linear = facts.attribute("mode", "nearest") == "linear"
+    if half and linear:
+        value = edit.before("Cast", [value], {"to": int(ir.DataType.FLOAT)}, dtype=ir.DataType.FLOAT)
+    shape = x.sizes
+    for a in axes:
+        shape[a.axis] = len(a.coordinates)
+        if linear:
+            value = _weighted(edit, value, _weights(facts, a), a.axis, rank, shape)
+        else:
+            indices = edit.integers(_nearest(facts, a).tolist(), "indices")
+            value = edit.before("Gather", [value, indices], {"axis": a.axis}, like=old, shape=shape)
+    value = _outside(facts, edit, value, axes, rank, shape)
+    if half and linear:
+        value = edit.before("Cast", [value], {"to": int(ir.DataType.FLOAT16)}, like=old)
+    if value is data:
+        value = edit.before("Identity", [value], like=old)
+    return edit.become(value)
+
+
+def _axes(facts: NodeFacts, edit: Edit) -> list[_Axis] | str:
+    x = facts.input(0)
+    if x is None or not x.static or x.shape is None:
+        return "the sizes of its input are not known: pin them first"
+    if facts.since < 11:
+        return "it is of opset 10"
+    if facts.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return "it keeps the aspect ratio"
+    rank = len(x.shape)
+    axes = [a + rank if a < 0 else a for a in facts.attribute("axes", range(rank))]
+    arrays = [v.array() if v is not None and v.size else None for v in (facts.input(i) for i in (1, 2, 3))]
+    roi, scales, sizes = arrays
+    place = facts.attribute("coordinate_transformation_mode", "half_pixel")
+    crop = place == "tf_crop_and_resize"
+    if (scales is None) == (sizes is None) or (crop and roi is None):
+        return "its scales, sizes or region are not constant"
+    given = scales if scales is not None else sizes
+    assert given is not None
+    if given.size != len(axes) or (roi is not None and crop and roi.size != 2 * len(axes)):
+        return "its scales, sizes or region do not fit its axes"
+    found = []
+    for i, axis in enumerate(axes):
+        size = x.shape[axis]
+        assert isinstance(size, int)
+        if scales is not None:
+            scale = _F(scales.reshape(-1)[i])
+            if not 0 < scale < np.inf:
+                return "a scale is no positive number"
+            out = int(np.floor(_F(size) * scale))
+        else:
+            out = max(0, int(given.reshape(-1)[i]))
+            scale = _F(out) / _F(size)
+        start, end = (_F(roi.reshape(-1)[i + k * len(axes)]) for k in (0, 1)) if crop and roi is not None else (0, 1)
+        if (out == size and scale == 1 and (start, end) == (0, 1)) or not size:
+            continue
+        if scale == 1:
+            return "it crops without resizing, where ONNX Runtime and ONNX differ"
+        edit.room((out,), _F().itemsize, "the coordinates of an axis")
+        where = _coordinates(place, size, out, scale, _F(start), _F(end))
+        if where is None:
+            return f"coordinates of {place}"
+        found.append(_Axis(axis, size, float(scale), where))
+    return sorted(found, key=lambda a: len(a.coordinates) / a.size)  # what shrinks goes first
+
+
+def _coordinates(place: str, size: int, out: int, scale: np.float32, start: np.float32, end: np.float32) -> Any:
+    """Place in the input of each element of the output, in FP32; ``None`` for a mode that is not known."""
+    at = np.arange(out, dtype=_F)
+    half = _F(0.5)
+    if place == "half_pixel" or (place == "pytorch_half_pixel" and out > 1):
+        return (at + half) / scale - half
+    if place == "pytorch_half_pixel":
+        return np.zeros(out, _F)
+    if place == "align_corners":
+        return np.zeros(out, _F) if out == 1 else at * _F(size - 1) / _F(out - 1)
+    if place == "asymmetric":
+        return at / scale
+    if place == "half_pixel_symmetric":
+        offset = _F(size) / _F(2) * (_F(1) - _F(out) / (scale * _F(size)))
+        return offset + (at + half) / scale - half
+    if place == "tf_crop_and_resize":
+        last = _F(size - 1)
+        if out == 1:
+            return np.full(1, half * (start + end) * last, _F)
+        return start * last + at * (end - start) * last / _F(out - 1)
+    return None
+
+
+def _weights(facts: NodeFacts, a: _Axis) -> Floats:
+    """[output, input] weights of linear interpolation along one axis."""
+    if facts.attribute("antialias", 0) and a.scale < 1:
+        return _triangles(a)
+    found = np.zeros((len(a.coordinates), a.size), _F)
+    where = np.clip(a.coordinates, 0, a.size - 1).astype(_F)
+    low = np.minimum(where.astype(np.int64), a.size - 1)
+    high = np.minimum(low + 1, a.size - 1)
+    part = np.where(low == high, _F(0.5), where - low.astype(_F)).astype(_F)
+    rows = np.arange(len(a.coordinates))
+    np.add.at(found, (rows, low), _F(1) - part)
+    np.add.at(found, (rows, high), part)
+    return found
+
+
+def _triangles(a: _Axis) -> Floats:
+    """Weights of a triangle as wide as two input elements of the shrunk image; what lies outside goes to the edge."""
+    found = np.zeros((len(a.coordinates), a.size), np.float64)
+    reach = _F(1) / _F(a.scale)
+    for row, place in enumerate(a.coordinates):
+        centre = place + _F(0.5)
+        first, last = int(np.floor(centre - reach + _F(0.5))), int(np.floor(centre + reach + _F(0.5)))
+        for column in range(first, last):
+            weight = max(0.0, 1.0 - abs((column - float(centre) + 0.5) * a.scale))
+            found[row, min(max(column, 0), a.size - 1)] += weight
+    total = found.sum(axis=1, keepdims=True)
+    return np.asarray(found / np.where(total == 0, 1, total), _F)
+
+
+def _nearest(facts: NodeFacts, a: _Axis) -> Array:
+    mode = facts.attribute("nearest_mode", "round_prefer_floor")
+    where = a.coordinates
+    if mode == "floor":
+        found = np.floor(where)
+    elif mode == "ceil":
+        found = np.ceil(where)
+    elif mode == "round_prefer_ceil":
+        found = np.floor(where + _F(0.5))
+    else:
+        found = np.ceil(where - _F(0.5))
+    return np.clip(found.astype(np.int64), 0, a.size - 1)
+
+
+def _weighted(edit: Edit, value: ir.Value, weights: Floats, axis: int, rank: int, shape: list[int]) -> ir.Value:
+    """The product with [output, input] weights along an axis."""
+    single = ir.DataType.FLOAT
+    if axis == rank - 1:
+        return edit.before("MatMul", [value, edit.constant(weights.T, "weights")], dtype=single, shape=shape)
+    if axis == rank - 2:
+        return edit.before("MatMul", [edit.constant(weights, "weights"), value], dtype=single, shape=shape)
+    perm = [*(i for i in range(rank) if i != axis), axis]
+    turned = edit.before("Transpose", [value], {"perm": perm}, dtype=single)
+    product = edit.before("MatMul", [turned, edit.constant(weights.T, "weights")], dtype=single)
+    return edit.before("Transpose", [product], {"perm": list(np.argsort(perm))}, dtype=single, shape=shape)
+
+
+def _outside(facts: NodeFacts, edit: Edit, value: ir.Value, axes: list[_Axis], rank: int, shape: list[int]) -> ir.Value:
+    """tf_crop_and_resize gives 0 where a coordinate lies beyond the input.
+
+    DirectML takes no other ``extrapolation_value``, and no ``exclude_outside``.
+    """
+    if facts.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return value
+    beyond = np.zeros([1] * rank, bool)
+    for a in axes:
+        lost = (a.coordinates < 0) | (a.coordinates > a.size - 1)
+        beyond = beyond | lost.reshape([-1 if i == a.axis else 1 for i in range(rank)])
+    if not beyond.any():
+        return value
+    kind = value.dtype or ir.DataType.FLOAT
+    zero = edit.constant(np.zeros((), kind.numpy()), "zero")
+    return edit.before("Where", [edit.constant(beyond, "beyond"), zero, value], dtype=kind, shape=shape)
+
+
+RESIZE_FORMS = Quirk(
+    id="resize-forms",
+    code="DP628",
+    title="Resize in a form that DirectML computes wrongly",
+    ops=("Resize",),
+    outcome="wrong numbers",
+    sources=(MEASURED, "onnxruntime/test/onnx/TestCase.cc (resize_downsample_sizes_linear_pytorch_half_pixel)"),
+    matches=_computed_otherwise,
+    rewrite=_rewrite,
+)
+
+RESIZE_CROP_AXES = Quirk(
+    id="resize-crop-axes",
+    code="DP613",
+    title="Resize that crops, with axes",
+    ops=("Resize",),
+    outcome="crash",
+    first="1.19",
+    sources=(MEASURED,),
+    matches=_crops_axes,
+    rewrite=_rewrite,
+)

@@ -1,0 +1,72 @@
+"""A part of a Split times the sigmoid of another part: DirectML treats both as one value."""
+
+from __future__ import annotations
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.quirk import Quirk
+from dmlprep.directml.targets.facts import NodeFacts, Value
+
+
+def _through(value: Value | None) -> Value | None:
+    """The value that Identities hand on; ONNX Runtime takes them out."""
+    while value is not None and value.producer is not None and value.producer.key == "Identity":
+        value = value.producer.input(0)
+    return value
+
+
+def _gated(node: NodeFacts) -> tuple[int, Value, NodeFacts] | None:
+    """Of a Mul of one part of a Split and the Sigmoid of another: input that is the part, the part, the Split."""
+    for index in (0, 1):
+        part, gate = _through(node.input(index)), _through(node.input(1 - index))
+        sigmoid = gate.producer if gate is not None else None
+        if part is None or gate is None or sigmoid is None or sigmoid.key != "Sigmoid":
+            continue
+        if len(gate.consumers) != 1 or gate.graph_output:
+            continue  # the product is fused with a Sigmoid that nothing else reads
+        other, split = _through(sigmoid.input(0)), part.producer
+        if other is None or other is part or split is None or split.key != "Split":
+            continue
+        if other.producer is split and split.graph == node.graph:
+            return index, part, split
+    return None
+
+
+def _matches(node: NodeFacts) -> str:
+    found = _gated(node)
+    return f"{found[1].name} times the sigmoid of another part of {found[2].label}" if found is not None else ""
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Write a Slice for the part that is multiplied: DirectML confuses only two parts of one Split."""
+    found = _gated(facts)
+    if found is None or facts.opset < 10:
+        return "Slice takes no inputs before opset 10"
+    index, part, split = found
+    before = split.outputs[: split.outputs.index(part)]
+    rank, axis = part.rank, int(split.attribute("axis", 0))
+    sizes = [v.shape[axis] if v is not None and v.shape else None for v in (*before, part)]
+    known = [size for size in sizes if isinstance(size, int)]
+    if rank is None or len(known) != len(sizes):
+        return "the sizes of its parts are not known"
+    data = split.ir.inputs[0]
+    assert data is not None
+    start = sum(known[:-1])
+    like = next((v for v in (split.ir.outputs[len(before)], data, edit.node.outputs[0]) if v.type is not None), None)
+    parts = {axis % rank: (start, start + known[-1])}
+    edit.set_input(index, edit.slice(data, parts, like=like, shape=part.shape or ()))
+    return ""
+
+
+QUIRK = Quirk(
+    id="split-gate",
+    code="DP638",
+    title="a part of a Split gated by another part",
+    ops=("Mul",),
+    outcome="wrong numbers",
+    sources=(
+        "measured on onnxruntime-directml 1.19.2 to 1.24.4: a conformer in FP32 is 1.05 off; the product is "
+        "b * sigmoid(b) in place of a * sigmoid(b)",
+    ),
+    matches=_matches,
+    rewrite=_rewrite,
+)

@@ -1,0 +1,157 @@
+"""Read a model and what is known of its values into facts: one walk, which reads no weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+import onnx_ir as ir
+
+from dmlprep.core.errors import ModelRefused
+from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, Value
+from dmlprep.graph.analysis.attributes import constant_tensor
+from dmlprep.graph.analysis.knowledge import Knowledge, constant_of, dims_of, type_of
+from dmlprep.graph.analysis.schemas import type_string
+from dmlprep.graph.analysis.shapes import Inference
+from dmlprep.graph.model.walk import attribute_graphs, join_path
+
+__all__ = ["build", "infer_contrib", "set_type"]
+
+_TENSOR_BYTES = 1024  # of an initializer whose values the rules look at
+
+
+def build(model: ir.Model, known: Knowledge, origins: Mapping[str, str] | None = None) -> GraphFacts:
+    """The main graph of a model, subgraphs below it.
+
+    Args:
+        known: types and shapes of the model's values.
+        origins: first output -> label of the node that it was inlined from.
+    """
+    return _Builder(model, known, origins or {}).graph(model.graph, "", None)
+
+
+class _Builder:
+    def __init__(self, model: ir.Model, known: Knowledge, origins: Mapping[str, str]) -> None:
+        self.known = known
+        self.origins = origins
+        self.ir_version = model.ir_version
+        self.opsets = {("" if domain == "ai.onnx" else domain): v for domain, v in model.graph.opset_imports.items()}
+        self.values: dict[ir.Value, Value] = {}
+
+    def graph(self, graph: ir.Graph, path: str, parent: NodeFacts | None) -> GraphFacts:
+        facts = GraphFacts(path, parent)
+        for value in graph.initializers.values():
+            self._set_initializer(value, self._value(value, path))
+        for value in graph.inputs:
+            found = self._value(value, path)
+            found.graph_input = True
+            facts.inputs.append(found)
+        for node in graph:
+            self._node(node, facts)
+        for index, made in enumerate(facts.nodes):
+            made.index = index
+        for value in graph.outputs:
+            found = self._value(value, path)
+            found.graph_output = True
+            facts.outputs.append(found)
+        return facts
+
+    def _value(self, value: ir.Value, path: str) -> Value:
+        """The facts of a value; ``path`` is that of the graph where it is met first."""
+        found = self.values.get(value)
+        if found is None:
+            found = self.values[value] = Value(value.name or "", path)
+            proto = self.known.type(value)
+            if proto is not None:
+                set_type(found, proto)
+        return found
+
+    def _set_initializer(self, value: ir.Value, facts: Value) -> None:
+        tensor = value.const_value
+        facts.initializer = True
+        facts.constant = constant_of(value, self.ir_version) is not None
+        if tensor is not None and (tensor.dtype == ir.DataType.STRING or tensor.nbytes <= _TENSOR_BYTES):
+            facts.tensor = tensor
+
+    def _node(self, node: ir.Node, graph: GraphFacts) -> None:
+        facts = NodeFacts(node, graph.path, self.opsets.get(node.domain, 1))
+        for output in node.outputs:
+            made = self._value(output, graph.path) if output.name else None
+            if made is not None:
+                made.graph, made.producer = graph.path, facts
+            facts.outputs.append(made)
+        if facts.outputs:
+            facts.origin = self.origins.get(node.outputs[0].name or "", "")
+        if facts.key == "Constant":
+            _set_constant(facts)
+            graph.constants.append(facts)
+            return
+        for value in node.inputs:
+            found = None if value is None else self._value(value, graph.path)
+            facts.inputs.append(found)
+            if found is not None and (not found.consumers or found.consumers[-1] is not facts):
+                found.consumers.append(facts)
+        for name, body in attribute_graphs(node):
+            path = join_path(facts.path, name)
+            facts.subgraphs[name] = self.graph(body, path, facts)
+        if facts.subgraphs:
+            _note_implicit(facts)
+        graph.nodes.append(facts)
+
+
+def _note_implicit(node: NodeFacts) -> None:
+    inside = {g.path for top in node.subgraphs.values() for g in top.all_graphs()}
+    seen: set[int] = set()
+    for top in node.subgraphs.values():
+        for graph in top.all_graphs():
+            used = [v for n in graph.nodes for v in [*n.inputs, *n.implicit] if v is not None]
+            for value in [*used, *graph.outputs]:
+                if value.graph not in inside and id(value) not in seen:
+                    seen.add(id(value))
+                    node.implicit.append(value)
+                    if not any(c is node for c in value.consumers[-1:]):
+                        value.consumers.append(node)
+
+
+def _set_constant(node: NodeFacts) -> None:
+    value = node.output()
+    if value is None:
+        return
+    value.initializer = value.constant = True
+    value.producer = None
+    value.tensor = constant_tensor(node.ir)
+    if value.tensor is not None:
+        set_type(value, type_of(value.tensor))
+
+
+def set_type(value: Value, proto: onnx.TypeProto) -> None:
+    """Note the type, as kernel tables write it (a plain tensor is its element type), and the shape where it has one."""
+    value.proto = proto
+    text = type_string(proto)
+    value.type = text[len("tensor(") : -1] if text.startswith("tensor(") else text
+    dims = dims_of(proto)
+    if dims is not None:
+        value.shape = dims
+
+
+def infer_contrib(model: ir.Model, graph: GraphFacts) -> None:
+    """Types and shapes behind com.microsoft operators, where onnx's inference of the whole graph stops.
+
+    The node-by-node inference goes on through them. A model without such operators costs one look at each node.
+    """
+    nodes = [node for inner in graph.all_graphs() for node in inner.nodes]
+    stops = (
+        (n.domain == "com.microsoft" or n.since == 1) and any(v is not None and v.shape is None for v in n.outputs)
+        for n in nodes
+    )
+    if not any(stops):
+        return
+    try:
+        known = Inference.of(model)
+    except ModelRefused:  # shapes that contradict each other: the checker's finding says so
+        return
+    for node in nodes:
+        for output, facts in zip(node.ir.outputs, node.outputs, strict=True):
+            proto = known.types.get(output)
+            if facts is not None and proto is not None and not facts.static:
+                set_type(facts, proto)

@@ -1,0 +1,118 @@
+"""Floating-point operations of a node, from its shapes: a weight, not a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.graph.analysis.operators import CONTROL, MOVES
+
+__all__ = ["flops"]
+
+_NO_ARITHMETIC = (
+    MOVES
+    | CONTROL
+    | frozenset(
+        """
+    Pad Shape Size Cast CastLike ConstantOfShape Range ScatterElements ScatterND Scatter EyeLike OneHot Where NonZero
+    Unique Constant
+    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
+    )
+)
+
+
+def flops(node: NodeFacts) -> int | None:
+    """Multiply-adds count as two. ``None`` where a shape that matters is not known.
+
+    Convolutions, matrix products and recurrent layers by their formulas; data movement 0; anything else one operation
+    for each element of its largest input or output.
+    """
+    if node.op in _NO_ARITHMETIC:
+        return 0
+    formula = _FORMULAS.get(node.op)
+    if formula is not None:
+        return formula(node)
+    sizes = [v.size for v in [*node.inputs, *node.outputs] if v is not None]
+    known = [s for s in sizes if s is not None]
+    return None if len(known) != len(sizes) or not known else max(known)
+
+
+def _dims(value: Value | None) -> tuple[int, ...] | None:
+    return tuple(value.sizes) if value is not None and value.static else None
+
+
+def _convolution(node: NodeFacts) -> int | None:
+    # each output element: C/group * kernel multiply-adds; the weight is [M, C/group, kernel...]
+    weight, out = _dims(node.input(_weight_at(node))), _dims(node.output())
+    return None if weight is None or out is None else 2 * prod(out) * prod(weight[1:])
+
+
+def _weight_at(node: NodeFacts) -> int:
+    return 3 if node.op == "QLinearConv" else 1
+
+
+def _transposed(node: NodeFacts) -> int | None:
+    # each input element spreads over M/group * kernel; the weight is [C, M/group, kernel...]
+    weight, data = _dims(node.input(1)), _dims(node.input(0))
+    return None if weight is None or data is None else 2 * prod(data) * prod(weight[1:])
+
+
+def _product(node: NodeFacts) -> int | None:
+    a, out = _dims(node.input(0)), _dims(node.output())
+    if a is None or out is None:
+        return None
+    depth = a[-1] if a else 1
+    if node.op == "Gemm" and node.attribute("transA", 0) and len(a) == 2:
+        depth = a[0]
+    return 2 * prod(out) * depth
+
+
+def _nbits(node: NodeFacts) -> int | None:
+    out = _dims(node.output())
+    return None if out is None else 2 * prod(out) * int(node.attribute("K", 1))
+
+
+def _recurrent(node: NodeFacts) -> int | None:
+    # W [dirs, gates*H, I] and R [dirs, gates*H, H] at each of [steps, batch]
+    data, w, r = _dims(node.input(0)), _dims(node.input(1)), _dims(node.input(2))
+    if data is None or w is None or r is None:
+        return None
+    return 2 * prod(data[:2]) * (prod(w) + prod(r))
+
+
+def _attention(node: NodeFacts) -> int | None:
+    # scores and weighted sum; [batch, steps, hidden] -> 4 * batch * steps^2 * hidden, plus packed projections
+    data = _dims(node.input(0))
+    if data is None or len(data) < 3:
+        return None
+    steps = data[-2]
+    total = 4 * prod(data) * steps
+    weight = _dims(node.input(1)) if node.op == "Attention" and node.domain else None
+    return total + (2 * prod(data) * weight[-1] if weight else 0)
+
+
+_FORMULAS: dict[str, Callable[[NodeFacts], int | None]] = {
+    "Conv": _convolution,
+    "ConvInteger": _convolution,
+    "QLinearConv": _convolution,
+    "NhwcConv": _convolution,
+    "FusedConv": _convolution,
+    "DeformConv": _convolution,
+    "ConvTranspose": _transposed,
+    "MatMul": _product,
+    "MatMulInteger": _product,
+    "QLinearMatMul": _product,
+    "FusedMatMul": _product,
+    "MatMulIntegerToFloat": _product,
+    "DynamicQuantizeMatMul": _product,
+    "Gemm": _product,
+    "FusedGemm": _product,
+    "MatMulNBits": _nbits,
+    "RNN": _recurrent,
+    "GRU": _recurrent,
+    "LSTM": _recurrent,
+    "Attention": _attention,
+    "MultiHeadAttention": _attention,
+    "GroupQueryAttention": _attention,
+}

@@ -1,0 +1,213 @@
+"""Kernel tables: which operator versions a release has kernels for, on DirectML and on the CPU.
+
+``data/kernels.json`` (read out of packages by ``scripts/read_release.py``) has the kernels of all releases:
+
+* ``releases``: name -> the facts of ``dmlprep.directml.targets.target.Target``;
+* ``types``: sets of element types, referred to by position;
+* ``dml``: operator -> rows ``[releases, since, {label: type set}, {extra}]``;
+* ``cpu``: operator -> rows ``[releases, since, until or null, {label: type set}]``.
+
+``releases`` of a row is the range that has it: ``1.21-1.29``, or ``1.21-`` to the newest.
+
+Extra keys of a DirectML row: ``const`` inputs that must be constant on the CPU to be fused, ``cpu_in`` other inputs
+read from CPU memory, ``cpu_out`` outputs left in CPU memory, ``fuses`` false where no fused graph takes it,
+``fused_inputs`` the number of inputs that a fused graph needs, ``query`` the name of its support query, ``made_by``
+``cpu_kernel`` or ``shader`` where the kernel is not a DirectML operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.directml.targets.releases import within
+from dmlprep.graph.analysis.schemas import schema_of
+
+__all__ = ["CpuKernel", "Kernel", "Rows", "Tables", "load_tables", "mismatch", "rows_for"]
+
+
+class Kernel(NamedTuple):
+    """One DirectML kernel. It serves nodes of exactly ``since``.
+
+    Attributes:
+        types: label of the schema's type constraint (``T``) -> element types taken.
+        const: inputs that are read on the CPU and must be initializers to be fused.
+        cpu_in: all inputs read from CPU memory, ``const`` included.
+        cpu_out: outputs left in CPU memory.
+        fuses: whether a fused graph can take it.
+        fused_inputs: how many inputs a fused graph needs, 0 for any.
+        query: name of its support query, empty for none.
+        made_by: ``dml``, ``cpu_kernel`` or ``shader``.
+    """
+
+    since: int
+    types: dict[str, frozenset[str]]
+    const: frozenset[int] = frozenset()
+    cpu_in: frozenset[int] = frozenset()
+    cpu_out: frozenset[int] = frozenset()
+    fuses: bool = True
+    fused_inputs: int = 0
+    query: str = ""
+    made_by: str = "dml"
+
+
+class CpuKernel(NamedTuple):
+    """One CPU kernel; it serves nodes of ``since`` and, where it ends, of any version up to ``until``."""
+
+    since: int
+    until: int | None
+    types: dict[str, frozenset[str]]
+
+    def serves(self, version: int) -> bool:
+        """Whether it takes nodes of a version."""
+        return self.since == version or (self.until is not None and self.since <= version <= self.until)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The kernels of one release by operator key (``Conv``, ``com.microsoft::Gelu``)."""
+
+    dml: dict[str, dict[int, Kernel]]
+    cpu: dict[str, list[CpuKernel]]
+
+
+class _File(msgspec.Struct):
+    types: list[list[str]]
+    dml: dict[str, list[list[Any]]]
+    cpu: dict[str, list[list[Any]]]
+
+
+Rows = dict[tuple[str, int], tuple[object, list[dict[str, frozenset[str]]]]]
+"""Operator key and version -> what a release's tables decide by about such nodes."""
+
+
+def rows_for(tables: Tables, operators: Iterable[tuple[str, int]]) -> Rows:
+    """The rows of ``tables`` that count for nodes of these operators and versions. Where two releases have equal ones,
+    their providers take the same of these nodes, for the same reasons."""
+    found: Rows = {}
+    for key, since in operators:
+        dml = tables.dml.get(key, {})
+        cpu = [row.types for row in tables.cpu.get(key, ()) if row.serves(since)]
+        found[key, since] = dml.get(since) or dml, cpu  # the others are named where there is none of this version
+    return found
+
+
+@lru_cache(maxsize=1)
+def _file() -> tuple[_File, list[frozenset[str]]]:
+    data = (resources.files("dmlprep.directml.targets") / "data" / "kernels.json").read_bytes()
+    file = msgspec.json.decode(data, type=_File)
+    return file, [frozenset(names) for names in file.types]
+
+
+@lru_cache(maxsize=16)
+def load_tables(release: tuple[int, int]) -> Tables:
+    """The kernel tables of a release of ONNX Runtime (``(1, 24)``); read once."""
+    file, sets = _file()
+
+    @cache
+    def has(span: str) -> bool:
+        first, _, last = span.partition("-")
+        return within(release, first, last or None)
+
+    dml: dict[str, dict[int, Kernel]] = {}
+    for op, rows in file.dml.items():
+        found: dict[int, Kernel] = {}
+        for span, since, labels, *rest in rows:
+            if not has(span):
+                continue
+            types = {label: sets[i] for label, i in labels.items()}
+            if not rest:
+                found[since] = Kernel(since, types)
+                continue
+            extra: dict[str, Any] = rest[0]
+            const = frozenset(extra.get("const", ()))
+            found[since] = Kernel(
+                since,
+                types,
+                const,
+                const | frozenset(extra.get("cpu_in", ())),
+                frozenset(extra.get("cpu_out", ())),
+                extra.get("fuses", True),
+                extra.get("fused_inputs", 0),
+                extra.get("query", ""),
+                extra.get("made_by", "dml"),
+            )
+        if found:
+            dml[op] = found
+    cpu: dict[str, list[CpuKernel]] = {}
+    for op, rows in file.cpu.items():
+        for span, since, until, labels in rows:
+            if has(span):
+                kernel = CpuKernel(since, until, {label: sets[i] for label, i in labels.items()})
+                cpu.setdefault(op, []).append(kernel)
+    return Tables(dml, cpu)
+
+
+_CONTRIB: dict[str, dict[str, str]] = {
+    # label -> inputs (i0) and outputs (o0) that carry it, from onnxruntime/core/graph/contrib_ops/*_defs.cc
+    "Attention": {"T": "i0 i1 i2 o0", "M": "i3"},
+    "MultiHeadAttention": {"T": "i0 i1 i2 i3 o0", "M": "i4"},
+    "GroupQueryAttention": {"T": "i0 i1 i2 o0", "M": "i5 i6"},
+    "QAttention": {"T1": "i0", "T2": "i1", "T3": "i2 i3 i4 o0", "T4": "i5"},
+    "EmbedLayerNormalization": {"T1": "i0 i1", "T": "i2 i3 i4 i5 i6 o0"},
+    "RotaryEmbedding": {"T": "i0 i2 i3 o0", "M": "i1"},
+    "DequantizeLinear": {"T1": "i0 i2", "T2": "i1 o0"},
+    "QuantizeLinear": {"T1": "i0 i1", "T2": "i2 o0"},
+    "DynamicQuantizeMatMul": {"T1": "i0 i2 i4 o0", "T2": "i1 i3"},
+    "MatMulIntegerToFloat": {"T1": "i0", "T2": "i1", "T3": "i2 i3 i6 o0"},
+    "MatMulNBits": {"T1": "i0 i2 o0", "T2": "i1", "T3": "i3", "T4": "i4"},
+    "QLinearConcat": {"TF": "i0", "T8": "i1 o0", "TV": "i2"},
+    "QLinearAdd": {"T": "i0 i3 o0"},
+    "QLinearMul": {"T": "i0 i3 o0"},
+    "QLinearSigmoid": {"T": "i0 o0"},
+    "QLinearAveragePool": {"T": "i0 o0"},
+    "QLinearGlobalAveragePool": {"T": "i0 o0"},
+    "GroupNorm": {"T": "i0 o0", "M": "i1 i2"},
+    "GatherND": {"T": "i0 o0", "Tind": "i1"},
+    "Unique": {"T": "i0 o0"},
+}
+
+
+@lru_cache(maxsize=8192)
+def _positions(domain: str, op: str, since: int) -> dict[str, tuple[tuple[str, int], ...]]:
+    """Label (type string, or name of a parameter) -> where it stands: (``i`` or ``o``, position)."""
+    schema = schema_of(domain, op, since)
+    found: dict[str, list[tuple[str, int]]] = {}
+    if schema is None or schema.since_version != since:
+        layout = _CONTRIB.get(op, {"T": "i0 o0"}) if domain == "com.microsoft" else {"T": "i0 o0", "V": "o0", "U": "o1"}
+        return {label: tuple((p[0], int(p[1:])) for p in places.split()) for label, places in layout.items()}
+    for side, parameters in (("i", schema.inputs), ("o", schema.outputs)):
+        for at, parameter in enumerate(parameters):
+            for label in {parameter.type_str, parameter.name}:
+                found.setdefault(label, []).append((side, at))
+    return {label: tuple(places) for label, places in found.items()}
+
+
+def mismatch(
+    node: NodeFacts, types: dict[str, frozenset[str]], stand_in: dict[str, str] | None = None
+) -> tuple[str, Value] | None:
+    """The first type constraint that a node breaks: its label and the value; ``None`` where it breaks none.
+
+    As ONNX Runtime does (core/framework/kernel_registry.cc), only the first value present is looked at for each label.
+    A value of unknown type breaks nothing.
+
+    Args:
+        stand_in: element types to take for others (``float16`` for ``float``: what the CPU provider does by casts).
+    """
+    positions = _positions(node.domain, node.op, node.since)
+    for label, allowed in types.items():
+        for side, at in positions.get(label, ()):
+            value = node.input(at) if side == "i" else node.output(at)
+            if value is None:
+                continue
+            kind = stand_in.get(value.type, value.type) if stand_in else value.type
+            if kind and kind not in allowed:
+                return label, value
+            break
+    return None

@@ -1,0 +1,168 @@
+"""The rules for one node: does DirectML have a kernel that takes it, and if not, who does.
+
+Source: ONNX Runtime, core/framework/kernel_registry.cc (VerifyVersion, types) and core/providers/dml/
+DmlExecutionProvider/src/ExecutionProvider.cpp (IsNodeSupportedByDml, DoesNodeContainSupportedDataTypes).
+What depends on the graph around a node (shape arithmetic, fusion) is placement's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, cast
+
+from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.directml.targets.kernels import CpuKernel, Kernel, Tables, mismatch
+from dmlprep.directml.targets.queries import QUERIES
+from dmlprep.graph.analysis.schemas import schema_of
+
+__all__ = ["Support", "cpu_kernel", "dml_kernel", "is_function", "node_support"]
+
+Provider = Literal["dml", "cpu", "none"]
+
+_DML_TYPES = frozenset(
+    [
+        "float",
+        "float16",
+        "double",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "bool",
+        "uint4",
+        "int4",
+    ]
+)
+_SEQUENCE_OPS = frozenset(
+    [
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceLength",
+        "SequenceErase",
+        "SequenceInsert",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "If",
+        "ConcatFromSequence",
+    ]
+)
+_HALF_AS_SINGLE = {"float16": "float"}
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """Who has a kernel for a node.
+
+    Attributes:
+        provider: ``none`` where neither has one: a function operator is inlined (``inlined``), anything else fails.
+        code: reason code (``DP501``); ``DP500`` where DirectML takes it.
+        reason: one clause with this node's numbers (``kernel 11, node 22``).
+        since_version: of the node's operator at the model's opset.
+        inlined: ONNX Runtime replaces the node by its function body before it places nodes.
+    """
+
+    provider: Provider
+    code: str
+    reason: str
+    since_version: int
+    inlined: bool = False
+
+
+def dml_kernel(tables: Tables, node: NodeFacts) -> Kernel | None:
+    """The DirectML kernel whose version and types match, whatever its support query says."""
+    kernel = tables.dml.get(node.key, {}).get(node.since)
+    return kernel if kernel is not None and mismatch(node, kernel.types) is None else None
+
+
+def cpu_kernel(tables: Tables, node: NodeFacts, stand_in: dict[str, str] | None = None) -> CpuKernel | None:
+    """The CPU kernel that takes the node; ``stand_in`` as in ``kernels.mismatch``."""
+    for row in tables.cpu.get(node.key, ()):
+        if row.serves(node.since) and mismatch(node, row.types, stand_in) is None:
+            return row
+    return None
+
+
+def node_support(tables: Tables, node: NodeFacts) -> Support:
+    """Apply the rules to one node, whose facts must stay as they are from then on, but for its version."""
+    if node.supported is not None and node.supported[0] is tables and node.supported[1] == node.since:
+        return cast(Support, node.supported[2])
+    answer = _apply(tables, node)
+    node.supported = tables, node.since, answer
+    return answer
+
+
+def _apply(tables: Tables, node: NodeFacts) -> Support:
+    code, reason = _refusal(tables, node)
+    if not code:
+        return Support("dml", "DP500", "", node.since)
+    if cpu_kernel(tables, node) is not None:
+        return Support("cpu", code, reason, node.since)
+    if is_function(node):
+        return Support("none", "DP509", "has no kernel of its own; ONNX Runtime inlines it", node.since, inlined=True)
+    if cpu_kernel(tables, node, _HALF_AS_SINGLE) is not None:
+        return Support("cpu", code, f"{reason}; FP32 between casts", node.since)
+    return Support("none", "DP507", f"no kernel in this release ({reason})", node.since)
+
+
+def _refusal(tables: Tables, node: NodeFacts) -> tuple[str, str]:
+    """Code and reason why DirectML does not take a node; empty where it does."""
+    rows = tables.dml.get(node.key)
+    if not rows:
+        return "DP502", "DirectML has no kernel for this operator"
+    kernel = rows.get(node.since)
+    if kernel is None:
+        older = [v for v in rows if v < node.since]
+        nearest = max(older) if older else min(rows)
+        return "DP501", f"kernel {nearest}, node {node.since}"
+    broken = mismatch(node, kernel.types)
+    if broken is not None:
+        label, value = broken
+        return "DP503", f"{value.name} is {value.type}, {label} takes {', '.join(sorted(kernel.types[label]))}"
+    if kernel.query:
+        refused = QUERIES[kernel.query](node)
+        if refused:
+            return "DP504", refused
+    return _unknown_types(node, kernel)
+
+
+def _unknown_types(node: NodeFacts, kernel: Kernel) -> tuple[str, str]:
+    """Data types that DirectML does not know at all; a constant input read on the CPU may have any."""
+    for at, value in enumerate(node.inputs):
+        if value is not None and at not in kernel.const and (why := _unknown(node, value)):
+            return "DP505", why
+    for value in (*node.outputs, *node.implicit):
+        if value is not None and (why := _unknown(node, value)):
+            return "DP505", why
+    return "", ""
+
+
+def _unknown(node: NodeFacts, value: Value) -> str:
+    kind = value.type
+    if not kind or kind in _DML_TYPES:
+        return ""
+    if kind.startswith("seq("):
+        if node.op not in _SEQUENCE_OPS:
+            return f"{value.name} is a sequence"
+        inner = kind.removeprefix("seq(tensor(").removesuffix("))")
+        return "" if inner in _DML_TYPES else f"{value.name} is {kind}"
+    return f"{value.name} is {kind}"
+
+
+def is_function(node: NodeFacts) -> bool:
+    """Whether ONNX gives the operator a body that this opset can hold (Relu has one from opset 18 on)."""
+    return _has_body(node.domain, node.op, node.since, node.opset)
+
+
+@lru_cache(maxsize=8192)
+def _has_body(domain: str, op: str, since: int, opset: int) -> bool:
+    schema = schema_of(domain, op, since)
+    if schema is None:
+        return False
+    versions = [*schema.function_opset_versions, *schema.context_dependent_function_opset_versions]
+    return any(version <= opset for version in versions)

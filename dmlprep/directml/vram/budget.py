@@ -1,0 +1,78 @@
+"""Hold an estimate against the memory that a device has."""
+
+from __future__ import annotations
+
+import re
+
+from dmlprep.core.errors import UsageError
+from dmlprep.core.text.sizes import bytes_text
+from dmlprep.record import Finding, finding
+from dmlprep.record.memory import Held, MemoryEstimate
+
+__all__ = ["not_enough", "over_budget", "vram_bytes"]
+
+_UNITS = {"": 1, "B": 1, **{f"{p}B": 1000**n for n, p in enumerate("KMGT", 1)}}
+_UNITS |= {f"{p}IB": 1024**n for n, p in enumerate("KMGT", 1)} | {p: 1000**n for n, p in enumerate("KMGT", 1)}
+
+_AMOUNT = re.compile(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]{0,3})\s*", re.ASCII)
+
+_NAMED = 3
+"""Tensors and ways that a sentence names; the facts have all."""
+
+
+def vram_bytes(text: str | int) -> int:
+    """``4GB``, ``800 MB`` (powers of 1000), ``4GiB`` (powers of 1024), or a number of bytes.
+
+    Raises:
+        UsageError: it is no amount of memory.
+    """
+    if isinstance(text, int) and not isinstance(text, bool) and text > 0:
+        return text
+    match = _AMOUNT.fullmatch(str(text))
+    unit = _UNITS.get(match[2].upper()) if match else None
+    amount = int(float(match[1]) * unit) if match and unit else 0
+    if amount < 1:
+        fix = "write 4GB, 800MB or 4GiB"
+        raise UsageError(f"{text!r} is no amount of memory", where="--vram", fix=fix)
+    return amount
+
+
+def over_budget(found: MemoryEstimate, vram: int) -> Finding | None:
+    """DP530 where a session needs more than the device has, DP531 where that is not known; ``None`` where it fits.
+
+    Args:
+        vram: bytes of the device's own memory.
+    """
+    if not found.known:
+        return finding("DP531", not_enough(found, vram), vram=vram)
+    if found.peak <= vram:
+        return None
+    largest = ", ".join(_held(one) for one in found.largest[:_NAMED])
+    helping = [way for way in found.ways if way.peak < found.peak]
+    remedy = "; ".join(f"{way.how}: {bytes_text(way.peak)}{_fits(way.peak, vram)}" for way in helping[:_NAMED])
+    return finding(
+        "DP530",
+        f"{not_enough(found, vram)}; most when {found.at or 'it is loaded'} runs; the largest: {largest}",
+        node=found.at,
+        remedy=remedy or None,
+        peak=found.peak,
+        vram=vram,
+        weights=found.weights,
+        activations=found.activations,
+        feeds=found.feeds,
+    )
+
+
+def not_enough(found: MemoryEstimate, vram: int) -> str:
+    """What ``over_budget`` found, in one clause."""
+    if not found.known:
+        return f"how much memory it needs is not known: {found.unknown}"
+    return f"a session needs {bytes_text(found.peak)} of the device's memory, and it has {bytes_text(vram)}"
+
+
+def _held(one: Held) -> str:
+    return f"{one.name} ({one.kind}, {bytes_text(one.nbytes)})"
+
+
+def _fits(peak: int, vram: int) -> str:
+    return ", which fits" if peak <= vram else ""

@@ -1,0 +1,99 @@
+"""What DirectML's own kernels need besides their tensors: weights in other forms, and memory to compute in.
+
+All of it was measured with DirectML 1.15.4 without metacommands, operator by operator (``docs/memory.md``). A driver
+with kernels of its own may keep weights otherwise.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.directml.vram.fused import SizeOf
+
+__all__ = ["TILE", "kept_bytes", "scratch_bytes", "weight_copies"]
+
+TILE = 64
+"""Rows that a matrix product computes at a time; what is left over is done by kernels of fewer rows."""
+
+_HALF_TILE = 32
+_FILLED = 48
+"""Rows left over above which a whole tile is computed instead."""
+
+_FEW = 32
+"""Output channels up to which a convolution keeps its weights as they are."""
+
+_LIKE = 0.7
+"""Share of the larger one that the smaller of two copies must have to lie in the same place."""
+
+
+def weight_copies(rows: int) -> int:
+    """How often a matrix product keeps its weights: once for each kind of kernel that its rows are divided among.
+
+    128 rows are two tiles: once. 100 rows are a tile, half a tile and four rows: three times.
+    """
+    left = rows % TILE
+    if left > _FILLED:
+        return 1
+    whole = rows >= TILE
+    return max(whole + (left >= _HALF_TILE) + (left % _HALF_TILE > 0), 1)
+
+
+def kept_bytes(node: NodeFacts, value: Value, nbytes: int, *, tiled: bool = False) -> int:
+    """What a fused graph keeps of a weight of ``nbytes`` bytes that one of its nodes reads.
+
+    Args:
+        tiled: as if the rows of every matrix product were a multiple of ``TILE``.
+    """
+    if value is not node.input(1):
+        return nbytes
+    if node.key in ("MatMul", "Gemm") and value.rank == 2 and not tiled:
+        return nbytes * weight_copies(_rows(node))
+    if (
+        node.key == "Conv"
+        and value.static
+        and value.sizes
+        and value.sizes[0] > _FEW
+        and node.attribute("group", 1) == 1
+    ):
+        channels, *_, height, width = [*value.sizes, 1, 1][:4]
+        step = TILE if height * width == 1 else _HALF_TILE
+        return -(-channels // step) * step * (nbytes // channels)
+    return nbytes
+
+
+def _rows(node: NodeFacts) -> int:
+    first = node.input(0)
+    if first is None or not first.static or not first.sizes:
+        return TILE
+    sizes = first.sizes
+    if node.key == "Gemm":
+        return sizes[-1] if node.attribute("transA", 0) else sizes[0]
+    return prod(sizes[:-1])
+
+
+def scratch_bytes(node: NodeFacts, size: SizeOf) -> int:
+    """Memory that a node computes in, besides inputs and outputs."""
+    first = node.input(0)
+    whole = (size(first) or 0) if first is not None else 0
+    if node.key == "TopK":
+        return 4 * whole
+    if node.key not in ("LSTM", "GRU") or first is None or node.input(2) is None:
+        return 0
+    weights, recurrent = ((size(v) or 0) if (v := node.input(place)) is not None else 0 for place in (1, 2))
+    both = node.attribute("direction", "forward") in ("bidirectional", b"bidirectional")
+    if node.key == "LSTM":
+        return weights + recurrent + _gates(node, first, size) // 2 if both else _gates(node, first, size) // 24
+    shared = min(weights, recurrent) >= _LIKE * max(weights, recurrent)
+    copies = max(weights, recurrent) if shared else weights + recurrent
+    return copies + _gates(node, first, size)
+
+
+def _gates(node: NodeFacts, first: Value, size: SizeOf) -> int:
+    """The gates of all steps: [steps, batch, gates * hidden] of each direction."""
+    weights, bits = node.input(1), (size(first) or 0)
+    if weights is None or not weights.static or not first.static or weights.rank != 3 or first.rank != 3:
+        return 0
+    steps, batch, features = first.sizes
+    each = bits // max(steps * batch * features, 1)
+    return weights.sizes[0] * steps * batch * weights.sizes[1] * each

@@ -1,0 +1,181 @@
+"""The tensors of one run, each with the steps at which the provider holds a buffer for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dmlprep.directml.targets.facts import GraphFacts, Value
+from dmlprep.directml.vram.fused import SizeOf, inner_buffers
+from dmlprep.directml.vram.operators import scratch_bytes
+from dmlprep.directml.vram.units import Unit
+from dmlprep.graph.analysis.liveness import Buffer, held_at, live_peak, pooled_bytes
+from dmlprep.record.memory import Held
+
+__all__ = ["LIKENESS", "Tensors", "busiest", "tensors_of"]
+
+LIKENESS = 0.6
+"""Share of a block that a tensor inside a fused graph fills at least, where the two share a place. Of the shares that
+were tried, the one with which eleven models come nearest to what DirectML 1.15.4 asks for (``docs/memory.md``)."""
+
+_ALIGNMENT = 256
+"""Bytes that blocks inside a fused graph are a multiple of (DML_TEMPORARY_BUFFER_ALIGNMENT)."""
+
+_ALIASES = frozenset(["Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"])
+"""Operators whose result is their input, in ONNX Runtime's own plan."""
+
+
+@dataclass
+class Tensors:
+    """What lies in buffers at which step, over all graphs of a model.
+
+    Attributes:
+        buffers: with the bytes that each tensor has; a step is a unit (a fused graph or a node).
+        about: of each, what it is, in the same order.
+        labels: of the steps.
+        inside: step -> the fused graph that runs then: its nodes' labels, and the tensors inside it.
+        up: bytes of the inputs that go up at the beginning of a run.
+        down: bytes of the outputs that come down at its end.
+    """
+
+    buffers: list[Buffer] = field(default_factory=list)
+    about: list[Held] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    inside: dict[int, tuple[list[str], list[Buffer]]] = field(default_factory=dict)
+    up: list[int] = field(default_factory=list)
+    down: list[int] = field(default_factory=list)
+
+    def add(self, held: Held, first: int, last: int) -> None:
+        self.buffers.append(Buffer(held.name, held.nbytes, first, last))
+        self.about.append(held)
+
+
+def tensors_of(graph: GraphFacts, units: Mapping[str, Sequence[Unit]], size: SizeOf) -> Tensors:
+    """The tensors of a run of ``graph`` and of the graphs inside it, each of which runs once where its node comes.
+
+    Args:
+        units: of each graph, by its path, in the order of execution.
+        size: of every value that lies on the device.
+    """
+    found = Tensors()
+    _Graph(graph, units, size, found).run()
+    return found
+
+
+class _Graph:
+    def __init__(self, graph: GraphFacts, units: Mapping[str, Sequence[Unit]], size: SizeOf, found: Tensors) -> None:
+        self._graph = graph
+        self._all = units
+        self._units = units[graph.path]
+        self._size = size
+        self._found = found
+        self._alias: dict[int, Value] = {}
+        self._begun: dict[int, tuple[Value, int, str]] = {}
+        self._last: dict[int, int] = {}
+        self._on_dml = {id(node) for unit in self._units if unit.on_dml for node in unit.nodes}
+
+    def run(self) -> None:
+        self._feed()
+        for unit in self._units:
+            if unit.on_dml:
+                self._read(unit)
+            step = len(self._found.labels)
+            self._found.labels.append(unit.label)
+            self._use(unit, step)
+            if unit.on_dml:
+                self._make(unit, step)
+            for node in unit.nodes:
+                for inner in node.subgraphs.values():
+                    _Graph(inner, self._all, self._size, self._found).run()
+                    self._use(unit, len(self._found.labels) - 1)
+        self._end()
+
+    def _root(self, value: Value) -> Value:
+        return self._alias.get(id(value), value)
+
+    def _begin(self, value: Value, step: int, node: str) -> None:
+        if id(value) not in self._begun and not value.constant:
+            self._begun[id(value)] = (value, step, node)
+            self._last[id(value)] = step
+
+    def _feed(self) -> None:
+        """Inputs of the model go up before anything runs, and stay until its end."""
+        for value in self._graph.inputs:
+            if value.initializer or self._graph.parent is not None:
+                continue
+            if any(id(node) in self._on_dml or node.subgraphs for node in value.consumers):
+                self._begin(value, len(self._found.labels), "")
+                self._found.up.append(self._size(value) or 0)
+
+    def _read(self, unit: Unit) -> None:
+        """What a node on the CPU made goes up when it is read first."""
+        inside = {id(node) for node in unit.nodes}
+        for node in unit.nodes:
+            for value in unit.read(node):
+                if value.graph == self._graph.path and id(value.producer) not in inside:
+                    self._begin(self._root(value), len(self._found.labels), "")
+
+    def _use(self, unit: Unit, step: int) -> None:
+        for node in unit.nodes:
+            for value in [*node.inputs, *node.implicit]:
+                if value is not None and id(root := self._root(value)) in self._last:
+                    self._last[id(root)] = step
+
+    def _make(self, unit: Unit, step: int) -> None:
+        inside = {id(node) for node in unit.nodes}
+
+        def made(value: Value) -> bool:
+            return value.graph_output or any(id(reader) not in inside for reader in value.consumers)
+
+        for node in unit.nodes:
+            source = node.input(0)
+            for value in node.outputs:
+                if value is None or (unit.fused and not made(value)):
+                    continue
+                if not unit.fused and node.key in _ALIASES and source is not None and not source.constant:
+                    self._alias[id(value)] = self._root(source)
+                else:
+                    self._begin(value, step, node.label)
+        if not unit.fused:
+            for node in unit.nodes:
+                if nbytes := scratch_bytes(node, self._size):
+                    self._found.add(Held(node.label, "scratch", nbytes, node.label), step, step)
+            return
+        buffers = inner_buffers(unit.nodes, made, self._size)
+        nbytes = pooled_bytes(buffers, likeness=LIKENESS, alignment=_ALIGNMENT)
+        if nbytes:
+            self._found.inside[step] = ([node.path for node in unit.nodes], buffers)
+            self._found.add(Held(unit.label, "fused graph", nbytes, unit.label), step, step)
+
+    def _end(self) -> None:
+        """Feeds and results of the model are held until its end; the rest until it was read last."""
+        end = max(len(self._found.labels) - 1, 0)
+        outputs = {id(self._root(value)) for value in self._graph.outputs}
+        feeds = {id(value) for value in self._graph.inputs}
+        main = self._graph.parent is None
+        for key, (value, first, node) in self._begun.items():
+            kind: Literal["input", "output", "activation"] = "activation"
+            if main and (key in feeds or key in outputs):
+                kind = "input" if key in feeds else "output"
+            last = end if key in outputs or key in feeds else self._last[key]
+            nbytes = self._size(value) or 0
+            self._found.add(Held(value.name, kind, nbytes, node), first, last)
+        if main:
+            made = (value for value in self._graph.outputs if id(self._root(value)) in self._begun)
+            self._found.down += [self._size(value) or 0 for value in made]
+
+
+def busiest(found: Tensors) -> tuple[str, list[Held]]:
+    """What runs when most is held, and what is held then: of a fused graph its own tensors in place of their block."""
+    step = live_peak(found.buffers).step
+    if step < 0:
+        return "", []
+    pairs = zip(found.about, found.buffers, strict=True)
+    held = [about for about, buffer in pairs if buffer.first <= step <= buffer.last]
+    if step not in found.inside:
+        return found.labels[step], held
+    labels, buffers = found.inside[step]
+    inner = live_peak(buffers).step
+    tensors = [Held(one.name, "activation", one.nbytes, labels[one.first]) for one in held_at(buffers, inner)]
+    return labels[inner], [*(one for one in held if one.kind != "fused graph"), *tensors]

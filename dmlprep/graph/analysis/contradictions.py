@@ -1,0 +1,240 @@
+"""Sizes that a node cannot take, where onnx's shape rules do not look.
+
+Each rule says in a few words what does not fit, and only where it is certain: every size that it compares is a number.
+Source: the operators' text at https://onnx.ai/onnx/operators/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.known import Known
+from dmlprep.graph.model.texts import text_of
+
+__all__ = ["contradiction"]
+
+
+def contradiction(known: Known, node: ir.Node) -> str:
+    """Why the inputs of a node cannot go together; empty where they can, or where that is not known."""
+    rule = _RULES.get(node.op_type)
+    try:
+        return rule(known, node) if rule is not None else ""
+    except (
+        IndexError,
+        TypeError,
+    ):  # a node that its operator does not allow: onnx's checker says what is wrong with it
+        return ""
+
+
+def _sizes(known: Known, node: ir.Node, index: int) -> tuple[int | None, ...] | None:
+    """Sizes of an input, ``None`` for those that are free; ``None`` where there is no such input or no known rank."""
+    dims = known.dims(node.inputs[index]) if index < len(node.inputs) else None
+    return None if dims is None else tuple(d if isinstance(d, int) else None for d in dims)
+
+
+def _differ(a: int | None, b: int | None) -> bool:
+    return a is not None and b is not None and a != b
+
+
+def _reshape(known: Known, node: ir.Node) -> str:
+    """onnx does not compare the number of elements: a baked batch would pass."""
+    before, after = known.dims(node.inputs[0]), known.dims(node.outputs[0])
+    if before is None or after is None:
+        return ""
+    counts = [1, 1]
+    for index, dims in enumerate((before, after)):
+        for dim in dims:
+            if not isinstance(dim, int):
+                return ""
+            counts[index] *= dim
+    return f"{counts[0]} elements do not fill {list(after)}" if counts[0] != counts[1] else ""
+
+
+def _conv(known: Known, node: ir.Node) -> str:
+    data, weight = _sizes(known, node, 0), _sizes(known, node, 1)
+    if data is None or weight is None or len(data) < 3 or len(weight) != len(data):
+        return ""
+    channels, wanted = data[1], weight[1]
+    if wanted is not None:
+        wanted *= node.attributes.get_int("group", 1)
+    if _differ(channels, wanted):
+        return f"{channels} channels where the weight takes {wanted}"
+    return _window(node, data[2:], weight[2:])
+
+
+def _window(node: ir.Node, sizes: tuple[int | None, ...], kernel: tuple[int | None, ...]) -> str:
+    """A window that is larger than what it slides over, padding included; onnx infers 0, no kernel runs it."""
+    automatic = text_of(node, "auto_pad", "NOTSET")
+    if automatic.startswith("SAME") or 0 in sizes:
+        return ""
+    rank = len(sizes)
+    pads = list(node.attributes.get_ints("pads", [0] * 2 * rank)) if automatic == "NOTSET" else [0] * 2 * rank
+    dilations = list(node.attributes.get_ints("dilations", [1] * rank))
+    if len(pads) != 2 * rank or len(dilations) != rank:
+        return ""
+    for axis, (size, width) in enumerate(zip(sizes, kernel, strict=True)):
+        if size is None or width is None:
+            continue
+        room, span = size + pads[axis] + pads[axis + rank], (width - 1) * dilations[axis] + 1
+        if room < span:
+            return f"its window spans {span} elements of the {room} that there are"
+    return ""
+
+
+def _conv_transpose(known: Known, node: ir.Node) -> str:
+    data, weight = _sizes(known, node, 0), _sizes(known, node, 1)
+    if data is None or weight is None or len(data) < 3 or len(weight) != len(data):
+        return ""
+    return f"{data[1]} channels where the weight takes {weight[0]}" if _differ(data[1], weight[0]) else ""
+
+
+def _recurrent(known: Known, node: ir.Node) -> str:
+    data, weight = _sizes(known, node, 0), _sizes(known, node, 1)
+    if data is None or len(data) != 3:
+        return ""
+    if weight is not None and len(weight) == 3 and _differ(data[2], weight[2]):
+        return f"{data[2]} features where the weight takes {weight[2]}"
+    batch_first = bool(node.attributes.get_int("layout", 0))
+    batch = data[0] if batch_first else data[1]
+    for index, name in ((5, "initial_h"), (6, "initial_c")):
+        state = _sizes(known, node, index) if node.op_type == "LSTM" or index == 5 else None
+        if state is not None and len(state) == 3 and _differ(batch, state[0 if batch_first else 1]):
+            return f"{name} is for a batch of {state[0 if batch_first else 1]}, the input has {batch}"
+    lengths = _sizes(known, node, 4)
+    if lengths is not None and len(lengths) == 1 and _differ(batch, lengths[0]):
+        return f"sequence_lens has {lengths[0]} entries, the batch is {batch}"
+    return ""
+
+
+def _broadcasts_into(known: Known, node: ir.Node, index: int, dims: tuple[int | None, ...]) -> str:
+    other = _sizes(known, node, index)
+    if other is None:
+        return ""
+    if len(other) > len(dims):
+        return f"input {index} has more dimensions than it may"
+    for size, own in zip(reversed(other), reversed(dims), strict=False):
+        if size not in (None, 1) and _differ(size, own):
+            return f"input {index} of {size} does not spread over {own}"
+    return ""
+
+
+def _prelu(known: Known, node: ir.Node) -> str:
+    data = _sizes(known, node, 0)
+    return _broadcasts_into(known, node, 1, data) if data is not None and known.version(node) >= 7 else ""
+
+
+def _layer_norm(known: Known, node: ir.Node) -> str:
+    data = _sizes(known, node, 0)
+    if data is None:
+        return ""
+    return _broadcasts_into(known, node, 1, data) or _broadcasts_into(known, node, 2, data)
+
+
+def _instance_norm(known: Known, node: ir.Node) -> str:
+    data = _sizes(known, node, 0)
+    for index in (1, 2):
+        scale = _sizes(known, node, index)
+        if data is not None and len(data) > 1 and scale is not None and len(scale) == 1 and _differ(data[1], scale[0]):
+            return f"{data[1]} channels where input {index} is for {scale[0]}"
+    return ""
+
+
+def _gather(known: Known, node: ir.Node) -> str:
+    data, indices = _sizes(known, node, 0), known.constant(node.inputs[1])
+    if data is None or indices is None or not indices.size or indices.dtype.kind not in "iu":
+        return ""
+    axis = node.attributes.get_int("axis", 0)
+    size = data[axis] if -len(data) <= axis < len(data) else None
+    if size is not None and not (-size <= indices.min() and indices.max() < size):
+        return f"index {int(indices.max() if indices.max() >= size else indices.min())} of {size}"
+    return ""
+
+
+def _gather_nd(known: Known, node: ir.Node) -> str:
+    data, indices = _sizes(known, node, 0), known.constant(node.inputs[1])
+    batch = node.attributes.get_int("batch_dims", 0)
+    if data is None or indices is None or not indices.size or indices.ndim < 1:
+        return ""
+    for axis in range(indices.shape[-1]):
+        size = data[batch + axis] if batch + axis < len(data) else None
+        column = indices[..., axis]
+        if size is not None and not (-size <= column.min() and column.max() < size):
+            return f"index {int(column.max() if column.max() >= size else column.min())} of {size}"
+    return ""
+
+
+def _scatter_nd(known: Known, node: ir.Node) -> str:
+    data, indices, updates = (_sizes(known, node, i) for i in range(3))
+    if data is None or indices is None or updates is None or not indices or indices[-1] is None:
+        return ""
+    wanted = (*indices[:-1], *data[indices[-1] :])
+    if len(wanted) != len(updates) or any(_differ(a, b) for a, b in zip(wanted, updates, strict=True)):
+        return f"updates are {list(updates)} where {list(wanted)} are needed"
+    return ""
+
+
+def _blocks(known: Known, node: ir.Node) -> str:
+    data, block = _sizes(known, node, 0), node.attributes.get_int("blocksize", 0)
+    if data is None or len(data) != 4 or block < 1:
+        return ""
+    pairs = [(data[1], block * block)] if node.op_type == "DepthToSpace" else [(data[2], block), (data[3], block)]
+    for size, divisor in pairs:
+        if size is not None and size % divisor:
+            return f"{size} is no multiple of {divisor}"
+    return ""
+
+
+def _pool(known: Known, node: ir.Node) -> str:
+    data, kernel = _sizes(known, node, 0), node.attributes.get_ints("kernel_shape", None)
+    if data is None or not kernel or len(kernel) != len(data) - 2:
+        return ""
+    if text_of(node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return ""
+    rank = len(kernel)
+    pads = list(node.attributes.get_ints("pads", ()) or [0] * 2 * rank)
+    dilations = list(node.attributes.get_ints("dilations", ()) or [1] * rank)
+    strides = list(node.attributes.get_ints("strides", ()) or [1] * rank)
+    if len(pads) != 2 * rank or len(dilations) != rank or len(strides) != rank:
+        return ""
+    for axis, size in enumerate(data[2:]):
+        reach = dilations[axis] * (kernel[axis] - 1) + 1
+        # A window that misses by less leaves an empty output, which ONNX Runtime runs.
+        if size is not None and size + pads[axis] + pads[axis + rank] - reach <= -2 * strides[axis]:
+            return f"a window of {reach} does not fit into {size}"
+    return ""
+
+
+def _einsum(known: Known, node: ir.Node) -> str:
+    equation = text_of(node, "equation").replace(" ", "")
+    if "." in equation:
+        return ""
+    found: dict[str, int] = {}
+    for index, letters in enumerate(equation.split("->")[0].split(",")):
+        sizes = _sizes(known, node, index)
+        if sizes is None or len(sizes) != len(letters):
+            continue
+        for letter, size in zip(letters, sizes, strict=True):
+            if size not in (None, 1) and _differ(found.setdefault(letter, size), size):
+                return f"{letter} is {found[letter]} and {size}"
+    return ""
+
+
+_RULES: dict[str, Callable[[Known, ir.Node], str]] = {
+    "Reshape": _reshape,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
+    "PRelu": _prelu,
+    "LayerNormalization": _layer_norm,
+    "InstanceNormalization": _instance_norm,
+    "Gather": _gather,
+    "GatherND": _gather_nd,
+    "ScatterND": _scatter_nd,
+    "DepthToSpace": _blocks,
+    "SpaceToDepth": _blocks,
+    "MaxPool": _pool,
+    "AveragePool": _pool,
+    "Einsum": _einsum,
+}

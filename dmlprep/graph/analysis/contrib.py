@@ -1,0 +1,216 @@
+"""Shapes of ONNX Runtime's own operators (domain com.microsoft), which onnx has no rules for.
+
+Only operators whose output follows from their inputs' shapes and attributes alone. Source of the rules:
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.known import Known
+from dmlprep.graph.model.dims import Dim
+
+__all__ = ["DOMAIN", "infer", "unfused"]
+
+DOMAIN = "com.microsoft"
+
+Dims = tuple[Dim, ...]
+Output = tuple[int, Dims | None]
+"""Element type and dims."""
+
+_FUSED = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
+
+_FLOAT, _UINT8, _INT32 = 1, 2, 6
+
+
+def unfused(node: ir.Node) -> onnx.NodeProto | None:
+    """The onnx operator whose shapes a fused one has: FusedConv is a Conv with an activation and a sum."""
+    inner = _FUSED.get(node.op_type) if node.domain == DOMAIN else None
+    if inner is None:
+        return None
+    proto = ir.serde.serialize_node(node)
+    proto.op_type, proto.domain = inner, ""
+    del proto.input[3:]
+    kept = [a for a in proto.attribute if not a.name.startswith("activation")]
+    del proto.attribute[:]
+    proto.attribute.extend(kept)
+    return proto
+
+
+def infer(known: Known, node: ir.Node) -> list[Output | None]:
+    """The outputs of a node, in order; ``None``, or nothing at the end, where they are not known."""
+    if node.domain == DOMAIN:
+        rule = _RULES.get(node.op_type)
+    else:
+        # ONNX Runtime registers these in onnx's own domain, the second below opset 17 too.
+        own = node.op_type in ("SimplifiedLayerNormalization", "LayerNormalization")
+        rule = _first if own and not node.domain else None
+    if rule is None or not node.inputs or known.dims(node.inputs[0]) is None:
+        return []
+    try:
+        return rule(known, node)
+    except (IndexError, TypeError):  # a rank that the operator does not have: nothing is claimed
+        return []
+
+
+def _elem(known: Known, node: ir.Node, index: int = 0) -> int:
+    return known.dtype(node.inputs[index])
+
+
+def _dims(known: Known, node: ir.Node, index: int = 0) -> Dims:
+    """Dims of an input; a TypeError where they are unknown, which ``infer`` takes for "nothing is claimed"."""
+    found = known.dims(node.inputs[index]) if index < len(node.inputs) else None
+    if found is None:
+        raise TypeError("unknown")
+    return found
+
+
+def _first(known: Known, node: ir.Node) -> list[Output | None]:
+    return [(_elem(known, node), _dims(known, node))]
+
+
+def _skip(known: Known, node: ir.Node) -> list[Output | None]:
+    elem, dims = _elem(known, node), _dims(known, node)
+    rows = (_FLOAT, (*dims[:-1], 1))
+    return [(elem, dims), rows, rows, (elem, dims)]
+
+
+def _embed(known: Known, node: ir.Node) -> list[Output | None]:
+    ids, table = _dims(known, node), _dims(known, node, 2)
+    out = (_elem(known, node, 2), (ids[0], ids[1], table[1]))
+    return [out, (_INT32, (ids[0],)), out]
+
+
+def _attention(known: Known, node: ir.Node) -> list[Output | None]:
+    batch, sequence = _dims(known, node)[:2]
+    sizes = node.attributes.get_ints("qkv_hidden_sizes", None)
+    width = _dims(known, node, 1)[1]
+    hidden: Dim = sizes[2] if sizes else width // 3 if isinstance(width, int) else None
+    return [(_elem(known, node), (batch, sequence, hidden))]
+
+
+def _multi_head(known: Known, node: ir.Node) -> list[Output | None]:
+    query = _dims(known, node)
+    if len(query) == 5:  # packed [B, S, heads, 3, size]
+        heads, size = query[2], query[4]
+        hidden = heads * size if isinstance(heads, int) and isinstance(size, int) else None
+        return [(_elem(known, node), (query[0], query[1], hidden))]
+    key = known.dims(node.inputs[1]) if len(node.inputs) > 1 else None
+    if len(query) != 3 or key is None:
+        return []
+    if len(key) == 5:  # packed key and value [B, L, heads, 2, size]
+        return [(_elem(known, node), query)]
+    value = _dims(known, node, 2)
+    if len(value) == 4:  # [B, heads, L, size]
+        heads, size = value[1], value[3]
+        return [
+            (
+                _elem(known, node),
+                (*query[:2], heads * size if isinstance(heads, int) and isinstance(size, int) else None),
+            )
+        ]
+    return [(_elem(known, node), (*query[:2], value[2]))]
+
+
+def _grouped(known: Known, node: ir.Node) -> list[Output | None]:
+    query = _dims(known, node)
+    packed = len(node.inputs) < 2 or node.inputs[1] is None
+    if len(query) != 3:
+        return []
+    hidden = query[2]
+    if packed:
+        heads, groups = node.attributes.get_int("num_heads", 0), node.attributes.get_int("kv_num_heads", 0)
+        if not isinstance(hidden, int) or heads + 2 * groups <= 0:
+            return []
+        hidden = hidden * heads // (heads + 2 * groups)
+    return [(_elem(known, node), (*query[:2], hidden))]
+
+
+def _matmul_nbits(known: Known, node: ir.Node) -> list[Output | None]:
+    columns = node.attributes.get_int("N", -1)
+    return [(_elem(known, node), (*_dims(known, node)[:-1], columns if columns > 0 else None))]
+
+
+def _broadcast(a: Sequence[Dim], b: Sequence[Dim]) -> Dims:
+    rank = max(len(a), len(b))
+    left, right = [1] * (rank - len(a)) + list(a), [1] * (rank - len(b)) + list(b)
+    return tuple(y if x == 1 else x if y in (1, x) else None for x, y in zip(left, right, strict=True))
+
+
+def _product(a: Dims, b: Dims) -> Dims:
+    """Dims of a matrix product of operands of rank 2 and more."""
+    if len(a) < 2 or len(b) < 2:
+        raise TypeError("unknown")
+    return (*_broadcast(a[:-2], b[:-2]), a[-2], b[-1])
+
+
+def _fused_matmul(known: Known, node: ir.Node) -> list[Output | None]:
+    if node.attributes.get_int("transBatchA", 0) or node.attributes.get_int("transBatchB", 0):
+        return []
+    a, b = _dims(known, node), _dims(known, node, 1)
+    if node.attributes.get_int("transA", 0) and len(a) > 1:
+        a = (*a[:-2], a[-1], a[-2])
+    if node.attributes.get_int("transB", 0) and len(b) > 1:
+        b = (*b[:-2], b[-1], b[-2])
+    return [(_elem(known, node), _product(a, b))]
+
+
+def _matmul_to(index: int) -> Rule:
+    def run(known: Known, node: ir.Node) -> list[Output | None]:
+        return [(_elem(known, node, index), _product(_dims(known, node), _dims(known, node, 1)))]
+
+    return run
+
+
+def _elementwise(other: int) -> Rule:
+    def run(known: Known, node: ir.Node) -> list[Output | None]:
+        return [(_elem(known, node), _broadcast(_dims(known, node), _dims(known, node, other)))]
+
+    return run
+
+
+def _quantize(known: Known, node: ir.Node) -> list[Output | None]:
+    has_zero = len(node.inputs) > 2 and node.inputs[2] is not None
+    return [(_elem(known, node, 2) if has_zero else _UINT8, _dims(known, node))]
+
+
+def _dequantize(known: Known, node: ir.Node) -> list[Output | None]:
+    return [(_elem(known, node, 1), _dims(known, node))]
+
+
+def _half_width(known: Known, node: ir.Node) -> list[Output | None]:
+    dims = _dims(known, node)
+    last = dims[-1]
+    return [(_elem(known, node), (*dims[:-1], last // 2 if isinstance(last, int) else None))]
+
+
+Rule = Callable[["Known", ir.Node], list[Output | None]]
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(
+        (
+            *("Gelu", "FastGelu", "QuickGelu", "BiasGelu", "BiasAdd", "BiasSoftmax", "Inverse", "RotaryEmbedding"),
+            *("GroupNorm", "SkipGroupNorm", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"),
+        ),
+        _first,
+    ),
+    "SkipLayerNormalization": _skip,
+    "SkipSimplifiedLayerNormalization": _skip,
+    "EmbedLayerNormalization": _embed,
+    "Attention": _attention,
+    "MultiHeadAttention": _multi_head,
+    "GroupQueryAttention": _grouped,
+    "MatMulNBits": _matmul_nbits,
+    "FusedMatMul": _fused_matmul,
+    "MatMulIntegerToFloat": _matmul_to(2),
+    "DynamicQuantizeMatMul": _matmul_to(0),
+    "QLinearAdd": _elementwise(3),
+    "QLinearMul": _elementwise(3),
+    "QuantizeLinear": _quantize,
+    "DequantizeLinear": _dequantize,
+    "BiasSplitGelu": _half_width,
+}

@@ -1,0 +1,312 @@
+"""Whether two models compute the same, told from their graphs alone.
+
+Every value gets a number: values of both models that come from the same inputs by the same operators have the same one
+(value numbering; Cocke and Schwartz, "Programming languages and their compilers", 1970). Names and the order of nodes
+do not count, nor whether a constant is an initializer, a Constant node, or arithmetic on constants that ``folding``
+computes to the same bits. A node that gives what it reads (Identity, a product with ones, a Reshape to the same shape)
+has the number of what it reads.
+
+Equal numbers prove equal values, up to one sign: x + 0 counts as x, which it is not where x is -0. Different numbers
+prove nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from dmlprep.core.errors import ToolFailed
+from dmlprep.graph.analysis.attributes import constant_tensor, plain_attributes
+from dmlprep.graph.analysis.folding import EVALUATORS, NUMPY_TYPES, evaluate
+from dmlprep.graph.analysis.schemas import schema_at
+from dmlprep.graph.model import Frozen, Model
+from dmlprep.graph.model.checking import infer_shapes
+from dmlprep.graph.model.random_ops import draws
+from dmlprep.graph.model.tensors import as_mapped
+from dmlprep.graph.model.walk import nodes
+from dmlprep.portable.arrays import Array
+from dmlprep.process.onnx_worker.door import OnnxError
+
+__all__ = ["compute_the_same"]
+
+_READ = 1 << 20
+"""Bytes of a tensor in memory whose elements are compared. A larger one is equal to itself alone."""
+
+_MAPPED = 4 << 10
+"""The same of a tensor that lies in a file: a tool that saw it may have copied it."""
+
+_FOLDED = 1 << 18
+"""Elements of a constant that is computed."""
+
+_ALL_FOLDED = 1 << 24
+"""Elements of all constants that are computed."""
+
+_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+_VARIADIC = onnx.defs.OpSchema.FormalParameterOption.Variadic
+
+_Type = tuple[int, tuple[int, ...] | None]
+"""Element type of a tensor, and its shape where every size is known."""
+
+
+class _Untold(Exception):
+    """Something that is not numbered."""
+
+
+def compute_the_same(one: Model, other: Model, frozen: tuple[Frozen | None, Frozen | None] = (None, None)) -> bool:
+    """Whether the graphs show that ``other`` gives the outputs of ``one``, by position, on all inputs.
+
+    Functions are taken to be the same in both, and so are operators of a name and domain: the models must have the same
+    opsets. False where a node draws random numbers.
+
+    Args:
+        frozen: both models, where they were frozen already.
+    """
+    if any(draws(node) for model in (one, other) for node in nodes(model.ir)):
+        return False
+    try:
+        table = _Table()
+        if _outputs(one, table, {}) == _outputs(other, table, {}):
+            return True
+        types = [_types(known or model.snapshot()) for model, known in zip((one, other), frozen, strict=True)]
+        return _outputs(one, table, types[0]) == _outputs(other, table, types[1])
+    except (_Untold, OnnxError, ToolFailed):
+        return False
+
+
+def _types(frozen: Frozen) -> dict[str, _Type]:
+    """Types of the main graph's values as they follow from its inputs; the model's own word on others is not used."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(frozen.proto)
+    del proto.graph.value_info[:]
+    for value in proto.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    found = infer_shapes(Frozen(proto, frozen.tensors)).graph
+    types: dict[str, _Type] = {}
+    for value in (*found.input, *found.output, *found.value_info):
+        tensor = value.type.tensor_type
+        if not tensor.elem_type:
+            continue
+        sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
+        known = tensor.HasField("shape") and min(sizes, default=0) >= 0
+        types[value.name] = (tensor.elem_type, tuple(sizes) if known else None)
+    return types
+
+
+@dataclass
+class _Table:
+    """Numbers by what they stand for.
+
+    Attributes:
+        constants: elements by number.
+        reshaped: of what a Reshape made, the number and the shape of what it read.
+        left: elements that may still be computed.
+    """
+
+    numbers: dict[Hashable, int] = field(default_factory=dict)
+    constants: dict[int, Array] = field(default_factory=dict)
+    reshaped: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    left: int = _ALL_FOLDED
+
+    def number(self, key: Hashable) -> int:
+        return self.numbers.setdefault(key, len(self.numbers))
+
+    def array(self, array: Array, dtype: ir.DataType) -> int:
+        """The number of a constant whose elements are known."""
+        data = np.ascontiguousarray(array).tobytes()
+        number = self.number(("constant", dtype, array.shape, hashlib.sha256(data).digest()))
+        if array.size <= _FOLDED and array.dtype in NUMPY_TYPES.values():
+            self.constants[number] = array
+        return number
+
+    def tensor(self, tensor: ir.TensorProtocol) -> int:
+        mapped = as_mapped(tensor)
+        shape = tuple(tensor.shape.numpy())
+        if mapped is not None and tensor.nbytes > _MAPPED:
+            return self.number(("file", str(mapped.path), mapped.offset, mapped.length, tensor.dtype, shape))
+        if tensor.nbytes > _READ:
+            return self.number(("object", id(tensor)))  # both models hold it meanwhile
+        if isinstance(tensor, ir.StringTensor) or tensor.dtype == ir.DataType.STRING:
+            return self.number(("text", shape, tuple(np.asarray(tensor.numpy()).reshape(-1).tolist())))
+        return self.array(np.asarray(tensor.numpy()), tensor.dtype)
+
+
+def _outputs(model: Model, table: _Table, types: Mapping[str, _Type]) -> list[int]:
+    graph = model.ir.graph
+    if any(value in graph.inputs for value in graph.initializers.values()) and model.ir.ir_version >= 4:
+        raise _Untold  # a default that a caller may replace
+    reader = _Reader(table, model.opset, types)
+    weights = graph.initializers
+    for value in graph.inputs:
+        if value.name not in weights:
+            reader.known[value] = table.number(("input", value.name))
+    return reader.graph(graph, 0)
+
+
+class _Reader:
+    """Numbers the values of one model.
+
+    Args:
+        types: of values of the main graph, by name; without one, only Identity gives what it reads.
+    """
+
+    def __init__(self, table: _Table, opset: int, types: Mapping[str, _Type]) -> None:
+        self._table, self._opset, self._types = table, opset, types
+        self.known: dict[ir.Value, int] = {}
+
+    def graph(self, graph: ir.Graph, depth: int) -> list[int]:
+        """The numbers of a graph's outputs, whose inputs have theirs."""
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                self.known[value] = self._table.tensor(value.const_value)
+        for node in graph:
+            self._node(node, depth)
+        return [self._of(value) for value in graph.outputs]
+
+    def _of(self, value: ir.Value | None) -> int:
+        if value is None or not value.name:
+            return -1
+        if value not in self.known:
+            raise _Untold
+        return self.known[value]
+
+    def _node(self, node: ir.Node, depth: int) -> None:
+        if node.op_type == "Constant" and not node.domain:
+            tensor = constant_tensor(node)
+            if tensor is not None:
+                self.known[node.outputs[0]] = self._table.tensor(tensor)
+                return
+        read = [self._of(value) for value in node.inputs]
+        if node.op_type in _STATES and not node.domain:
+            # "Optional initial value of the hidden. If not specified - assumed to be 0" (ONNX operators, LSTM).
+            read[5:7] = [-1 if self._is(number, 0) else number for number in read[5:7]]
+        while read and read[-1] < 0:
+            read.pop()
+        if not node.domain:
+            if self._folded(node, read):
+                return
+            same = self._moved(node, read, depth)
+            if same is not None:
+                self.known[node.outputs[0]] = same
+                return
+        made = self._made(node)
+        attributes = tuple(sorted(self._attributes(node, depth)))
+        key = (node.domain, node.op_type, node.overload, attributes, tuple(read), tuple(made))
+        for index, value in enumerate(node.outputs):
+            self.known[value] = self._table.number((*key, index))
+
+    def _attributes(self, node: ir.Node, depth: int) -> Iterator[tuple[str, Hashable]]:
+        for name, attr in node.attributes.items():
+            if attr.is_ref():
+                raise _Untold
+            if attr.type in _GRAPHS:
+                graphs = [attr.as_graph()] if attr.type == ir.AttributeType.GRAPH else list(attr.as_graphs())
+                yield name, tuple(self._body(graph, depth + 1) for graph in graphs)
+            elif attr.type == ir.AttributeType.TENSOR:
+                yield name, ("tensor", self._table.tensor(attr.value))
+            else:
+                # The bytes that are written tell -0.0 from 0.0, and take all types.
+                proto = ir.serde.serialize_attribute(ir.Attr(name, attr.type, attr.value))
+                yield name, ("plain", proto.SerializeToString(deterministic=True))
+
+    def _body(self, graph: ir.Graph, depth: int) -> Hashable:
+        """A subgraph, whatever its values are called. Its inputs are known by its depth and their places."""
+        for index, value in enumerate(graph.inputs):
+            self.known[value] = self._table.number(("bound", depth, index))
+        return len(graph.inputs), tuple(self.graph(graph, depth))
+
+    def _folded(self, node: ir.Node, read: Sequence[int]) -> bool:
+        """Number the outputs of arithmetic on constants by their elements."""
+        arrays = [self._table.constants.get(number) for number in read]
+        if node.op_type not in EVALUATORS or not arrays or any(array is None for array in arrays):
+            return False
+
+        def few(elements: int) -> bool:
+            return elements <= min(_FOLDED, self._table.left)
+
+        found = evaluate(node.op_type, self._opset, arrays, plain_attributes(node), len(node.outputs), few)
+        if found is None:
+            return False
+        self._table.left -= sum(array.size for array in found)
+        for value, array in zip(node.outputs, found, strict=True):
+            self.known[value] = self._table.array(array, ir.DataType.from_numpy(array.dtype))
+        return True
+
+    def _made(self, node: ir.Node) -> list[bool]:
+        """Which outputs there are. One that nobody reads is none, unless their count says what a node does (Split)."""
+        schema = schema_at(node.op_type, self._opset) if not node.domain else None
+        fixed = schema is not None and all(o.option != _VARIADIC for o in schema.outputs)
+        made = [bool(v.name) and (not fixed or bool(v.uses()) or v.is_graph_output()) for v in node.outputs]
+        while made and not made[-1]:
+            made.pop()
+        return made
+
+    def _moved(self, node: ir.Node, read: Sequence[int], depth: int) -> int | None:
+        """The number of the one output, where the node gives the elements of an input as they are."""
+        if len(node.outputs) != 1 or not read:
+            return None
+        if node.op_type == "Identity" or (node.op_type == "Concat" and len(read) == 1):
+            return read[0]
+        out = self._types.get(node.outputs[0].name or "") if not depth else None
+        if out is None or out[1] is None:
+            return None
+        if node.op_type in _RESHAPES:
+            return self._reshaped(node, read[0], out[1])
+        for place in _SAME.get(node.op_type, ()):
+            source = node.inputs[place] if place < len(read) else None
+            if source is None or self._type(source) != out:
+                continue
+            if node.op_type not in _NEUTRAL or self._neutral(node.op_type, read, place):
+                return read[place]
+        return None
+
+    def _reshaped(self, node: ir.Node, read: int, shape: tuple[int, ...]) -> int | None:
+        """The number of elements in another shape; of several Reshapes in a row the last one counts."""
+        source = node.inputs[0]
+        known = self._type(source) if source is not None else None
+        if known is None or known[1] is None:
+            return None
+        root, was = self._table.reshaped.get(read, (read, known[1]))
+        if shape == was:
+            return root
+        number = self._table.number(("reshaped", root, shape))
+        self._table.reshaped[number] = (root, was)
+        return number
+
+    def _type(self, value: ir.Value) -> _Type | None:
+        tensor = value.const_value
+        if tensor is not None:
+            return int(tensor.dtype), tuple(tensor.shape.numpy())
+        return self._types.get(value.name or "")
+
+    def _neutral(self, op_type: str, read: Sequence[int], place: int) -> bool:
+        return len(read) == 2 and self._is(read[1 - place], _NEUTRAL[op_type])
+
+    def _is(self, number: int, wanted: int) -> bool:
+        """Whether a value is a constant whose every element is ``wanted``."""
+        array = self._table.constants.get(number)
+        return array is not None and bool((array == wanted).all())
+
+
+_STATES = ("GRU", "LSTM", "RNN")
+
+_RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+
+_SAME: dict[str, tuple[int, ...]] = {
+    "Add": (0, 1),
+    "Cast": (0,),
+    "Div": (0,),
+    "Expand": (0,),
+    "Mul": (0, 1),
+    "Sub": (0,),
+}
+"""Operators that give one of these inputs where it has the output's element type and shape, and the other one is
+neutral. Expand repeats nothing then, and Cast changes nothing."""
+
+_NEUTRAL = {"Add": 0, "Div": 1, "Mul": 1, "Sub": 0}

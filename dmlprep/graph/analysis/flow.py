@@ -1,0 +1,233 @@
+"""Shapes through the bodies of If, Loop and Scan.
+
+Semantics: https://onnx.ai/onnx/operators/onnx__If.html, onnx__Loop.html, onnx__Scan.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.known import Known
+
+__all__ = ["BODIES", "chosen_branch", "infer", "merged"]
+
+Walk = Callable[[ir.Graph, int], None]
+
+BODIES = frozenset({"If", "Loop", "Scan"})
+
+_DEEP = 6  # Loops nested deeper than this are walked once each, with unknown shapes for what they carry
+
+
+def merged(a: onnx.TypeProto | None, b: onnx.TypeProto | None) -> onnx.TypeProto | None:
+    """What holds of a value that is of type ``a`` or of type ``b``."""
+    if a is None or b is None or a.WhichOneof("value") != b.WhichOneof("value"):
+        return None
+    result = onnx.TypeProto()
+    result.CopyFrom(a)
+    if not a.HasField("tensor_type"):
+        return result if a == b else _shapeless(result)
+    mine, other = result.tensor_type, b.tensor_type
+    if mine.elem_type != other.elem_type:
+        return None
+    if not (mine.HasField("shape") and other.HasField("shape")) or len(mine.shape.dim) != len(other.shape.dim):
+        mine.ClearField("shape")
+        return result
+    for left, right in zip(mine.shape.dim, other.shape.dim, strict=True):
+        if (left.dim_value, left.dim_param) != (right.dim_value, right.dim_param) or left.WhichOneof(
+            "value"
+        ) != right.WhichOneof("value"):
+            left.Clear()
+    return result
+
+
+def _shapeless(proto: onnx.TypeProto) -> onnx.TypeProto:
+    """The same type without any shape, also of the elements of a sequence or an optional."""
+    inner = proto
+    while not inner.HasField("tensor_type"):
+        if inner.HasField("sequence_type"):
+            inner = inner.sequence_type.elem_type
+        elif inner.HasField("optional_type"):
+            inner = inner.optional_type.elem_type
+        else:
+            return proto
+    inner.tensor_type.ClearField("shape")
+    return proto
+
+
+def _scanned(body: onnx.TypeProto | None, length: int | None, axis: int = 0) -> onnx.TypeProto | None:
+    """The type of a scan output: its body's value, stacked along ``axis``."""
+    if body is None or not body.HasField("tensor_type"):
+        return None
+    result = onnx.TypeProto()
+    result.tensor_type.elem_type = body.tensor_type.elem_type
+    if body.tensor_type.HasField("shape"):
+        dims = list(body.tensor_type.shape.dim)
+        new = onnx.TensorShapeProto.Dimension()
+        if length is not None:
+            new.dim_value = length
+        axis = axis + len(dims) + 1 if axis < 0 else axis
+        dims.insert(axis, new)
+        result.tensor_type.shape.dim.extend(dims)
+    return result
+
+
+def infer(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
+    """Infer the outputs of a node with bodies.
+
+    Args:
+        depth: how many bodies the node stands in.
+        walk: infers the nodes of a body, given how many bodies deep that is.
+
+    Returns:
+        whether it was done; ``False`` leaves the node to onnx.
+    """
+    if node.op_type == "If":
+        return _if(known, node, depth, walk)
+    if node.op_type == "Loop":
+        return _loop(known, node, depth, walk)
+    return known.version(node) >= 9 and _scan(known, node, depth, walk)
+
+
+def _body(node: ir.Node, name: str) -> ir.Graph | None:
+    attr = node.attributes.get(name)
+    return attr.as_graph() if attr is not None and not attr.is_ref() else None
+
+
+def chosen_branch(known: Known, node: ir.Node) -> ir.Graph | None:
+    """The branch of an If that is taken whatever the data; ``None`` where it depends on data, or for another node."""
+    if node.op_type != "If" or node.domain or not node.inputs:
+        return None
+    condition = known.constant(node.inputs[0])
+    if condition is None:
+        return None
+    return _body(node, "then_branch" if condition.all() else "else_branch") if condition.size == 1 else None
+
+
+def _if(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
+    then, other = _body(node, "then_branch"), _body(node, "else_branch")
+    if then is None or other is None:
+        return False
+    branch = chosen_branch(known, node)
+    if branch is not None:
+        # The other branch may not even fit these shapes: it is never run.
+        walk(branch, depth + 1)
+        for output, value in zip(node.outputs, branch.outputs, strict=False):
+            known.set_type(output, known.types.get(value))
+            if value in known.constants:
+                known.set_constant(output, known.constants[value])
+        return True
+    walk(then, depth + 1)
+    walk(other, depth + 1)
+    for output, a, b in zip(node.outputs, then.outputs, other.outputs, strict=False):
+        known.set_type(output, merged(known.types.get(a), known.types.get(b)))
+    return True
+
+
+def _settle(
+    known: Known, body: ir.Graph, inputs: list[ir.Value], outputs: list[ir.Value], depth: int, walk: Walk
+) -> None:
+    """Walk a body until what it carries from one round to the next has a type that holds in every round."""
+    while depth <= _DEEP and known.walked <= known.most_walked:
+        walk(body, depth + 1)
+        stable = True
+        for before, after in zip(inputs, outputs, strict=False):
+            old = known.types.get(before)
+            new = merged(old, known.types.get(after)) if known.types.get(after) is not None else _unshaped(old)
+            if old != new:
+                # Each round takes away a size, a rank or a type: it ends.
+                known.set_type(before, new)
+                stable = False
+        if stable:
+            return
+    for value in inputs:
+        known.set_type(value, _unshaped(known.types.get(value)))
+    walk(body, depth + 1)
+
+
+def _unshaped(proto: onnx.TypeProto | None) -> onnx.TypeProto | None:
+    if proto is None:
+        return None
+    general = onnx.TypeProto()
+    general.CopyFrom(proto)
+    return _shapeless(general)
+
+
+def _loop(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
+    body = _body(node, "body")
+    if body is None or len(body.inputs) < 2 or len(node.inputs) < 2 or not body.outputs:
+        return False
+    iteration, condition = body.inputs[:2]
+    known.set_type(iteration, _single(iteration, onnx.TensorProto.INT64))
+    known.set_type(condition, _single(condition, onnx.TensorProto.BOOL))
+    carried = list(body.inputs[2:])
+    given = list(node.inputs[2:])
+    for inner, outer in zip(carried, given, strict=False):
+        known.set_type(inner, known.type(outer))
+    finals = list(body.outputs[1 : 1 + len(carried)])
+    _settle(known, body, carried, finals, depth, walk)
+    for output, inner in zip(node.outputs, carried, strict=False):
+        known.set_type(output, known.types.get(inner))
+    trips = _trips(known, node, body)
+    for output, inner in zip(node.outputs[len(carried) :], body.outputs[1 + len(carried) :], strict=False):
+        known.set_type(output, _scanned(known.types.get(inner), trips))
+    return True
+
+
+def _single(value: ir.Value, elem_type: int) -> onnx.TypeProto:
+    """The type of a body's counter or condition: a scalar, or the vector of one that the body declares.
+
+    ONNX has scalars alone there, and ONNX Runtime gives the body what it declares (its Loop kernel reads the rank).
+    """
+    vector = value.shape is not None and len(value.shape) == 1
+    return onnx.helper.make_tensor_type_proto(elem_type, [1] if vector else [])
+
+
+def _trips(known: Known, node: ir.Node, body: ir.Graph) -> int | None:
+    """How often a loop runs, where that is certain: a constant count, and nothing that ends it early."""
+    count = known.constant(node.inputs[0])
+    start = node.inputs[1]
+    begins = start is None or bool(np.all(known.constants.get(start, np.array(False))))
+    end = body.outputs[0]
+    goes_on = end is body.inputs[1] or bool(np.all(known.constants.get(end, np.array(False))))
+    producer = end.producer()
+    if not goes_on and producer is not None and producer.op_type == "Identity":
+        goes_on = producer.inputs[0] is body.inputs[1]
+    if count is None or count.size != 1 or not begins or not goes_on:
+        return None
+    return max(0, int(count.reshape(-1)[0]))
+
+
+def _scan(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
+    body = _body(node, "body")
+    scans = node.attributes.get_int("num_scan_inputs", 0)
+    if body is None or scans < 1 or len(body.inputs) != len(node.inputs) or len(node.inputs) < scans:
+        return False
+    states = len(node.inputs) - scans
+    axes = list(node.attributes.get_ints("scan_input_axes", [0] * scans) or [0] * scans)
+    length: int | None = None
+    for index, (inner, outer) in enumerate(zip(body.inputs, node.inputs, strict=True)):
+        proto = known.type(outer)
+        if index >= states and proto is not None and proto.tensor_type.HasField("shape"):
+            axis, rank = axes[index - states], len(proto.tensor_type.shape.dim)
+            if not -rank <= axis < rank:
+                return False
+            dim = proto.tensor_type.shape.dim[axis]
+            length = dim.dim_value if dim.HasField("dim_value") else length
+            rest = [d for i, d in enumerate(proto.tensor_type.shape.dim) if i != axis % rank]
+            proto = onnx.TypeProto()
+            proto.tensor_type.elem_type = known.dtype(outer)
+            proto.tensor_type.shape.SetInParent()
+            proto.tensor_type.shape.dim.extend(rest)
+        known.set_type(inner, proto)
+    _settle(known, body, list(body.inputs[:states]), list(body.outputs[:states]), depth, walk)
+    for output, inner in zip(node.outputs[:states], body.inputs[:states], strict=False):
+        known.set_type(output, known.types.get(inner))
+    count = len(node.outputs) - states
+    out_axes = list(node.attributes.get_ints("scan_output_axes", [0] * count) or [0] * count)
+    for index, (output, inner) in enumerate(zip(node.outputs[states:], body.outputs[states:], strict=False)):
+        known.set_type(output, _scanned(known.types.get(inner), length, out_axes[index]))
+    return True

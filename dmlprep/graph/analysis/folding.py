@@ -1,0 +1,315 @@
+"""Compute the value of a node whose inputs are all known: the arithmetic of shapes, done with numpy.
+
+Only operators whose result is the same bits on every machine are here: integer and boolean arithmetic, movement of
+elements, and the IEEE operations that round correctly (+ - * / sqrt). Sines and exponentials are left to the runtime.
+Rules are those of https://onnx.ai/onnx/operators/ (opset 1 to 25).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from dmlprep.graph.analysis import movement
+from dmlprep.graph.analysis.movement import Attributes, Evaluator, Inputs, Uncertain, axis_of, given, ints, slice_of
+from dmlprep.portable.arrays import Array
+
+__all__ = ["EVALUATORS", "NUMPY_TYPES", "Array", "Attributes", "Uncertain", "evaluate", "most_elements", "slice_of"]
+
+NUMPY_TYPES: dict[int, np.dtype] = {
+    1: np.dtype(np.float32),
+    2: np.dtype(np.uint8),
+    3: np.dtype(np.int8),
+    4: np.dtype(np.uint16),
+    5: np.dtype(np.int16),
+    6: np.dtype(np.int32),
+    7: np.dtype(np.int64),
+    9: np.dtype(np.bool_),
+    10: np.dtype(np.float16),
+    11: np.dtype(np.float64),
+    12: np.dtype(np.uint32),
+    13: np.dtype(np.uint64),
+}
+"""TensorProto.DataType -> numpy type, for the element types that are folded."""
+
+
+def _exact(*arrays: Array) -> None:
+    """Half-precision arithmetic rounds differently from runtime to runtime."""
+    if any(a.dtype == np.float16 for a in arrays):
+        raise Uncertain("float16")
+
+
+def _binary(function: Callable[[Array, Array], Array]) -> Evaluator:
+    def run(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+        a, b = given(inputs[0]), given(inputs[1])
+        if "broadcast" in attributes or "axis" in attributes or a.dtype != b.dtype:
+            raise Uncertain("broadcasting of opset 6")
+        _exact(a, b)
+        return function(a, b)
+
+    return run
+
+
+def _unary(function: Callable[[Array], Array]) -> Evaluator:
+    def run(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+        a = given(inputs[0])
+        _exact(a)
+        return function(a)
+
+    return run
+
+
+def _divide(a: Array, b: Array) -> Array:
+    if a.dtype.kind not in "iu":
+        return np.asarray(np.divide(a, b))
+    if not b.all() or (a.dtype.kind == "i" and (b == -1).any() and (a == np.iinfo(a.dtype).min).any()):
+        raise Uncertain("integer division by zero")
+    quotient = np.floor_divide(a, b)
+    # ONNX divides integers as C does: towards zero.
+    return np.asarray(quotient + ((a - quotient * b != 0) & ((a < 0) != (b < 0))).astype(a.dtype))
+
+
+def _mod(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    a, b = given(inputs[0]), given(inputs[1])
+    _exact(a, b)
+    if a.dtype.kind in "iu" and not b.all():
+        raise Uncertain("modulo zero")
+    return np.asarray(np.fmod(a, b) if attributes.get("fmod", 0) else np.mod(a, b))
+
+
+def _pow(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    a, b = given(inputs[0]), given(inputs[1])
+    _exact(a, b)
+    if a.dtype.kind in "iu" and b.dtype.kind in "iu" and (b >= 0).all() and (b < 64).all():
+        return np.asarray(np.power(a, b).astype(a.dtype))
+    if a.dtype.kind == "f" and b.size == 1 and float(b.reshape(-1)[0]) == 2.0:
+        return np.broadcast_to(a * a, np.broadcast_shapes(a.shape, b.shape))
+    raise Uncertain("a power that rounds")
+
+
+def _variadic(function: Callable[[Array, Array], Array]) -> Evaluator:
+    def run(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+        arrays = [given(a) for a in inputs]
+        _exact(*arrays)
+        result = arrays[0]
+        for array in arrays[1:]:
+            result = function(result, array)
+        return result
+
+    return run
+
+
+def _cast(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    a = given(inputs[0])
+    to = NUMPY_TYPES.get(int(attributes["to"])) if isinstance(attributes.get("to"), int) else None
+    if to is None:
+        raise Uncertain("cast to a type that is not folded")
+    return cast(a, to)
+
+
+def cast(a: Array, to: np.dtype) -> Array:
+    """Cast as ONNX does where it says how."""
+    if a.dtype.kind == "f" and to.kind in "iu":
+        whole = np.trunc(a)
+        info = np.iinfo(to)
+        if not np.isfinite(whole).all() or (whole < info.min).any() or (whole >= float(info.max)).any():
+            raise Uncertain("float to integer out of range")
+    return a.astype(to)
+
+
+def _constant_of_shape(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    shape = [int(v) for v in given(inputs[0])]
+    value = attributes.get("value")
+    if value is None:
+        return np.zeros(shape, np.float32)
+    return np.full(shape, np.asarray(value).reshape(-1)[0], np.asarray(value).dtype)
+
+
+def _range(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    start, limit, delta = (given(i).reshape(-1)[0] for i in inputs)
+    if start.dtype.kind != "i" or delta == 0:
+        raise Uncertain("a range of floats")
+    return np.arange(int(start), int(limit), int(delta), dtype=start.dtype)
+
+
+def _reduce(function: Callable[..., Array]) -> Evaluator:
+    def run(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+        data, axes = given(inputs[0]), ints(inputs, attributes, 1, "axes")
+        if data.dtype.kind not in "iu":
+            raise Uncertain("a reduction of floats depends on its order")
+        if not axes and attributes.get("noop_with_empty_axes", 0):
+            return data
+        keep = bool(attributes.get("keepdims", 1))
+        return function(data, axis=tuple(axes) if axes else None, keepdims=keep, dtype=data.dtype)
+
+    return run
+
+
+def _extreme(function: Callable[..., Array]) -> Evaluator:
+    return _reduce(lambda data, axis, keepdims, dtype: function(data, axis=axis, keepdims=keepdims))
+
+
+def _cumsum(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    data = given(inputs[0])
+    if data.dtype.kind not in "iu" or attributes.get("exclusive", 0) or attributes.get("reverse", 0):
+        raise Uncertain("a sum of floats depends on its order")
+    return np.cumsum(data, axis_of(int(given(inputs[1]).reshape(-1)[0]), data.ndim), dtype=data.dtype)
+
+
+EVALUATORS: dict[str, Evaluator] = {
+    "Abs": _unary(np.abs),
+    "Add": _binary(np.add),
+    "And": _binary(np.logical_and),
+    "Cast": _cast,
+    "Ceil": _unary(np.ceil),
+    "Concat": movement.joined,
+    "ConstantOfShape": _constant_of_shape,
+    "CumSum": _cumsum,
+    "Div": _binary(_divide),
+    "Equal": _binary(np.equal),
+    "Expand": movement.expanded,
+    "Flatten": movement.flattened,
+    "Floor": _unary(np.floor),
+    "Gather": movement.gathered,
+    "GatherElements": movement.gathered_elements,
+    "GatherND": movement.gathered_slices,
+    "Greater": _binary(np.greater),
+    "GreaterOrEqual": _binary(np.greater_equal),
+    "Identity": movement.same,
+    "Less": _binary(np.less),
+    "LessOrEqual": _binary(np.less_equal),
+    "Max": _variadic(np.maximum),
+    "Min": _variadic(np.minimum),
+    "Mod": _mod,
+    "Mul": _binary(np.multiply),
+    "Neg": _unary(np.negative),
+    "NonZero": movement.nonzero,
+    "Not": _unary(np.logical_not),
+    "Or": _binary(np.logical_or),
+    "Pad": movement.padded,
+    "Pow": _pow,
+    "Range": _range,
+    "ReduceMax": _extreme(np.max),
+    "ReduceMin": _extreme(np.min),
+    "ReduceProd": _reduce(np.prod),
+    "ReduceSum": _reduce(np.sum),
+    "Reshape": movement.reshaped,
+    "ScatterND": movement.scattered,
+    "Sign": _unary(np.sign),
+    "Slice": movement.sliced,
+    "Split": movement.parted,
+    "Sqrt": _unary(np.sqrt),
+    "Squeeze": movement.squeezed,
+    "Sub": _binary(np.subtract),
+    "Tile": movement.tiled,
+    "Transpose": movement.transposed,
+    "Trilu": movement.triangle,
+    "Unsqueeze": movement.unsqueezed,
+    "Where": movement.chosen,
+    "Xor": _binary(np.logical_xor),
+}
+"""Operators of the default domain that are folded."""
+
+
+def most_elements(op_type: str, inputs: Inputs, attributes: Attributes) -> int:
+    """How many elements the outputs of a node have together, at most; asked before it is computed.
+
+    Raises:
+        Uncertain, ValueError, IndexError, OverflowError: the node cannot be computed.
+    """
+    made = _GROWING.get(op_type)
+    if made is not None:
+        return made(inputs, attributes)
+    shapes = [a.shape for a in inputs if a is not None]
+    if op_type in _MOVING:
+        return sum(math.prod(shape) for shape in shapes)
+    return math.prod(np.broadcast_shapes(*shapes))
+
+
+def _range_length(inputs: Inputs, attributes: Attributes) -> int:
+    start, limit, delta = (given(i).reshape(-1)[0] for i in inputs)
+    if start.dtype.kind not in "iu" or delta == 0:
+        raise Uncertain("a range of floats")
+    return max(0, -((int(start) - int(limit)) // int(delta)))
+
+
+def _padded_size(inputs: Inputs, attributes: Attributes) -> int:
+    data, pads = given(inputs[0]), ints(inputs, attributes, 1, "pads") or []
+    sizes = zip(data.shape, pads[: data.ndim], pads[data.ndim :], strict=True)
+    return math.prod(size + max(0, before) + max(0, after) for size, before, after in sizes)
+
+
+def _filled_size(inputs: Inputs, attributes: Attributes) -> int:
+    return math.prod(int(v) for v in given(inputs[0]).reshape(-1))
+
+
+def _gathered_size(inputs: Inputs, attributes: Attributes) -> int:
+    data, indices = given(inputs[0]), given(inputs[1])
+    axis = axis_of(int(attributes.get("axis", 0)), data.ndim)
+    return math.prod((*indices.shape, *data.shape[:axis], *data.shape[axis + 1 :]))
+
+
+def _gathered_slices_size(inputs: Inputs, attributes: Attributes) -> int:
+    data, indices = given(inputs[0]), given(inputs[1])
+    return math.prod((*indices.shape[:-1], *data.shape[indices.shape[-1] :]))
+
+
+_GROWING: dict[str, Callable[[Inputs, Attributes], int]] = {
+    "ConstantOfShape": _filled_size,
+    "Expand": lambda inputs, attributes: math.prod(
+        np.broadcast_shapes(given(inputs[0]).shape, tuple(int(v) for v in given(inputs[1]).reshape(-1)))
+    ),
+    "Gather": _gathered_size,
+    "GatherElements": lambda inputs, attributes: given(inputs[1]).size,
+    "GatherND": _gathered_slices_size,
+    "NonZero": lambda inputs, attributes: int(np.count_nonzero(given(inputs[0]))) * max(1, given(inputs[0]).ndim),
+    "Pad": _padded_size,
+    "Range": _range_length,
+    "Tile": lambda inputs, attributes: given(inputs[0]).size * math.prod(int(v) for v in given(inputs[1]).reshape(-1)),
+}
+"""Operators whose outputs may be larger than what they read. Those of others have the elements that they read, or
+those of their inputs broadcast."""
+
+_MOVING = frozenset(
+    {
+        *("Concat", "CumSum", "Flatten", "Identity", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape"),
+        *("ScatterND", "Slice", "Split", "Squeeze", "Transpose", "Trilu", "Unsqueeze"),
+    }
+)
+
+
+def evaluate(
+    op_type: str,
+    version: int,
+    inputs: Inputs,
+    attributes: Attributes,
+    outputs: int,
+    most: Callable[[int], bool] = lambda elements: True,
+) -> list[Array] | None:
+    """Compute a node.
+
+    Args:
+        version: the opset it is written in.
+        inputs: values of its inputs, ``None`` for an optional one that is absent.
+        outputs: how many outputs it has.
+        most: whether so many elements may be computed; asked first.
+
+    Returns:
+        the values of its outputs, or ``None`` where ONNX does not define them, they are not exact or too many.
+    """
+    evaluator = EVALUATORS.get(op_type)
+    if evaluator is None:
+        return None
+    try:
+        if not most(most_elements(op_type, inputs, attributes)):
+            return None
+        with np.errstate(all="ignore"):
+            result = evaluator(inputs, {**attributes, "\0outputs": outputs}, version)
+    except (Uncertain, ValueError, IndexError, TypeError, OverflowError, KeyError):
+        return None  # the runtime says what is wrong with such a node, in its own words
+    if result is None:
+        return None
+    arrays = [result] if isinstance(result, np.ndarray | np.generic) else list(result)
+    return [np.ascontiguousarray(a).reshape(np.shape(a)) for a in arrays] if len(arrays) == outputs else None

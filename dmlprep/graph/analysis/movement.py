@@ -1,0 +1,219 @@
+"""Numpy forms of the operators that move elements and compute nothing: Slice, Gather, Concat, Reshape, Expand ...
+
+Each takes the values of its inputs (``None`` for an absent one), its attributes and its opset.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dmlprep.portable.arrays import Array
+
+__all__ = ["Attributes", "Evaluator", "Inputs", "Uncertain", "axis_of", "given", "ints", "slice_of"]
+
+Attributes = Mapping[str, Any]
+"""Attribute name -> int, float, str, list of these, or numpy array for a tensor."""
+
+Inputs = Sequence[Array | None]
+Evaluator = Callable[[Inputs, Attributes, int], Sequence[Array] | Array | None]
+
+
+class Uncertain(Exception):
+    """The result is not defined by ONNX (division by zero, NaN to integer): the node is left to the runtime."""
+
+
+def given(value: Array | None) -> Array:
+    """A required input."""
+    if value is None:
+        raise Uncertain("a required input is missing")
+    return value
+
+
+def ints(inputs: Inputs, attributes: Attributes, index: int, name: str) -> list[int] | None:
+    """An integer list that is an attribute in old opsets and an input in new ones."""
+    if len(inputs) > index and inputs[index] is not None:
+        return [int(v) for v in np.asarray(inputs[index]).reshape(-1)]
+    value = attributes.get(name)
+    if value is None:
+        return None
+    return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)]
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis counted from the front."""
+    if not -rank <= axis < rank:
+        raise Uncertain(f"axis {axis} of rank {rank}")
+    return axis % rank
+
+
+_WHOLE = (2**31 - 1, 2**63 - 1)
+"""As an end, to ONNX Runtime: all that is there, in both directions."""
+
+
+def sliced(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    data = given(inputs[0])
+    starts, ends = ints(inputs, attributes, 1, "starts"), ints(inputs, attributes, 2, "ends")
+    if starts is None or ends is None:
+        raise Uncertain("no bounds")
+    axes = ints(inputs, attributes, 3, "axes") or list(range(len(starts)))
+    steps = ints(inputs, {}, 4, "steps") or [1] * len(starts)
+    index: list[slice] = [slice(None)] * data.ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        axis = axis_of(axis, data.ndim)
+        index[axis] = slice_of(start, end, step, data.shape[axis])
+    return data[tuple(index)]
+
+
+def slice_of(start: int, end: int, step: int, size: int) -> slice:
+    """ONNX's Slice of one axis as a Python slice.
+
+    Raises:
+        Uncertain: the step is zero, or ONNX Runtime takes other elements than ONNX says.
+    """
+    if step == 0:
+        raise Uncertain("a step of zero")
+    if step < 0 and end in _WHOLE:
+        raise Uncertain("backwards to the largest number")
+    low, high = (0, size) if step > 0 else (0, size - 1)
+    start = min(max(start + size if start < 0 else start, low), high)
+    end = min(max(end + size if end < 0 else end, 0 if step > 0 else -1), size)
+    return slice(start, None if end < 0 else end, step)
+
+
+def gathered(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    data, indices = given(inputs[0]), given(inputs[1])
+    axis = axis_of(int(attributes.get("axis", 0)), data.ndim)
+    if indices.size and not (-data.shape[axis] <= indices.min() and indices.max() < data.shape[axis]):
+        raise Uncertain("an index out of range")
+    return np.take(data, indices, axis)
+
+
+def joined(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    return np.concatenate([given(a) for a in inputs], int(attributes.get("axis", 1)))
+
+
+def unsqueezed(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    data, axes = given(inputs[0]), ints(inputs, attributes, 1, "axes") or []
+    return np.expand_dims(data, tuple(axes)) if axes else data
+
+
+def squeezed(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    data, axes = given(inputs[0]), ints(inputs, attributes, 1, "axes")
+    return np.squeeze(data) if axes is None else np.squeeze(data, tuple(axes))
+
+
+def reshaped(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    data, shape = given(inputs[0]), ints(inputs, attributes, 1, "shape") or []
+    if not attributes.get("allowzero", 0):
+        shape = [data.shape[i] if v == 0 else v for i, v in enumerate(shape)]
+    return data.reshape(shape)
+
+
+def flattened(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    data = given(inputs[0])
+    axis = int(attributes.get("axis", 1))
+    axis = axis + data.ndim if axis < 0 else axis
+    return data.reshape(math.prod(data.shape[:axis]), math.prod(data.shape[axis:]))
+
+
+def transposed(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    return np.transpose(given(inputs[0]), attributes.get("perm"))
+
+
+def expanded(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    data = given(inputs[0])
+    return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(int(v) for v in given(inputs[1]))))
+
+
+def tiled(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    if version < 6:
+        raise Uncertain("Tile of opset 1")
+    return np.tile(given(inputs[0]), given(inputs[1]))
+
+
+def chosen(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    return np.where(given(inputs[0]), given(inputs[1]), given(inputs[2]))
+
+
+def parted(inputs: Inputs, attributes: Attributes, version: int) -> Sequence[Array] | None:
+    data = given(inputs[0])
+    axis = axis_of(int(attributes.get("axis", 0)), data.ndim)
+    sizes = ints(inputs, attributes, 1, "split")
+    if sizes is None:
+        parts = int(attributes["\0outputs"])
+        each = -(-data.shape[axis] // parts)
+        sizes = [min(each, max(0, data.shape[axis] - each * i)) for i in range(parts)]
+    if sum(sizes) != data.shape[axis]:
+        raise Uncertain("sizes do not add up")
+    return np.split(data, np.cumsum(sizes)[:-1], axis)
+
+
+def nonzero(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    data = given(inputs[0])
+    return np.stack(np.nonzero(data.reshape(1) if data.ndim == 0 else data)).astype(np.int64)
+
+
+def scattered(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    if attributes.get("reduction", "none") not in ("none", b"none"):
+        raise Uncertain("a reduction")
+    data, indices, updates = given(inputs[0]).copy(), given(inputs[1]), given(inputs[2])
+    last = indices.shape[-1]
+    if last > data.ndim or updates.shape != indices.shape[:-1] + data.shape[last:]:
+        raise Uncertain("shapes of ScatterND")
+    rows = indices.reshape(-1, last)
+    for axis in range(last):
+        if rows.size and not (-data.shape[axis] <= rows[:, axis].min() and rows[:, axis].max() < data.shape[axis]):
+            raise Uncertain("an index out of range")
+    if len(np.unique(np.mod(rows, data.shape[:last]), axis=0)) != len(rows):
+        raise Uncertain("an index written twice")
+    data[tuple(rows.T)] = updates.reshape((len(rows), *data.shape[last:]))
+    return data
+
+
+def gathered_elements(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    data, indices = given(inputs[0]), given(inputs[1])
+    return np.take_along_axis(data, indices, axis_of(int(attributes.get("axis", 0)), data.ndim))
+
+
+def gathered_slices(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """GatherND."""
+    data, indices = given(inputs[0]), given(inputs[1])
+    if attributes.get("batch_dims", 0):
+        raise Uncertain("batches")
+    ends = data.shape[: indices.shape[-1]]
+    if len(ends) != indices.shape[-1] or not ends:
+        raise Uncertain("indices longer than the data has dimensions")
+    if indices.size and any(
+        not -end <= i.min() <= i.max() < end for end, i in zip(ends, _last_apart(indices), strict=True)
+    ):
+        raise Uncertain("an index out of range")
+    return np.asarray(data[_last_apart(indices)])
+
+
+def _last_apart(indices: Array) -> tuple[Array, ...]:
+    return tuple(np.moveaxis(indices, -1, 0))
+
+
+def padded(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    data, pads = given(inputs[0]), ints(inputs, attributes, 1, "pads")
+    value = inputs[2] if len(inputs) > 2 else None
+    if version < 11 or pads is None or len(inputs) > 3 or attributes.get("mode", "constant") != "constant":
+        raise Uncertain("a pad of another kind")
+    if min(pads, default=0) < 0 or len(pads) != 2 * data.ndim:
+        raise Uncertain("a negative pad")
+    fill = 0 if value is None else value.reshape(-1)[0]
+    return np.pad(data, list(zip(pads[: data.ndim], pads[data.ndim :], strict=True)), constant_values=fill)
+
+
+def same(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    return given(inputs[0])
+
+
+def triangle(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    k = inputs[1] if len(inputs) > 1 else None
+    offset = 0 if k is None else int(k.reshape(-1)[0])
+    return (np.triu if attributes.get("upper", 1) else np.tril)(given(inputs[0]), offset)

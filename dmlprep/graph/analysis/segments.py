@@ -1,0 +1,170 @@
+"""Cut a large model into pieces that run one after the other, so that its weights never stand in memory together.
+
+Running a 5 GB model on the CPU takes 5 GB, however its file is mapped; in pieces of 128 MB it takes some 250 MB. The
+values are those of the whole model: the same nodes run on the same values, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import onnx
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.knowledge import Knowledge
+from dmlprep.graph.analysis.shapes import Inference
+from dmlprep.graph.model import protos
+from dmlprep.graph.model.frozen import Frozen, thaw
+from dmlprep.graph.model.model import Model
+from dmlprep.graph.model.walk import attribute_graphs
+
+__all__ = ["PIECE_BYTES", "WHOLE_BYTES", "Segment", "run_segments", "segments"]
+
+PIECE_BYTES = 128 << 20
+"""Weights of one piece, in bytes; a single node with larger weights is a piece of its own."""
+
+WHOLE_BYTES = 1 << 30
+"""Weights, in bytes, up to which a model is run whole: memory for a gigabyte is there, and each piece costs a load."""
+
+V = TypeVar("V")
+"""What stands for a value: an array, or one array for each of several feeds."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of consecutive nodes, ``start`` to ``stop``, with the values that go in and come out."""
+
+    start: int
+    stop: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def _reads(node: ir.Node) -> Iterator[ir.Value]:
+    """Every value that a node reads, also from inside its bodies."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield from (v for v in current.inputs if v is not None)
+        for _, body in attribute_graphs(current):
+            stack.extend(body)
+            yield from body.outputs
+
+
+def segments(model: Model, piece_bytes: int = PIECE_BYTES, known: Knowledge | None = None) -> list[Segment]:
+    """Where to cut: greedily by weights, and only where every value that crosses is a tensor of known type.
+
+    Args:
+        known: what is known of the model's values, where it has been inferred.
+    """
+    graph = model.ir.graph
+    nodes = list(graph)
+    inferred = known or Inference.of(model.ir)
+    made = {v: i for i, node in enumerate(nodes) for v in node.outputs}
+    given = {v for v in graph.inputs if v.name not in graph.initializers}
+    reads = [
+        [*dict.fromkeys(v for v in _reads(node) if v in made or v in given or v.is_initializer())] for node in nodes
+    ]
+    last: dict[ir.Value, int] = {}
+    for i, values in enumerate(reads):
+        last.update((v, i) for v in values)
+    for value in graph.outputs:
+        last[value] = len(nodes)
+
+    found: list[Segment] = []
+    start = 0
+    live: set[ir.Value] = set()
+    weights: dict[ir.Value, int] = {}
+    for i, node in enumerate(nodes):
+        new = {v: v.const_value.nbytes for v in reads[i] if v.is_initializer() and v.const_value is not None}
+        total = sum({**weights, **new}.values())
+        if i > start and total > piece_bytes and all(map(inferred.dtype, live)):
+            found.append(_segment(nodes, reads, made, given, last, start, i, graph))
+            start, weights = i, {}
+        weights.update(new)
+        live.update(v for v in node.outputs if last.get(v, -1) > i)
+        live = {v for v in live if last[v] > i}
+    found.append(_segment(nodes, reads, made, given, last, start, len(nodes), graph))
+    return found
+
+
+def _segment(
+    nodes: list[ir.Node],
+    reads: list[list[ir.Value]],
+    made: dict[ir.Value, int],
+    given: set[ir.Value],
+    last: dict[ir.Value, int],
+    start: int,
+    stop: int,
+    graph: ir.Graph,
+) -> Segment:
+    ins = dict.fromkeys(
+        v.name or "" for i in range(start, stop) for v in reads[i] if v in given or made.get(v, stop) < start
+    )
+    outs = [v.name or "" for node in nodes[start:stop] for v in node.outputs if last.get(v, -1) >= stop]
+    return Segment(start, stop, tuple(ins), tuple(outs))
+
+
+def _piece(frozen: Frozen, segment: Segment, types: Mapping[str, onnx.TypeProto]) -> Model:
+    whole = frozen.proto
+    proto = onnx.ModelProto(ir_version=max(whole.ir_version, 4), functions=whole.functions)
+    proto.opset_import.extend(whole.opset_import)
+    proto.graph.name = whole.graph.name or "graph"
+    proto.graph.node.extend(whole.graph.node[segment.start : segment.stop])
+    used = {name for node in proto.graph.node for name in _names(node)}
+    proto.graph.initializer.extend(t for t in whole.graph.initializer if t.name in used)
+    for names, values in ((segment.inputs, proto.graph.input), (segment.outputs, proto.graph.output)):
+        values.extend(onnx.ValueInfoProto(name=name, type=types.get(name)) for name in names)
+    return Model(thaw(Frozen(proto, frozen.tensors)))
+
+
+def _names(node: onnx.NodeProto) -> Iterator[str]:
+    yield from node.input
+    for body in protos.bodies(node):
+        yield from (v.name for v in body.output)
+        for inner in body.node:
+            yield from _names(inner)
+
+
+def run_segments(
+    run: Callable[[Model, Mapping[str, V]], dict[str, V]],
+    model: Model,
+    feeds: Mapping[str, V],
+    piece_bytes: int | None = None,
+) -> dict[str, V]:
+    """Run a model piece by piece.
+
+    Args:
+        run: runs one model on feeds and returns all its outputs by name.
+        feeds: values of the model's inputs by name.
+        piece_bytes: weights of one piece; without it ``PIECE_BYTES``, and models up to ``WHOLE_BYTES`` are one.
+
+    Returns:
+        the model's outputs by name.
+
+    Raises:
+        ModelRefused: as ``run`` does, and where shapes contradict each other.
+    """
+    if piece_bytes is None:
+        total = model.statistics().nbytes
+        if total <= WHOLE_BYTES:
+            return run(model, feeds)
+        piece_bytes = PIECE_BYTES
+    known = Inference.of(model.ir)
+    cuts = segments(model, piece_bytes, known)
+    if len(cuts) == 1:
+        return run(model, feeds)
+    types = {v.name: proto for v, proto in known.types.items() if v.name}
+    for value in model.ir.graph.outputs:
+        if value.name and value.name not in types and value.type is not None:
+            types[value.name] = ir.serde.serialize_type(value.type)
+    frozen = model.snapshot()
+    values = dict(feeds)
+    wanted = [v.name or "" for v in model.ir.graph.outputs]
+    needed_after = [{n for later in cuts[i + 1 :] for n in later.inputs} | set(wanted) for i in range(len(cuts))]
+    for segment, needed in zip(cuts, needed_after, strict=True):
+        values.update(run(_piece(frozen, segment, types), {name: values[name] for name in segment.inputs}))
+        values = {name: array for name, array in values.items() if name in needed}
+    return {name: values[name] for name in wanted}

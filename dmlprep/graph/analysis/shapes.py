@@ -1,0 +1,270 @@
+"""Types and shapes of every value, inferred node by node, with the values of shape arithmetic carried along.
+
+onnx infers one node (``calls.infer_node``); this walks the graph in order, hands each node the types and the small
+constants that reach it, and goes through If, Loop and Scan bodies itself. Nothing of the weights is read: of a tensor
+over ``CONSTANT_BYTES`` only type and dims are known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.analysis import contradictions, contrib, flow, symbolic
+from dmlprep.graph.analysis.attributes import constant_tensor, plain_attributes
+from dmlprep.graph.analysis.expressions import ANONYMOUS
+from dmlprep.graph.analysis.folding import EVALUATORS, NUMPY_TYPES, Uncertain, evaluate, slice_of
+from dmlprep.graph.analysis.knowledge import (
+    HINT_BYTES,
+    constant_of,
+    declared,
+    dims_of,
+    shape_numbers,
+    tensor_type,
+    type_of,
+)
+from dmlprep.graph.analysis.known import Known
+from dmlprep.graph.analysis.schemas import schema_of
+from dmlprep.graph.model.bounds import beyond_bounds
+from dmlprep.graph.model.dims import Dim
+from dmlprep.graph.model.walk import GraphLike, label
+from dmlprep.process.onnx_worker.door import OnnxError
+
+__all__ = ["CONSTANT_BYTES", "FLOAT_BYTES", "Inference"]
+
+CONSTANT_BYTES = 1 << 20
+"""Integer and boolean values of at most so many bytes are computed (a 512 x 512 mask of int32)."""
+
+FLOAT_BYTES = 1 << 18
+
+
+@dataclass
+class Inference(Known):
+    """The walk that fills in what is known of a model's values."""
+
+    _functions: list[onnx.FunctionProto] | None = None
+
+    @classmethod
+    def of(cls, model: ir.Model, substitute: Callable[[str], int | None] | None = None) -> Inference:
+        """Infer every value of a model's main graph and its subgraphs.
+
+        Args:
+            substitute: the size of a named dimension, for what is declared and cannot be inferred.
+
+        Raises:
+            ModelRefused: DP202, shapes contradict each other; ``where`` names the node.
+        """
+        found = cls(model)
+        if substitute is not None:
+            found.substitute = substitute
+        for value in model.graph.inputs:
+            proto = declared(value)
+            for dim in proto.tensor_type.shape.dim if proto is not None and proto.HasField("tensor_type") else ():
+                if dim.dim_param in ANONYMOUS and dim.HasField("dim_param"):
+                    dim.ClearField("dim_param")  # two of these are not one size
+            found.set_type(value, proto)
+        found.walk(model.graph)
+        return found
+
+    def walk(self, graph: GraphLike, depth: int = 0) -> None:
+        """Infer the nodes of a graph whose inputs are known by now."""
+        self.walked += len(graph)
+        if isinstance(graph, ir.Graph):
+            for value in graph.initializers.values():
+                if value.const_value is not None:
+                    self._set_tensor(value, value.const_value)
+        for node in graph:
+            self.visit(node, depth)
+
+    def _set_tensor(self, value: ir.Value, tensor: ir.TensorProtocol) -> None:
+        self.set_type(value, type_of(tensor))
+        if constant_of(value, self.model.ir_version) is None:
+            return
+        dtype = NUMPY_TYPES.get(int(tensor.dtype))
+        # Larger int8 and int16 tensors are quantised weights, larger floats are weights: nothing that shapes depend on.
+        most = CONSTANT_BYTES if dtype is not None and dtype.name in ("int32", "int64", "bool") else HINT_BYTES
+        if dtype is not None and tensor.nbytes <= most:
+            array = np.asarray(tensor.numpy())
+            self.hold(value, array.copy() if array.nbytes <= HINT_BYTES else array)
+
+    def visit(self, node: ir.Node, depth: int = 0) -> None:
+        """Infer the outputs of one node."""
+        if not node.domain:
+            tensor = constant_tensor(node) if node.op_type == "Constant" else None
+            if tensor is not None:
+                for output in node.outputs[:1]:  # a Constant without outputs is invalid; who asks says so
+                    self._set_tensor(output, tensor)
+                return
+            if node.op_type in flow.BODIES and flow.infer(self, node, depth, self.walk):
+                return
+        found = self._by_onnx(node)
+        _clear_doubtful(self, node, found)
+        for output in node.outputs:
+            proto = found.get(output.name or "")
+            if proto is not None and proto.WhichOneof("value") is not None:
+                self._hold_to_bounds(node, proto)
+                self.set_type(output, proto)
+            else:
+                self._assume(output)
+        standard = not node.domain and all(not a.is_ref() for a in node.attributes.values())
+        if standard and node.outputs:
+            self._refine(node)
+            why = contradictions.contradiction(self, node) if node.inputs else ""
+            if why:
+                raise self._contradiction(node, why)
+            self._fold(node)
+
+    def _hold_to_bounds(self, node: ir.Node, proto: onnx.TypeProto) -> None:
+        if wrong := beyond_bounds([d if isinstance(d, int) else 1 for d in dims_of(proto) or ()]):
+            raise ModelRefused(
+                wrong, where=f"node {label(node)}", code="DP016", fix="give its free dimensions smaller sizes"
+            )
+
+    def _refine(self, node: ir.Node) -> None:
+        """Fill in sizes that onnx does not see: it takes a shape as known only where all its numbers are."""
+        proto = self.types.get(node.outputs[0])
+        dims = dims_of(proto)
+        if proto is None or not proto.HasField("tensor_type") or (dims is not None and None not in dims):
+            return
+        found = symbolic.refined(self, node)
+        if found is None or (dims is not None and len(dims) != len(found)):
+            return
+        new: list[Dim] = [(f.number if f.number is not None else str(f)) if f is not None else None for f in found]
+        if any(isinstance(d, int) and d < 0 for d in new):
+            return
+        if dims is not None:
+            new = [d if d is not None else n for d, n in zip(dims, new, strict=True)]
+        self.set_type(node.outputs[0], tensor_type(proto.tensor_type.elem_type, new))
+
+    def _assume(self, output: ir.Value) -> None:
+        """What onnx has no rule for is as the model declares it, with pinned names replaced."""
+        proto = declared(output)
+        self.set_type(output, proto)
+        dims = dims_of(proto)
+        if proto is None or dims is None:
+            return
+        for dim in proto.tensor_type.shape.dim:
+            if dim.HasField("dim_value") and dim.dim_value < 0:
+                dim.ClearField("dim_value")
+            size = self.substitute(dim.dim_param) if dim.dim_param else None
+            if size is not None:
+                dim.dim_value = size
+        self.assumed.add(output)
+
+    def _by_onnx(self, node: ir.Node) -> dict[str, onnx.TypeProto]:
+        if (node.domain, node.op_type, node.overload) in self.model.functions:
+            return self._by_model(node)
+        proto = contrib.unfused(node) or ir.serde.serialize_node(node)
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        version = self.version(node, domain)
+        schema = schema_of(domain, proto.op_type, version)
+        if schema is None:
+            outputs = zip(node.outputs, contrib.infer(self, node), strict=False)
+            return {v.name or "": tensor_type(*output) for v, output in outputs if output is not None and output[0]}
+        try:
+            found = self.by_rule(schema, proto, node.inputs, version)
+        except OnnxError as error:
+            raise self._contradiction(node, str(error)) from error
+        with_body = any(getattr(schema, f"has_{kind}", False) for kind in ("function", "context_dependent_function"))
+        if with_body and (not found or None in map(dims_of, found.values())):
+            # LessOrEqual-12 and others have a body that knows more than their own rule.
+            try:
+                return self._by_model(node) or found
+            except ModelRefused:
+                return found  # onnx cannot read its own body (MeanVarianceNormalization-13): nothing is known then
+        return found
+
+    def _by_model(self, node: ir.Node) -> dict[str, onnx.TypeProto]:
+        """onnx infers a model of this one node: through the body of a function, model-local or onnx's own."""
+        if self._functions is None:
+            self._functions = [ir.serde.serialize_function(f) for f in self.model.functions.values()]
+        if any(v not in self.types for v in node.inputs if v is not None):
+            return {}
+        try:
+            done = self.alone(node, self.model.graph.opset_imports, self._functions, strict=True)
+        except OnnxError as error:
+            raise self._contradiction(node, str(error)) from error
+        return {o.name: o.type for o in done.output}
+
+    def _contradiction(self, node: ir.Node, why: str) -> ModelRefused:
+        shapes = ", ".join(f"{v.name}: {_text(self.dims(v))}" for v in node.inputs if v is not None)
+        lines = [line.strip() for line in why.splitlines() if line.strip()]
+        return ModelRefused(
+            f"{node.op_type} cannot take these shapes ({shapes}): {lines[0] if lines else 'shapes contradict'}",
+            where=f"node {label(node)}",
+            code="DP202",
+        )
+
+    def _fold(self, node: ir.Node) -> None:
+        if node.op_type in ("Shape", "Size"):
+            dims = self.static_shape(node.inputs[0]) if node.inputs else None
+            numbers = shape_numbers(node, dims) if dims is not None else None
+            if numbers is not None:
+                self.set_constant(node.outputs[0], numbers)
+                return
+        elif node.op_type in EVALUATORS and all(v is None or v in self.constants for v in node.inputs):
+            self._compute(node)
+            return
+        partly = symbolic.evaluate(self, node)
+        if isinstance(partly, np.ndarray):
+            self.set_constant(node.outputs[0], partly)
+        elif partly is not None:
+            self.partial[node.outputs[0]] = partly
+
+    def _compute(self, node: ir.Node) -> None:
+        if not self._bounded(node):
+            return
+        inputs = [None if v is None else self.constants[v] for v in node.inputs]
+        read = sum(a.size for a in inputs if a is not None)
+
+        def few(elements: int) -> bool:
+            return (node.op_type != "NonZero" or elements <= CONSTANT_BYTES) and self.may_fold(read + elements)
+
+        arrays = evaluate(node.op_type, self.version(node), inputs, plain_attributes(node), len(node.outputs), few)
+        for output, array in zip(node.outputs, arrays or [], strict=False):
+            if array.dtype in NUMPY_TYPES.values():
+                self.set_constant(output, array)
+
+    def _bounded(self, node: ir.Node) -> bool:
+        """Whether the result is small; asked before it is computed: sizes are the model's choice."""
+        if node.op_type == "NonZero":
+            return True  # its size depends on what it reads
+        for output in node.outputs:
+            dims, dtype = self.static_shape(output), NUMPY_TYPES.get(self.dtype(output))
+            if dims is None or dtype is None:
+                return False
+            if math.prod(dims) * dtype.itemsize > (CONSTANT_BYTES if dtype.kind != "f" else FLOAT_BYTES):
+                return False
+        return True
+
+
+def _text(dims: Sequence[Dim] | None) -> str:
+    return "unknown rank" if dims is None else "[" + ", ".join("?" if d is None else str(d) for d in dims) + "]"
+
+
+def _clear_doubtful(known: Known, node: ir.Node, inferred: dict[str, onnx.TypeProto]) -> None:
+    """Clear sizes, as onnx inferred them, on which its inference and ONNX Runtime do not agree.
+
+    A Slice that runs backwards to the largest number that there is takes nothing for onnx's inference and its reference
+    evaluator, and all down to the first element for ONNX Runtime's CPU provider (SliceBase, tried with 1.24).
+    """
+    if node.op_type != "Slice" or len(node.inputs) < 5 or not node.outputs:
+        return
+    proto = inferred.get(node.outputs[0].name or "")
+    ends, axes, steps = (known.constant(value) for value in node.inputs[2:5])
+    if proto is None or ends is None or steps is None:
+        return
+    dims = proto.tensor_type.shape.dim
+    places = range(ends.size) if axes is None else [int(a) for a in axes.reshape(-1)]
+    for place, end, step in zip(places, ends.reshape(-1), steps.reshape(-1), strict=False):
+        try:
+            slice_of(0, int(end), int(step), 1)
+        except Uncertain:
+            if -len(dims) <= place < len(dims):
+                dims[place].Clear()

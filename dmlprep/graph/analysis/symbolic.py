@@ -1,0 +1,390 @@
+"""Shape arithmetic where some sizes are still free: vectors of polynomials in place of numbers.
+
+``Concat(Shape(x)[0], 12, -1)`` is known to be ``[batch, 12, -1]`` before the batch is: the Reshape that reads it has a
+shape then, and what depends on the fixed sizes folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.folding import Array, Uncertain, slice_of
+from dmlprep.graph.analysis.known import Element, Elements, Known
+from dmlprep.graph.analysis.polynomial import Polynomial, floor_divide, of_name, of_number
+from dmlprep.graph.model.casts import cast_target
+
+__all__ = ["constant_target", "evaluate", "refined"]
+
+_LONGEST = 64
+
+
+def elements(known: Known, value: ir.Value | None) -> Elements | None:
+    """What is known of a small integer value."""
+    if value is None:
+        return None
+    array = known.constants.get(value)
+    if array is None:
+        return known.partial.get(value)
+    if array.dtype.kind not in "iu" or array.ndim > 1 or array.size > _LONGEST:
+        return None
+    return array.ndim == 1, tuple(of_number(int(v)) for v in array.reshape(-1))
+
+
+def dim_elements(dims: Sequence[int | str | None]) -> tuple[Element, ...]:
+    """Dims as polynomials."""
+    return tuple(of_number(d) if isinstance(d, int) else of_name(d) if d else None for d in dims)
+
+
+def _sound(items: Sequence[Element]) -> tuple[Element, ...]:
+    return tuple(i if i is not None and i.sound else None for i in items)
+
+
+def evaluate(known: Known, node: ir.Node) -> Elements | Array | None:
+    """The first output of a node of shape arithmetic, as far as it is known; an array where it is known whole."""
+    rule = _RULES.get(node.op_type)
+    try:
+        found = rule(known, node) if rule is not None else None
+    except IndexError:  # the operator of an older opset, with attributes in place of inputs
+        return None
+    if found is None or isinstance(found, np.ndarray):
+        return found
+    vector, items = found[0], _sound(found[1])
+    if len(items) > _LONGEST or all(i is None for i in items):
+        return None
+    numbers = [i.number for i in items if i is not None]
+    if len(numbers) == len(items) and all(n is not None for n in numbers) and node.op_type != "Shape":
+        proto = known.types.get(node.outputs[0])
+        dtype = np.int32 if proto is not None and proto.tensor_type.elem_type == ir.DataType.INT32.value else np.int64
+        if all(np.iinfo(dtype).min <= n <= np.iinfo(dtype).max for n in numbers if n is not None):
+            return np.array(numbers if vector else numbers[0], dtype)
+    return vector, items
+
+
+def _shape(known: Known, node: ir.Node) -> Elements | None:
+    dims = known.dims(node.inputs[0])
+    if dims is None:
+        return None
+    start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(dims))
+    return True, dim_elements(dims)[start:end]
+
+
+def _same(known: Known, node: ir.Node) -> Elements | None:
+    return elements(known, node.inputs[0])
+
+
+def _cast(known: Known, node: ir.Node) -> Elements | None:
+    wide = cast_target(node) in (ir.DataType.INT64, ir.DataType.INT32)
+    return elements(known, node.inputs[0]) if wide else None
+
+
+def _gather(known: Known, node: ir.Node) -> Elements | None:
+    data, index = elements(known, node.inputs[0]), known.constants.get(node.inputs[1])  # type: ignore[arg-type]
+    if data is None or not data[0] or index is None or index.ndim > 1 or index.dtype.kind not in "iu":
+        return None
+    wanted = [int(i) for i in index.reshape(-1)]
+    if any(not -len(data[1]) <= i < len(data[1]) for i in wanted):
+        return None
+    return index.ndim == 1, tuple(data[1][i] for i in wanted)
+
+
+def _slice(known: Known, node: ir.Node) -> Elements | None:
+    data = elements(known, node.inputs[0])
+    bounds = [known.constants.get(v) for v in node.inputs[1:] if v is not None]
+    if data is None or not data[0] or len(node.inputs) < 3 or any(b is None or b.size != 1 for b in bounds):
+        return None
+    numbers = [int(b.reshape(-1)[0]) for b in bounds if b is not None]
+    step = numbers[3] if len(numbers) == 4 else 1
+    if len(numbers) != len(node.inputs) - 1 or (len(numbers) > 2 and numbers[2] not in (0, -1)):
+        return None
+    try:
+        return True, data[1][slice_of(numbers[0], numbers[1], step, len(data[1]))]
+    except Uncertain:
+        return None
+
+
+def _concat(known: Known, node: ir.Node) -> Elements | None:
+    parts = [elements(known, v) for v in node.inputs]
+    if any(p is None or not p[0] for p in parts):
+        # A part of which only the length is known still has its place.
+        sizes = [known.dims(v) for v in node.inputs]
+        if any(d is None or len(d) != 1 or not isinstance(d[0], int) or d[0] > _LONGEST for d in sizes):
+            return None
+        parts = [p or (True, (None,) * int(d[0] or 0)) for p, d in zip(parts, sizes, strict=True) if d is not None]
+    return True, tuple(item for p in parts if p is not None for item in p[1])
+
+
+def _reshape(known: Known, node: ir.Node) -> Elements | None:
+    data = elements(known, node.inputs[0])
+    dims = known.dims(node.outputs[0])
+    return (len(dims) == 1, data[1]) if data is not None and dims is not None and len(dims) <= 1 else None
+
+
+def _pairs(known: Known, node: ir.Node) -> tuple[bool, list[tuple[Element, Element]]] | None:
+    a, b = elements(known, node.inputs[0]), elements(known, node.inputs[1])
+    if a is None or b is None or (len(a[1]) != len(b[1]) and 1 not in (len(a[1]), len(b[1]))):
+        return None
+    if 0 in (len(a[1]), len(b[1])):
+        return None
+    size = max(len(a[1]), len(b[1]))
+    left, right = (e[1] * size if len(e[1]) == 1 else e[1] for e in (a, b))
+    return a[0] or b[0], list(zip(left, right, strict=True))
+
+
+Rule = Callable[["Known", ir.Node], "Elements | Array | None"]
+
+
+def _arithmetic(function: Callable[[Polynomial, Polynomial], Element]) -> Rule:
+    def run(known: Known, node: ir.Node) -> Elements | None:
+        pairs = _pairs(known, node)
+        if pairs is None:
+            return None
+        return pairs[0], tuple(function(a, b) if a is not None and b is not None else None for a, b in pairs[1])
+
+    return run
+
+
+def _compare(decide: Callable[[Polynomial], bool | None]) -> Rule:
+    """A comparison of a with b by what is known of a - b; given only where every element is decided."""
+
+    def run(known: Known, node: ir.Node) -> Array | None:
+        pairs = _pairs(known, node)
+        if pairs is None or any(a is None or b is None for a, b in pairs[1]):
+            return None
+        found = [decide(a - b) for a, b in pairs[1] if a is not None and b is not None]
+        if any(f is None for f in found):
+            return None
+        return np.array(found if pairs[0] else found[0], np.bool_)
+
+    return run
+
+
+def _sign(difference: Polynomial) -> int | None:
+    """1 where it is above zero, -1 below, 0 where it is zero; ``None`` where that depends."""
+    if difference.number is not None:
+        return (difference.number > 0) - (difference.number < 0)
+    if (difference.at_least or 0) > 0:
+        return 1
+    return -1 if ((of_number(0) - difference).at_least or 0) > 0 else None
+
+
+def _by_sign(truth: Callable[[int], bool]) -> Callable[[Polynomial], bool | None]:
+    def decide(difference: Polynomial) -> bool | None:
+        sign = _sign(difference)
+        return None if sign is None else truth(sign)
+
+    return decide
+
+
+def _larger(a: Polynomial, b: Polynomial) -> Element:
+    sign = _sign(a - b)
+    return None if sign is None else (a if sign >= 0 else b)
+
+
+def _smaller(a: Polynomial, b: Polynomial) -> Element:
+    sign = _sign(a - b)
+    return None if sign is None else (b if sign >= 0 else a)
+
+
+def _where(known: Known, node: ir.Node) -> Elements | None:
+    condition = known.constants.get(node.inputs[0])  # type: ignore[arg-type]
+    a, b = elements(known, node.inputs[1]), elements(known, node.inputs[2])
+    if condition is None or a is None or b is None or condition.ndim > 1:
+        return None
+    size = max(condition.size, len(a[1]), len(b[1]))
+    chosen = [bool(c) for c in condition.reshape(-1)]
+    if any(n not in (1, size) for n in (len(chosen), len(a[1]), len(b[1]))):
+        return None
+    rows = (list(e) * size if len(e) == 1 else list(e) for e in (chosen, a[1], b[1]))
+    return condition.ndim == 1 or a[0] or b[0], tuple(x if c else y for c, x, y in zip(*rows, strict=True))
+
+
+def _product(known: Known, node: ir.Node) -> Elements | None:
+    data = elements(known, node.inputs[0])
+    if data is None or not data[0] or any(i is None for i in data[1]):
+        return None
+    dims = known.dims(node.outputs[0])
+    if dims is None or len(dims) > 1 or (len(dims) == 1 and dims != (1,)):
+        return None
+    total = of_number(1)
+    for item in data[1]:
+        if item is not None:
+            total = total * item
+    return len(dims) == 1, (total,)
+
+
+_RULES: dict[str, Rule] = {
+    "Shape": _shape,
+    "Identity": _same,
+    "Cast": _cast,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Concat": _concat,
+    "Reshape": _reshape,
+    "Squeeze": _reshape,
+    "Unsqueeze": _reshape,
+    "Add": _arithmetic(lambda a, b: a + b),
+    "Sub": _arithmetic(lambda a, b: a - b),
+    "Mul": _arithmetic(lambda a, b: a * b),
+    "Div": _arithmetic(floor_divide),
+    "Max": _arithmetic(_larger),
+    "Min": _arithmetic(_smaller),
+    "Where": _where,
+    "ReduceProd": _product,
+    "Equal": _compare(_by_sign(lambda sign: sign == 0)),
+    "Greater": _compare(_by_sign(lambda sign: sign > 0)),
+    "Less": _compare(_by_sign(lambda sign: sign < 0)),
+    "GreaterOrEqual": _compare(_by_sign(lambda sign: sign >= 0)),
+    "LessOrEqual": _compare(_by_sign(lambda sign: sign <= 0)),
+}
+
+
+def refined(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
+    """Dims of the first output by what is known of the shape that a node reads; ``None`` where onnx knows as much."""
+    rule = _DIMS.get(node.op_type)
+    try:
+        found = rule(known, node) if rule is not None else None
+    except IndexError:  # as above
+        return None
+    return _sound(found) if found is not None else None
+
+
+def _reshaped(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
+    target, dims = elements(known, node.inputs[1]), known.dims(node.inputs[0])
+    if target is None or not target[0]:
+        return None
+    given = dim_elements(dims) if dims is not None else None
+    result: list[Element] = []
+    inferred = None
+    for axis, item in enumerate(target[1]):
+        number = item.number if item is not None else None
+        if number == -1:
+            inferred = axis
+            result.append(None)
+        elif number == 0 and not node.attributes.get_int("allowzero", 0):
+            result.append(given[axis] if given is not None and axis < len(given) else None)
+        elif item is not None and (item.at_least or 0) < 0:
+            result.append(None)
+        else:
+            result.append(item)
+    if inferred is not None and given is not None:
+        result[inferred] = _rest(given, [r for i, r in enumerate(result) if i != inferred])
+    return tuple(result)
+
+
+def constant_target(known: Known, node: ir.Node) -> Array | None:
+    """A constant that says what the computed shape of a Reshape says: 0 keeps a size as it is, one -1 takes the rest.
+
+    Returns:
+        the shape, or ``None`` where more than one size is neither a number nor kept.
+    """
+    if node.op_type != "Reshape" or len(node.inputs) < 2 or bool(node.attributes.get_int("allowzero", 0)):
+        return None
+    target, dims = elements(known, node.inputs[1]), known.dims(node.inputs[0])
+    if target is None or not target[0]:
+        return None
+    given = dim_elements(dims) if dims is not None else ()
+    numbers: list[int] = []
+    for axis, item in enumerate(target[1]):
+        number = item.number if item is not None else None
+        kept = item is not None and axis < len(given) and item == given[axis]
+        numbers.append(number if number is not None else 0 if kept else -1)
+    # A size of zero elsewhere would leave open what -1 stands for.
+    others = (
+        given[axis] if n == 0 and axis < len(given) else of_number(n) for axis, n in enumerate(numbers) if n != -1
+    )
+    if numbers.count(-1) > 1 or (-1 in numbers and any(o is not None and o.number == 0 for o in others)):
+        return None
+    return np.array(numbers, np.int64)
+
+
+def _rest(given: Sequence[Element], others: Sequence[Element]) -> Element:
+    """What -1 stands for: the elements that there are over those that the other dims take."""
+    above, below = list(given), []
+    for item in others:  # dims that stay as they are need not be known
+        if item is not None and item in above:
+            above.remove(item)
+        else:
+            below.append(item)
+    if any(i is None for i in (*above, *below)):
+        return None
+    top, bottom = of_number(1), of_number(1)
+    for item in above:
+        top = top * item if item is not None else top
+    for item in below:
+        bottom = bottom * item if item is not None else bottom
+    return top.divided(bottom) if top.sound and bottom.sound and bottom.terms else None
+
+
+def _expanded(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
+    target, dims = elements(known, node.inputs[1]), known.dims(node.inputs[0])
+    if target is None or not target[0] or dims is None:
+        return None
+    given, wish = dim_elements(dims), target[1]
+    rank = max(len(given), len(wish))
+    one = of_number(1)
+    left: tuple[Element, ...] = (one,) * (rank - len(given)) + given
+    right: tuple[Element, ...] = (one,) * (rank - len(wish)) + wish
+    return tuple(b if a == one else a if b in (one, a) else None for a, b in zip(left, right, strict=True))
+
+
+def _filled(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
+    target = elements(known, node.inputs[0])
+    return target[1] if target is not None and target[0] else None
+
+
+def _ranged(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
+    if len(node.inputs) != 3:
+        return None
+    start, limit, step = (elements(known, v) for v in node.inputs)
+    if start is None or limit is None or step is None or len(limit[1]) != 1:
+        return None
+    first, last = start[1][0], limit[1][0]
+    if first is None or last is None or step[1] != (of_number(1),):
+        return None
+    length = last - first
+    return (length,) if (length.at_least if length.at_least is not None else -1) >= 0 else None
+
+
+def _joined(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
+    parts = [known.dims(v) for v in node.inputs]
+    axis = node.attributes.get_int("axis", 0)
+    first = parts[0] if parts else None
+    if first is None or any(p is None or len(p) != len(first) for p in parts) or not -len(first) <= axis < len(first):
+        return None
+    columns = [dim_elements(p) for p in parts if p is not None]
+    total: Element = of_number(0)
+    for column in columns:
+        item = column[axis % len(first)]
+        total = total + item if total is not None and item is not None else None
+    return tuple(total if i == axis % len(first) else None for i in range(len(first)))
+
+
+def _tiled(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
+    repeats, dims = elements(known, node.inputs[1]), known.dims(node.inputs[0])
+    if repeats is None or dims is None or len(dims) != len(repeats[1]):
+        return None
+    return tuple(
+        a * b if a is not None and b is not None else None for a, b in zip(dim_elements(dims), repeats[1], strict=True)
+    )
+
+
+def _sized(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
+    """Resize by sizes."""
+    if len(node.inputs) < 4 or "axes" in node.attributes or "keep_aspect_ratio_policy" in node.attributes:
+        return None
+    sizes = elements(known, node.inputs[3])
+    return sizes[1] if sizes is not None and sizes[0] else None
+
+
+_DIMS: dict[str, Callable[[Known, ir.Node], tuple[Element, ...] | None]] = {
+    "Reshape": _reshaped,
+    "Expand": _expanded,
+    "ConstantOfShape": _filled,
+    "Range": _ranged,
+    "Concat": _joined,
+    "Tile": _tiled,
+    "Resize": _sized,
+}

@@ -1,0 +1,183 @@
+"""Attributes are of the type that they say, and that their operator takes. Asked once, at the door: all rooms behind it
+read an attribute by its name.
+
+onnx's checker says the same, and ONNX Runtime asks it too; but placement and reports read models before it is run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import onnx
+
+from dmlprep.core.errors import InputError
+from dmlprep.graph.model import protos
+
+__all__ = ["check_attributes"]
+
+_Type = onnx.AttributeProto
+
+_FIELDS: dict[int, str] = {
+    _Type.FLOAT: "f",
+    _Type.INT: "i",
+    _Type.STRING: "s",
+    _Type.TENSOR: "t",
+    _Type.GRAPH: "g",
+    _Type.SPARSE_TENSOR: "sparse_tensor",
+    _Type.TYPE_PROTO: "tp",
+    _Type.FLOATS: "floats",
+    _Type.INTS: "ints",
+    _Type.STRINGS: "strings",
+    _Type.TENSORS: "tensors",
+    _Type.GRAPHS: "graphs",
+    _Type.SPARSE_TENSORS: "sparse_tensors",
+    _Type.TYPE_PROTOS: "type_protos",
+}
+"""The field that holds the value, by type."""
+
+_TYPES = {field: number for number, field in _FIELDS.items()}
+_MESSAGES = frozenset((_Type.TENSOR, _Type.GRAPH, _Type.SPARSE_TENSOR, _Type.TYPE_PROTO))
+"""Types whose value has no default: it is there, or the attribute has none."""
+
+
+_FIX = "export the model again"
+
+
+def check_attributes(proto: onnx.ModelProto, where: str) -> None:
+    """Refuse a model with an attribute that holds something else than its type, or than its operator takes, or a
+    function with a node of too few inputs or outputs, or too many inputs, which onnx's checker does not count there.
+
+    Raises:
+        InputError: DP003; ``where`` names the node.
+    """
+    own = {(function.domain, function.name) for function in proto.functions}
+    for node, opsets, in_function in _nodes(proto):
+        if not all(isinstance(text, str) for text in (node.domain, node.op_type, node.name)):
+            # protobuf gives bytes for what is no text
+            raise InputError("a node's name or type is not UTF-8", where=where, code="DP003", fix=_FIX)
+        form = _UNKNOWN if (node.domain, node.op_type) in own else _form(node.op_type, node.domain, opsets)
+        if in_function and (wrong := _wrong_count(node, form)):
+            raise InputError(wrong, where=f"{where}: node {node.name or node.op_type}", code="DP003", fix=_FIX)
+        seen = set()
+        for attribute in node.attribute:
+            wrong = _wrong(attribute, form.attributes)
+            if attribute.name in seen:
+                wrong = f"attribute {attribute.name!r} is there twice"
+            seen.add(attribute.name)
+            wrong = wrong or _unfit_branch(node, attribute)
+            if wrong:
+                label = node.name or f"{node.op_type}({', '.join(node.output)})"
+                raise InputError(wrong, where=f"{where}: node {label}", code="DP003", fix=_FIX)
+
+
+def _wrong(attribute: onnx.AttributeProto, expected: dict[str, int]) -> str:
+    """What is wrong with an attribute, empty where nothing is."""
+    name, kind = attribute.name, int(attribute.type)
+    held = [field.name for field, _ in attribute.ListFields() if field.name in _TYPES]
+    # Files of IR version 1 name no types; what they hold tells.
+    if not kind and len(held) == 1:
+        kind = _TYPES[held[0]]
+    if kind not in _FIELDS:
+        return f"attribute {name!r} has no type"
+    other = next((field for field in held if field != _FIELDS[kind]), None)
+    if other is not None:
+        return f"attribute {name!r} is said to be {_Type.AttributeType.Name(kind)}, and holds {_named(_TYPES[other])}"
+    if kind in _MESSAGES and not held and not attribute.ref_attr_name:
+        return f"attribute {name!r} is said to be {_Type.AttributeType.Name(kind)}, and holds nothing"
+    wanted = expected.get(name)
+    if wanted is not None and kind != wanted:
+        return f"attribute {name!r} is {_named(kind)}, where the operator takes {_named(wanted)}"
+    return ""
+
+
+def _unfit_branch(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> str:
+    """Why a branch of an If cannot take its place, empty where it can."""
+    if node.op_type != "If" or node.domain not in ("", "ai.onnx") or attribute.ref_attr_name:
+        return ""
+    gives, wanted = len(attribute.g.output), len(node.output)
+    if attribute.HasField("g") and gives != wanted:
+        return f"{attribute.name} gives {gives} values, where the If has {wanted}"
+    return ""
+
+
+def _named(kind: int) -> str:
+    return str(_Type.AttributeType.Name(kind))
+
+
+_Opsets = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What onnx says of an operator.
+
+    Attributes:
+        attributes: their types by name.
+        outputs: those that it has at least.
+        inputs: those that it has at least, and at most.
+        needed: the places of those that may not be left out.
+    """
+
+    attributes: dict[str, int] = field(default_factory=dict)
+    outputs: int = 0
+    inputs: tuple[int, int] = (0, sys.maxsize)
+    needed: tuple[int, ...] = ()
+
+
+_UNKNOWN = _Form()
+"""Of an operator that onnx does not have."""
+
+
+def _wrong_count(node: onnx.NodeProto, form: _Form) -> str:
+    """What is wrong with the number of a node's inputs or outputs; empty where nothing is."""
+    if len(node.output) < form.outputs:
+        return f"it has {len(node.output)} outputs, where the operator gives {form.outputs} at least"
+    least, most = form.inputs
+    if not least <= len(node.input) <= most:
+        takes = f"{least} at least" if len(node.input) < least else f"{most} at most"
+        return f"it has {len(node.input)} inputs, where the operator takes {takes}"
+    left_out = next((i for i in form.needed if i < len(node.input) and not node.input[i]), None)
+    return f"it leaves out input {left_out}, which the operator needs" if left_out is not None else ""
+
+
+def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, _Opsets, bool]]:
+    """Every node, with the opsets that hold for it (a function has its own), and whether a function holds it."""
+    main: _Opsets = tuple((entry.domain, entry.version) for entry in proto.opset_import)
+    stack: list[tuple[onnx.GraphProto | onnx.FunctionProto, _Opsets, bool]] = [(proto.graph, main, False)]
+    for function in proto.functions:
+        stack.append((function, tuple((e.domain, e.version) for e in function.opset_import) or main, True))
+    while stack:
+        holder, opsets, in_function = stack.pop()
+        for node in holder.node:
+            yield node, opsets, in_function
+            stack += [(body, opsets, in_function) for body in protos.bodies(node)]
+
+
+@lru_cache(maxsize=4096)
+def _form(op_type: str, domain: str, opsets: _Opsets) -> _Form:
+    """What onnx says of an operator."""
+    domain = "" if domain == "ai.onnx" else domain
+    version = next((v for d, v in opsets if (d or "") == domain or (d == "ai.onnx" and not domain)), None)
+    try:
+        if version is None:  # ONNX Runtime takes the newest
+            schema = onnx.defs.get_schema(op_type, domain)
+        else:
+            schema = onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return _UNKNOWN
+    single = onnx.defs.OpSchema.FormalParameterOption.Single
+    return _Form(
+        {name: _number(a) for name, a in schema.attributes.items()},
+        # All outputs of an LSTM may be left out; one that gives nothing has no use, and no place to be known by.
+        max(1, int(schema.min_output)),
+        (int(schema.min_input), int(schema.max_input)),
+        tuple(index for index, one in enumerate(schema.inputs) if one.option == single),
+    )
+
+
+def _number(attribute: Any) -> int:
+    return int(attribute.type.value)  # the stubs of an enumeration of C++ have no value

@@ -1,0 +1,118 @@
+"""Bounds of what a model may hold: ranks, sizes, nesting, and the numbers that stand for element types.
+
+They are those of the libraries below: numpy and protobuf raise beyond them, wherever they are met first. Asked once, at
+the door, so that no room behind it has to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import onnx
+
+from dmlprep.core.errors import InputError, ModelRefused
+from dmlprep.graph.model import protos
+
+__all__ = ["MAX_ELEMENTS", "MAX_NESTING", "MAX_RANK", "beyond_bounds", "check_bounds"]
+
+MAX_RANK = 64
+"""Dimensions of a tensor: numpy 2 has no more."""
+
+MAX_ELEMENTS = 1 << 59
+"""Elements of a tensor: numpy and ONNX Runtime count its bytes, 16 each at most, in 64 bits with a sign."""
+
+MAX_NESTING = 31
+"""Graphs inside one another: protobuf reads 100 messages inside one another, three for each graph and some for what it
+holds. ONNX Runtime stops there too."""
+
+_MAX_VERSION = (1 << 31) - 1
+"""Of an opset: onnx and ONNX Runtime hold it in 32 bits."""
+
+_ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
+_NAMES_A_TYPE = frozenset(("to", "dtype", "output_dtype", "output_datatype", "stash_type"))
+"""Attributes of ONNX's operators that hold an element type."""
+_MAY_BE_UNDEFINED = frozenset(("output_dtype",))
+
+
+def check_bounds(proto: onnx.ModelProto, where: str) -> None:
+    """Refuse a model beyond the bounds, as it was parsed.
+
+    Raises:
+        InputError: DP003, a number that is no element type or no version, or a tensor of a negative size.
+        ModelRefused: DP016, more dimensions, elements or nested graphs than can be read.
+    """
+    depth = _nesting(proto)
+    if depth > MAX_NESTING:
+        raise _beyond(f"graphs are nested {depth} deep, and no more than {MAX_NESTING} are read", where)
+    for holder in (proto, *proto.functions):
+        for entry in holder.opset_import:
+            if not 0 <= entry.version <= _MAX_VERSION:
+                what = f"{entry.version} is no version of the domain {entry.domain or 'ai.onnx'}"
+                raise InputError(what, where=where, code="DP003", fix="export the model again")
+    for node in protos.nodes(proto):
+        _check_types(node, where)
+    for tensor in protos.tensors(proto):
+        at = f"{where}: tensor {tensor.name!r}"
+        if tensor.data_type not in _ELEMENT_TYPES:
+            what = f"{tensor.data_type} is no element type"
+            raise InputError(what, where=at, code="DP003", fix="export the model again")
+        _check_dims(tensor.dims, at)
+    for name, shape in _shapes(proto):
+        _check_dims([max(d.dim_value, 1) for d in shape.dim], f"{where}: {name}")
+
+
+def _beyond(what: str, where: str) -> ModelRefused:
+    return ModelRefused(what, where=where, code="DP016", fix="export a smaller model")
+
+
+def beyond_bounds(dims: Sequence[int]) -> str:
+    """Why a tensor of these sizes cannot be held, empty where it can."""
+    if len(dims) > MAX_RANK:
+        return f"it has {len(dims)} dimensions, and no more than {MAX_RANK} are read"
+    # A size of 0 makes the tensor empty, but not the sums that are done with the others.
+    if math.prod(max(d, 1) for d in dims) > MAX_ELEMENTS:
+        return f"its sizes, {' x '.join(map(str, dims))}, are more elements than can be counted in bytes"
+    return ""
+
+
+def _check_dims(dims: Sequence[int], where: str) -> None:
+    if any(d < 0 for d in dims):
+        raise InputError("a tensor has a negative size", where=where, code="DP003", fix="export the model again")
+    if wrong := beyond_bounds(dims):
+        raise _beyond(wrong, where)
+
+
+def _check_types(node: onnx.NodeProto, where: str) -> None:
+    if node.domain not in ("", "ai.onnx"):
+        return
+    for attribute in node.attribute:
+        if attribute.name not in _NAMES_A_TYPE or attribute.type != onnx.AttributeProto.INT or attribute.ref_attr_name:
+            continue
+        undefined = attribute.i == onnx.TensorProto.UNDEFINED and attribute.name not in _MAY_BE_UNDEFINED
+        if attribute.i not in _ELEMENT_TYPES or undefined:
+            raise InputError(
+                f"{attribute.name}={attribute.i} is no element type",
+                where=f"{where}: node {node.name or node.op_type}",
+                code="DP003",
+                fix="export the model again",
+            )
+
+
+def _nesting(proto: onnx.ModelProto) -> int:
+    level: list[Iterable[onnx.NodeProto]] = [proto.graph.node, *(f.node for f in proto.functions)]
+    depth = 0
+    while level := [body.node for nodes in level for node in nodes for body in protos.bodies(node)]:
+        depth += 1
+    return depth
+
+
+def _shapes(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorShapeProto]]:
+    """The shape of every value that has one, with its name; of what is inside a sequence or an optional too."""
+    for graph in protos.graphs(proto):
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            kind = value.type
+            while (which := kind.WhichOneof("value")) in ("sequence_type", "optional_type"):
+                kind = getattr(kind, which).elem_type
+            if which == "tensor_type" and kind.tensor_type.HasField("shape"):
+                yield value.name, kind.tensor_type.shape

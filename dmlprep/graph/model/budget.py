@@ -1,0 +1,192 @@
+"""How much may be made of one model: a small file that asks for more than any machine has is refused, with the reason.
+
+What stands in the model's files is not counted, only what dmlprep makes of it: constants of a few numbers (sparse
+weights that become dense, tables that a rewriting needs, folded values that are written down) in bytes, and nodes that
+a call of a function or a younger operator becomes. Sizes are computed and counted before anything is allocated.
+
+A budget belongs to a model and counts over its whole life in a run. A copy that is only tried has a copy of it, and its
+costs count where the copy takes the model's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import prod
+from typing import Annotated
+
+import msgspec
+
+from dmlprep.core.errors import ModelRefused
+from dmlprep.portable.bounds import MOST_SECONDS
+
+__all__ = ["BYTES", "BYTES_PER_BYTE", "ELEMENTS", "NODES", "NODES_PER_NODE", "Budget", "Limits", "in_force", "limited"]
+
+BYTES, BYTES_PER_BYTE = 512 << 20, 8
+"""Bytes that any model may make, and as many more for each byte of its files. 512 MiB is a table of cosines for 11,585
+points, or a mask for 16,384 tokens in FP16; 8 is what weights become of which 4 % are not zero (12 bytes each)."""
+
+NODES, NODES_PER_NODE = 6_000, 64
+"""Nodes that any model may become besides its own, and as many more for each of its own. A layer exported as a function
+has some 100 nodes and is called 100 times at most: these 200 nodes may become 18,800. Each costs about a millisecond of
+`check` or `prepare`. Of ONNX's own node tests of opset 18 or later, 475 of 1,294 are written in other operators at
+opset 13, in 21 nodes in the mean."""
+
+ELEMENTS = 1 << 26
+"""Elements that one look at a model computes to know its shapes: 64 masks of 1024 x 1024. Nothing is refused beyond it;
+a value is not known then."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table ``[limits]`` of a recipe.
+
+    Attributes:
+        made_bytes: bytes of constants that dmlprep may make of a model; by default 512 MiB, and 8 for each byte of its
+            files.
+        made_nodes: nodes that the model's functions and operators may become besides its own; by default 6,000, and 64
+            for each of its own.
+        folded_elements: elements that one look at the model computes to know its shapes.
+        run_bytes: bytes of memory that a session of the model may hold, and
+        run_seconds: seconds of processor time that one load or run may take; by default what follows from the size of
+            its files and inputs (``processes.allowance``).
+    """
+
+    made_bytes: Count | None = None
+    made_nodes: Count | None = None
+    folded_elements: Count = ELEMENTS
+    run_bytes: Count | None = None
+    run_seconds: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] | None = None
+
+
+_DEFAULT = Limits()
+_in_force: ContextVar[Limits] = ContextVar("limits of what is made of a model", default=_DEFAULT)
+
+
+def in_force() -> Limits:
+    """The limits of models that are opened here."""
+    return _in_force.get()
+
+
+@contextmanager
+def limited(limits: Limits) -> Iterator[None]:
+    """Let these limits be in force; what they leave open stays as it was."""
+    before = _in_force.get()
+    given = {f: v for f in limits.__struct_fields__ if (v := getattr(limits, f)) != getattr(_DEFAULT, f)}
+    token = _in_force.set(msgspec.structs.replace(before, **given))
+    try:
+        yield
+    finally:
+        _in_force.reset(token)
+
+
+class Budget:
+    """What may still be made of a model.
+
+    Attributes:
+        made_bytes, made_nodes: what was made so far.
+        most_bytes, most_nodes: what may be made in all.
+    """
+
+    def __init__(self, limits: Limits | None = None, *, file_bytes: int = 0, file_nodes: int = 0) -> None:
+        self.limits = limits or in_force()
+        self.made_bytes = self.made_nodes = 0
+        self._files, self._nodes = file_bytes, file_nodes
+
+    @property
+    def most_bytes(self) -> int:
+        given = self.limits.made_bytes
+        return BYTES + BYTES_PER_BYTE * self._files if given is None else given
+
+    @property
+    def most_nodes(self) -> int:
+        given = self.limits.made_nodes
+        return NODES + NODES_PER_NODE * self._nodes if given is None else given
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of the model's files, its data files among them."""
+        return self._files
+
+    def stands_on(self, *, file_bytes: int) -> None:
+        """Note how large the model's files are together."""
+        self._files = file_bytes
+
+    def fork(self) -> Budget:
+        """A budget with the same left, for a copy of the model."""
+        other = Budget(self.limits, file_bytes=self._files, file_nodes=self._nodes)
+        other.made_bytes, other.made_nodes = self.made_bytes, self.made_nodes
+        return other
+
+    def affords(self, nbytes: int = 0, nodes: int = 0) -> bool:
+        """Whether there is room for so much more. Nothing is counted."""
+        return self.made_bytes + nbytes <= self.most_bytes and self.made_nodes + nodes <= self.most_nodes
+
+    def require(self, shape: Sequence[int], itemsize: int, what: str, where: str) -> None:
+        """Refuse an array that there is no room for, before it is computed. Nothing is counted.
+
+        Raises:
+            ModelRefused: DP014.
+        """
+        self._hold(prod(shape) * itemsize, 0, f"{what} of shape {list(shape)}", where)
+
+    def require_nodes(self, nodes: int, what: str, where: str) -> None:
+        """Refuse nodes that there is no room for, before they are written. Nothing is counted.
+
+        Raises:
+            ModelRefused: DP014.
+        """
+        self._hold(0, nodes, what, where)
+
+    def spend(self, nbytes: int = 0, nodes: int = 0, *, what: str, where: str) -> None:
+        """Count what is about to be made.
+
+        Args:
+            what: what it is, for the error: ``its sparse weights, made dense``.
+            where: the node or tensor.
+
+        Raises:
+            ModelRefused: DP014, there is no room for it.
+        """
+        self._hold(nbytes, nodes, what, where)
+        self.made_bytes += nbytes
+        self.made_nodes += nodes
+
+    def _hold(self, nbytes: int, nodes: int, what: str, where: str) -> None:
+        if self.affords(nbytes, nodes):
+            return
+        if self.made_nodes + nodes > self.most_nodes:
+            name, wanted, made = "made_nodes", nodes, self.made_nodes
+            asked, most = f"{what} would be {_count(nodes)} nodes", f"{_count(self.most_nodes)} nodes"
+            so_far = f"{_count(made)} are"
+        else:
+            name, wanted, made = "made_bytes", nbytes, self.made_bytes
+            asked, most = f"{what} would take {_bytes(nbytes)}", _bytes(self.most_bytes)
+            so_far = f"{_bytes(made)} are"
+        room = f"{most} may be made of this model" + (f", and {so_far} made" if made else "")
+        raise ModelRefused(
+            f"{asked}: {room}",
+            where=where,
+            code="DP014",
+            fix=f"raise the limit if you trust the model: dmlprep --limit {name}={_enough(made + wanted)} COMMAND, "
+            f"or {name} in [limits] of a recipe",
+        )
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("EB", 10**18), ("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}" if count < 1000 * size else f"over 1000 {unit}"
+    return f"{count} bytes"
+
+
+def _count(count: int) -> str:
+    return f"{count:,}" if count < 10**12 else f"over {10**12:,}"
+
+
+def _enough(count: int) -> str:
+    """A round number that is enough."""
+    step = 10 ** max(0, len(str(count)) - 2)
+    return str(-(-count // step) * step) if count <= 1 << 60 else "N"

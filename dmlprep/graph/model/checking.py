@@ -1,0 +1,188 @@
+"""onnx's checker and shape inference on a model without its weights, in a process of their own (``compiled``).
+
+Large initializers stand as graph inputs meanwhile, so that a 5 GB model is checked in megabytes, past protobuf's 2 GiB.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import chain
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from dmlprep.core.errors import InputError, ToolFailed
+from dmlprep.graph.model import protos
+from dmlprep.graph.model.frozen import Frozen, freeze, stub_index
+from dmlprep.process.onnx_worker import calls
+from dmlprep.process.onnx_worker.door import OnnxError
+
+__all__ = ["call_by_their_owner", "check", "demand_valid", "infer_shapes", "is_own", "weightless"]
+
+_OWNER = "com.microsoft"
+
+
+def weightless(model: ir.Model | Frozen) -> onnx.ModelProto:
+    """The model with every initializer of more than 1024 bytes turned into an input of the main graph, to be read."""
+    frozen = freeze(model, attributes=False) if isinstance(model, ir.Model) else model
+    proto = frozen.proto
+    if not frozen.tensors:
+        return proto
+    if frozen is model:
+        proto = onnx.ModelProto()
+        proto.CopyFrom(frozen.proto)
+    # Before IR 4 every initializer is an input as well; a weight that is taken out would leave a plain input, as here.
+    known = {i.name for i in proto.graph.input}
+    for graph in protos.graphs(proto):
+        kept = []
+        for tensor in graph.initializer:
+            if stub_index(tensor) is None:
+                kept.append(tensor)
+                continue
+            if tensor.name not in known:
+                known.add(tensor.name)
+                proto.graph.input.append(
+                    onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+                )
+        if len(kept) != len(graph.initializer):
+            kept = [onnx.TensorProto.FromString(t.SerializeToString()) for t in kept]
+            del graph.initializer[:]
+            graph.initializer.extend(kept)
+    return proto
+
+
+def check(model: ir.Model, *, full: bool = True, frozen: Frozen | None = None) -> str:
+    """Run onnx's checker (with strict shape inference where ``full``).
+
+    Args:
+        frozen: the same model, where it was frozen already.
+
+    Returns:
+        the first line of what is wrong, empty when the model is valid.
+
+    Raises:
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
+    """
+    proto = _own_copy(frozen) if frozen is not None and frozen.complete else weightless(model)
+    try:
+        call_by_their_owner(proto)
+        _spell_out(proto)
+        typed = [v for v in proto.graph.input if v.type.tensor_type.elem_type]
+        if shapeless := [v for v in chain(typed, proto.graph.output) if not _has_shape(v.type)]:
+            # The checker wants a shape, ONNX Runtime does not; any will do for it, and none for inference.
+            if full:
+                calls.infer_shapes(proto, check_type=True, strict=True, propagate=False)
+            for value in shapeless:
+                value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, onnx.TensorProto.FLOAT, []))
+        calls.check_model(proto, full=full and not shapeless)
+    except ToolFailed as error:
+        raise _blamed(error, proto) from None
+    except OnnxError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return " ".join(lines[:3]) or type(error).__name__
+    return ""
+
+
+def _own_copy(frozen: Frozen) -> onnx.ModelProto:
+    """``weightless``, to be changed."""
+    proto = weightless(frozen)
+    if proto is not frozen.proto:
+        return proto
+    own = onnx.ModelProto()
+    own.CopyFrom(proto)
+    return own
+
+
+def demand_valid(model: ir.Model, source: Path, frozen: Frozen | None = None) -> None:
+    """Refuse a model that onnx's checker refuses, as every command that works on a model does.
+
+    Args:
+        frozen: the same model, where it was frozen already.
+
+    Raises:
+        InputError: the model is not valid.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
+    """
+    wrong = check(model, full=False, frozen=frozen)
+    if wrong:
+        raise InputError(
+            f"the model is not valid ONNX: {wrong}",
+            where=str(source),
+            code="DP003",
+            fix="export it again; onnx.checker names the fault",
+        )
+
+
+def _has_shape(proto: onnx.TypeProto) -> bool:
+    which = proto.WhichOneof("value")
+    return which is not None and (which != "tensor_type" or proto.tensor_type.HasField("shape"))
+
+
+def is_own(domain: str, op_type: str, opset: int) -> bool:
+    """Whether ONNX Runtime has the operator in ONNX's own domain, where ONNX has none of that name at ``opset``.
+
+    ONNX Runtime's optimizer makes these nodes too; exporters wrote them before opset 17.
+    """
+    below = op_type == "SimplifiedLayerNormalization" or (op_type == "LayerNormalization" and opset < 17)
+    return below and domain in ("", "ai.onnx")
+
+
+def call_by_their_owner(proto: onnx.ModelProto) -> None:
+    """Put ONNX Runtime's own operators into its domain, which onnx's checker does not look into."""
+    opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    own = [n for graph in protos.graphs(proto) for n in graph.node if is_own(n.domain, n.op_type, opset)]
+    for node in own:
+        node.domain = _OWNER
+    if own and all(entry.domain != _OWNER for entry in proto.opset_import):
+        proto.opset_import.add(domain=_OWNER, version=1)
+
+
+def _spell_out(proto: onnx.ModelProto) -> None:
+    """Write the default that onnx leaves empty in the body of MeanVarianceNormalization, which it then refuses."""
+    for graph in protos.graphs(proto):
+        for node in graph.node:
+            if node.op_type == "MeanVarianceNormalization" and not any(a.name == "axes" for a in node.attribute):
+                node.attribute.append(onnx.helper.make_attribute("axes", [0, 2, 3]))
+
+
+def infer_shapes(model: ir.Model | Frozen, *, strict: bool = False) -> onnx.ModelProto:
+    """onnx's shape inference with data propagation, through subgraphs and functions.
+
+    Returns:
+        the weightless model with ``value_info`` for every value that could be inferred; ``model`` is not changed.
+
+    Raises:
+        OnnxError: onnx refuses the model; with ``strict`` also where types or shapes contradict each other.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
+    """
+    proto = weightless(model)
+    try:
+        return calls.infer_shapes(proto, check_type=strict, strict=strict)
+    except ToolFailed as error:
+        raise _blamed(error, proto) from None
+
+
+def _blamed(error: ToolFailed, proto: onnx.ModelProto) -> ToolFailed:
+    """The error with the node of the main graph that onnx crashes at. A crash comes at once, and each time."""
+    if error.code != "DP012" or error.where:
+        return error
+    part = onnx.ModelProto()
+    part.CopyFrom(proto)
+    del part.graph.output[:]
+
+    def crashes(count: int) -> bool:
+        del part.graph.node[:]
+        part.graph.node.extend(proto.graph.node[:count])
+        try:
+            calls.infer_shapes(part)
+        except (OnnxError, ToolFailed) as found:
+            return isinstance(found, ToolFailed) and found.code == "DP012"
+        return False
+
+    nodes = range(1, len(proto.graph.node) + 1)
+    first = bisect_left(nodes, True, key=crashes)
+    if first < len(nodes):
+        node = proto.graph.node[first]
+        error.where = f"node {node.name or node.op_type}"
+    return error

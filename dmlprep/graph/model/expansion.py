@@ -1,0 +1,140 @@
+"""What a model's functions become where every call is replaced by the function's body: counted, without doing it.
+
+ONNX Runtime does so when it loads a model, and placement, FP16 and lowering need it too. Functions that call the one
+before twice double with each level: a file of 3 KB stands for 2**40 nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+import onnx
+
+from dmlprep.core.errors import InputError, ModelRefused
+from dmlprep.graph.model import protos
+from dmlprep.graph.model.bounds import MAX_NESTING
+from dmlprep.graph.model.budget import Budget
+
+__all__ = ["spend_on_functions"]
+
+_Key = tuple[str, str, str]
+"""Domain, name and overload."""
+
+_SIZES = {k: onnx.helper.tensor_dtype_to_np_dtype(k).itemsize for k in onnx.TensorProto.DataType.values() if k}
+"""Element type -> bytes of an element."""
+
+
+@dataclass
+class _Body:
+    """What a graph or a function is without its calls, or with what they become.
+
+    Attributes:
+        names: places where a value or a node is named; each gets the path of the call before it.
+        depth: how many bodies of If, Loop and Scan stand inside one another.
+        calls: function, the length of the call's own name, and how many bodies it stands in.
+    """
+
+    nodes: int = 0
+    nbytes: int = 0
+    names: int = 0
+    depth: int = 0
+    calls: list[tuple[_Key, int, int]] = field(default_factory=list)
+
+
+def spend_on_functions(proto: onnx.ModelProto, budget: Budget, where: str) -> None:
+    """Count what all calls of model-local functions become.
+
+    Raises:
+        InputError: DP003, functions call one another in a ring.
+        ModelRefused: DP014, it is more than may be made of the model; DP016, it nests graphs too deep.
+    """
+    if not proto.functions:
+        return
+    known = {_key(f.domain, f.name, f.overload) for f in proto.functions}
+    functions = {_key(f.domain, f.name, f.overload): _read(f.node, known) for f in proto.functions}
+    for key in _callees_first(functions, where):
+        _add_calls(functions[key], functions)
+    main = _Body(calls=_read(proto.graph.node, known).calls)
+    _add_calls(main, functions)
+    if main.depth >= MAX_NESTING:
+        deep = f"graphs are nested {main.depth + 1} deep with its functions in the place of their calls"
+        what = f"{deep}, and no more than {MAX_NESTING} are read"
+        raise ModelRefused(what, where=where, code="DP016", fix="export a smaller model")
+    what = "its functions in the place of their calls"
+    budget.spend(main.nbytes, main.nodes, what=what, where=where)
+
+
+def _key(domain: str, name: str, overload: str) -> _Key:
+    return "" if domain == "ai.onnx" else domain, name, overload
+
+
+def _all(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[onnx.NodeProto, int]]:
+    """Every node, and how many bodies it stands in."""
+    stack = [(nodes, 0)]
+    while stack:
+        inside, depth = stack.pop()
+        for node in inside:
+            yield node, depth
+            stack += [(body.node, depth + 1) for body in protos.bodies(node)]
+
+
+def _read(nodes: Iterable[onnx.NodeProto], known: Container[_Key]) -> _Body:
+    body = _Body(nbytes=sum(node.ByteSize() for node in nodes))
+    for node, depth in _all(nodes):
+        body.depth = max(body.depth, depth)
+        body.names += 1 + len(node.input) + len(node.output)
+        body.nbytes += sum(_elsewhere(a.t) for a in node.attribute if a.HasField("t"))
+        key = _key(node.domain, node.op_type, node.overload)
+        if key in known:
+            name = len(node.name) or len(node.op_type) + len(next(iter(node.output), ""))
+            body.calls.append((key, name, depth))
+        else:
+            body.nodes += 1
+    return body
+
+
+def _elsewhere(tensor: onnx.TensorProto) -> int:
+    """Bytes of a tensor whose values do not stand in the message: each copy of the body gets them."""
+    if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.data_type not in _SIZES:
+        return 0
+    return int(prod(tensor.dims)) * _SIZES[tensor.data_type]
+
+
+def _add_calls(body: _Body, functions: dict[_Key, _Body]) -> None:
+    for key, name, depth in body.calls:
+        called = functions[key]
+        body.depth = max(body.depth, depth + called.depth)
+        body.nodes += called.nodes
+        body.names += called.names
+        body.nbytes += called.nbytes + (name + 1) * called.names
+
+
+def _callees_first(functions: dict[_Key, _Body], where: str) -> list[_Key]:
+    """The functions, each behind those that it calls."""
+    order: list[_Key] = []
+    done: set[_Key] = set()
+    for first in functions:
+        path: dict[_Key, None] = {}
+        stack: list[tuple[_Key, bool]] = [(first, False)]
+        while stack:
+            key, left = stack.pop()
+            if left:
+                path.pop(key)
+                done.add(key)
+                order.append(key)
+            elif key in path:
+                ring = [f"{domain}::{name}" for domain, name, _ in [*list(path)[list(path).index(key) :], key]]
+                shown = ring if len(ring) <= 6 else [*ring[:3], "...", *ring[-2:]]
+                raise InputError(
+                    f"functions call one another in a ring: {' -> '.join(shown)}",
+                    where=where,
+                    code="DP003",
+                    fix="export the model again",
+                )
+            elif key not in done:
+                path[key] = None
+                stack.append((key, True))
+                stack += [(called, False) for called in dict.fromkeys(c for c, *_ in functions[key].calls)]
+    return order

@@ -1,0 +1,114 @@
+"""A model as bytes, with its large tensors beside it: the form for snapshots, checks and saving.
+
+``freeze`` writes the ModelProto with every large tensor as a numbered reference, ``thaw`` reads it back with the very
+same tensor objects. Nothing of the weights is read or copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import onnx
+import onnx_ir as ir
+
+from dmlprep.core.errors import DmlprepError
+from dmlprep.graph.model.walk import map_tensors
+
+__all__ = ["Frozen", "freeze", "stub_index", "thaw"]
+
+_STUB = "\x00stub:"
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A ModelProto whose large tensors are references into ``tensors``.
+
+    Attributes:
+        complete: whether all of them are initializers; else a tensor attribute is a reference as well.
+    """
+
+    proto: onnx.ModelProto
+    tensors: list[ir.TensorProtocol] = field(repr=False)
+    complete: bool = True
+
+    def same_as(self, other: Frozen) -> bool:
+        """Whether both hold the same graph and the very same tensor objects."""
+        return (
+            len(self.tensors) == len(other.tensors)
+            and all(a is b for a, b in zip(self.tensors, other.tensors, strict=True))
+            and self.proto.SerializeToString(deterministic=True) == other.proto.SerializeToString(deterministic=True)
+        )
+
+
+class _Stub(ir.ExternalTensor):
+    """Stands for a tensor while the graph is written."""
+
+    def __init__(self, index: int, tensor: ir.TensorProtocol) -> None:
+        super().__init__(
+            f"{_STUB}{index}",
+            None,
+            None,
+            tensor.dtype,
+            shape=ir.Shape(tensor.shape.numpy()),
+            name=tensor.name or "",
+            doc_string=tensor.doc_string,
+            metadata_props=dict(tensor.metadata_props) or None,
+        )
+
+
+def stub_index(tensor: onnx.TensorProto) -> int | None:
+    """Which of ``Frozen.tensors`` a TensorProto stands for, ``None`` where it holds its own values."""
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return None
+    location = next((e.value for e in tensor.external_data if e.key == "location"), "")
+    return int(location.removeprefix(_STUB)) if location.startswith(_STUB) else None
+
+
+def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -> Frozen:
+    """Write the graph without tensors of more than ``threshold`` bytes; ``model`` is as it was afterwards.
+
+    Args:
+        attributes: whether tensor attributes (of Constant) are taken out too, not only initializers.
+
+    Raises:
+        ModelRefused: a small tensor that is computed now cannot be.
+    """
+    held: list[ir.TensorProtocol] = []
+
+    def out(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        if tensor.nbytes <= threshold or tensor.dtype == ir.DataType.STRING:
+            return tensor
+        held.append(tensor)
+        return _Stub(len(held) - 1, tensor)
+
+    taken = map_tensors(model, out, attributes=attributes)
+    try:
+        proto = ir.to_proto(model)
+    except ir.serde.SerdeError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, DmlprepError):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        raise cause from error  # a tensor that is computed only now refuses the model
+    finally:
+        for replaced in taken:
+            replaced.undo()
+    return Frozen(proto, held, not any(isinstance(replaced.was, ir.Attr) for replaced in taken))
+
+
+def thaw(frozen: Frozen) -> ir.Model:
+    """Read a frozen model back. Large tensors are the objects that were there when it was frozen."""
+
+    def back(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        if isinstance(tensor, ir.ExternalTensor) and str(tensor.location).startswith(_STUB):
+            return frozen.tensors[int(str(tensor.location).removeprefix(_STUB))]
+        return tensor
+
+    # A copy of the proto: onnx-ir keeps pointers into it, and a snapshot must not move with the model.
+    proto = onnx.ModelProto()
+    proto.CopyFrom(frozen.proto)
+    model = ir.from_proto(proto)
+    if frozen.tensors:
+        map_tensors(model, back)
+    return model

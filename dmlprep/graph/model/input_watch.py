@@ -1,0 +1,145 @@
+"""Files that a run reads: as they were when it began, or the run says nothing about them.
+
+A model stays in its files until its values are needed, and ONNX Runtime opens it anew. Who changes the weights in
+place meanwhile gets a result of one model, a proof of another, and the digest of a third.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dmlprep.core.errors import InputError
+from dmlprep.core.files import unreadable
+from dmlprep.graph.model.model import Model
+from dmlprep.graph.model.tensors import as_mapped
+from dmlprep.graph.model.walk import tensors
+
+__all__ = ["Unchanged", "data_files", "named_data_files"]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A file as it was seen: which one it is, its bytes and the time of its last change (ns), and its SHA-256."""
+
+    identity: tuple[int, int, int, int]
+    sha256: str
+
+
+def data_files(model: Model) -> list[Path]:
+    """The files, next to the model's own or below its folder, that its weights are read from."""
+    return sorted({m.path for m in map(as_mapped, tensors(model.ir)) if m is not None and m.path != model.path})
+
+
+def named_data_files(model: Model) -> dict[str, Path]:
+    """The data files by the names that the model has for them: ``weights/a.data``, relative to its folder."""
+    assert model.path is not None
+    folder = model.path.parent.resolve()
+    return {file.resolve().relative_to(folder).as_posix(): file for file in data_files(model)}
+
+
+class Unchanged:
+    """Watches files by their contents, or by what the file system says of them.
+
+    Contents are right where the file system is not: writes through a mapping need not change a file's time, and any
+    program can set it back. They are read whole, 0.6 s a GiB where they are in memory.
+
+    Args:
+        contents: read the files. Without, a file counts as changed by its number, size or time.
+    """
+
+    def __init__(self, *, contents: bool = True) -> None:
+        self._contents = contents
+        self._seen: dict[Path, _Seen] = {}
+        self._again: set[Path] = set()
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each file by its path; empty strings without ``contents``."""
+        return {str(path): seen.sha256 for path, seen in self._seen.items()}
+
+    def take(self, paths: Iterable[Path]) -> None:
+        """Look at files before they are used.
+
+        Raises:
+            InputError: a file cannot be read.
+        """
+        for path in paths:
+            if path not in self._seen:
+                self._seen[path] = self._look(path)
+
+    def take_digests(self, digests: Mapping[Path, str]) -> None:
+        """Go on with files that another one has watched by their contents: they count as it saw them, and are not read.
+
+        Raises:
+            InputError: a file is gone.
+        """
+        for path, sha256 in digests.items():
+            if path not in self._seen:
+                self._seen[path] = self._look(path, sha256)
+
+    def take_model(self, path: Path) -> Model:
+        """Open a model, and look at its files. What is no model is told as such, however large it is.
+
+        Raises:
+            InputError, ModelRefused: as ``Model.open``; or the file was changed meanwhile.
+        """
+        try:
+            before = _identity(path)
+        except (OSError, ValueError):
+            before = None  # opening it says why
+        model = Model.open(path)
+        self.take([path, *data_files(model)])
+        if self._seen[path].identity != before:
+            raise _changed(path)
+        return model
+
+    def check_read(self, path: Path, sha256: str) -> None:
+        """Compare a file that was read whole just now, by its SHA-256: ``check`` need not read it again.
+
+        Raises:
+            InputError: it is not what it was.
+        """
+        if sha256 != self._seen[path].sha256:
+            raise _changed(path)
+        self._again.add(path)
+
+    def check(self) -> None:
+        """Look again, at all but those of ``check_read``.
+
+        Raises:
+            InputError: a file is gone, or is not what it was.
+        """
+        for path, before in self._seen.items():
+            if path in self._again:
+                continue
+            now = self._look(path)
+            # A copy of the same contents is the same; without contents, only the file system's word can be had.
+            if now.sha256 != before.sha256 or (not self._contents and now.identity != before.identity):
+                raise _changed(path)
+
+    def _look(self, path: Path, sha: str = "") -> _Seen:
+        try:
+            identity = _identity(path)
+            if self._contents and not sha:
+                with path.open("rb") as file:
+                    sha = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise unreadable(error, path, code="DP015") from error
+        return _Seen(identity, sha)
+
+
+def _identity(path: Path) -> tuple[int, int, int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _changed(path: Path) -> InputError:
+    return InputError(
+        "the file was changed while it was used",
+        where=str(path),
+        code="DP015",
+        fix="run again when nothing writes to it any more",
+    )

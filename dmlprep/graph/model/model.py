@@ -1,0 +1,129 @@
+"""The model: a file, its graph in memory (onnx-ir), and where its weights lie."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from dmlprep.graph.model import opening, saving
+from dmlprep.graph.model.budget import Budget
+from dmlprep.graph.model.external_view import write_external_view
+from dmlprep.graph.model.frozen import Frozen, freeze, thaw
+from dmlprep.graph.model.walk import count_nodes, tensors
+from dmlprep.record import Finding
+
+__all__ = ["Model", "Statistics"]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Nodes of all graphs; bytes of all tensors, a shared tensor counted once; opset by domain (``""`` is ai.onnx)."""
+
+    nodes: int
+    nbytes: int
+    opsets: dict[str, int]
+    ir_version: int
+
+
+class Model:
+    """A model on its way through the pipeline.
+
+    Attributes:
+        path: the file it was opened from, ``None`` for a model made in memory.
+        ir: the graph. Passes change it in place, or put a new one here.
+        notes: what was mended when it was opened, and what is to be known of it.
+        budget: what may still be made of it.
+        opened: the model as its file had it; ``None`` for one made in memory.
+    """
+
+    def __init__(
+        self,
+        graph: ir.Model,
+        path: Path | None = None,
+        notes: Sequence[Finding] = (),
+        budget: Budget | None = None,
+    ) -> None:
+        self.ir = graph
+        self.path = path
+        self.notes = tuple(notes)
+        self.opened: Frozen | None = None
+        self.budget = budget or Budget(file_nodes=count_nodes(graph))
+
+    @classmethod
+    def open(cls, path: Path | str) -> Model:
+        """Open a model file; weights stay in it.
+
+        Raises:
+            InputError: the file is missing, not ONNX, cut short or hostile.
+            ModelRefused: it holds what dmlprep cannot keep, or would become more than its limits allow.
+        """
+        path = Path(path)
+        opened = opening.read(path)
+        model = cls(opened.ir, path, opened.notes, opened.budget)
+        model.opened = opened.frozen
+        return model
+
+    def save(
+        self,
+        path: Path | str,
+        *,
+        external_over: int = saving.EXTERNAL_OVER,
+        force: bool = False,
+        progress: saving.Progress | None = None,
+    ) -> saving.Saved:
+        """Write the model to ``path``; see ``saving.write``."""
+        return saving.write(self.ir, Path(path), external_over=external_over, force=force, progress=progress)
+
+    def save_linked(self, path: Path | str) -> Path:
+        """Write the model for a run of our own, its weights left where they are; see ``external_view``.
+
+        Returns:
+            the folder that its data paths are relative to.
+        """
+        return write_external_view(self.ir, Path(path))
+
+    def snapshot(self) -> Frozen:
+        """The model as it is now. Tensors are shared, not copied."""
+        return freeze(self.ir)
+
+    def restore(self, frozen: Frozen) -> None:
+        """Put a snapshot back."""
+        self.ir = thaw(frozen)
+
+    def copy(self, frozen: Frozen | None = None) -> Model:
+        """A model of its own with the same tensors; what is made of it counts once it takes this one's place.
+
+        Args:
+            frozen: this model, where it was frozen already.
+        """
+        return Model(thaw(frozen or freeze(self.ir)), self.path, self.notes, self.budget.fork())
+
+    def become(self, other: Model) -> None:
+        """Take the place of this model's graph by a copy's, with what was made of that."""
+        self.ir, self.budget = other.ir, other.budget
+
+    @property
+    def opset(self) -> int:
+        """Version of the default domain; 1 where the model names none."""
+        return int(self.ir.opset_imports.get("", 1))
+
+    def statistics(self) -> Statistics:
+        """Count nodes and bytes; reads no weights."""
+        unique = {id(t): t.nbytes for t in tensors(self.ir)}
+        return Statistics(count_nodes(self.ir), sum(unique.values()), dict(self.ir.opset_imports), self.ir.ir_version)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of its files; of the tensors of a model made in memory."""
+        return self.budget.file_bytes or self.statistics().nbytes
+
+    def digest(self) -> str:
+        """SHA-256 of the model file, in hexadecimal; of the frozen graph for a model made in memory."""
+        if self.path is None:
+            return hashlib.sha256(freeze(self.ir).proto.SerializeToString(deterministic=True)).hexdigest()
+        with open(self.path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()

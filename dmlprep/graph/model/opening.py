@@ -1,0 +1,394 @@
+"""Open a model file: the door where a file from outside is checked.
+
+Refused here: what is not ONNX, is cut short, names data files outside its folder (``..``, absolute, symbolic or hard
+links), or describes tensors whose sizes do not match their bytes. Opening reads kilobytes of a 5 GB model.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from dmlprep.core.errors import DmlprepError, InputError, ModelRefused
+from dmlprep.core.files import FileSet, nearest, unreadable
+from dmlprep.core.files.links import leads_elsewhere
+from dmlprep.core.files.outputs import windows_name_problem
+from dmlprep.graph.model import protos
+from dmlprep.graph.model.annotations import drop_wrong_shapes
+from dmlprep.graph.model.attribute_types import check_attributes
+from dmlprep.graph.model.bounds import MAX_NESTING, check_bounds
+from dmlprep.graph.model.budget import Budget
+from dmlprep.graph.model.collector import paused_collector
+from dmlprep.graph.model.expansion import spend_on_functions
+from dmlprep.graph.model.frozen import Frozen, freeze
+from dmlprep.graph.model.repairs import describe_ends, mend, own_operators, random_nodes
+from dmlprep.graph.model.sparse import SpreadTensor, densify
+from dmlprep.graph.model.tensors import MappedTensor
+from dmlprep.graph.model.walk import map_tensors, nodes
+from dmlprep.graph.model.wire import SELF, SPARSE, skeleton
+from dmlprep.record import Finding
+
+__all__ = ["Opened", "check_name", "read"]
+
+_NOT_ONNX = "pass a file that an ONNX exporter wrote"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model that was read.
+
+    Attributes:
+        frozen: the same, frozen.
+        notes: on what ONNX Runtime takes and onnx's checker does not: mended, or to be known.
+        budget: what may be made of it.
+    """
+
+    ir: ir.Model
+    frozen: Frozen
+    notes: list[Finding]
+    budget: Budget
+
+
+def read(path: Path) -> Opened:
+    """Read a model; its large tensors stay in their files.
+
+    Raises:
+        InputError: the file is missing, not ONNX, cut short or hostile.
+        ModelRefused: the file is ONNX, but holds what dmlprep cannot keep (training graphs, maps), or what would become
+            of it is beyond its limits.
+    """
+    with paused_collector():
+        try:
+            return _read(path)
+        except UnicodeError as error:  # protobuf hands text that is not UTF-8 out as bytes, and does not take it back
+            raise InputError(
+                "the model is invalid: a name or text in it is not UTF-8",
+                where=str(path),
+                code="DP003",
+                fix="export the model again",
+            ) from error
+
+
+def _read(path: Path) -> Opened:
+    proto, size = _parse(path)
+    _refuse_what_would_be_lost(proto, path)
+    check_bounds(proto, str(path))
+    check_attributes(proto, str(path))
+    budget = Budget(file_bytes=size, file_nodes=sum(1 for _ in protos.nodes(proto)))
+    spend_on_functions(proto, budget, str(path))
+    spread = densify(proto, budget, str(path))
+    try:
+        notes = mend(proto)
+    except InputError as error:
+        error.where = str(path)
+        raise
+    _check_references(proto, path)
+    try:
+        model = ir.from_proto(proto)
+    except (NotImplementedError, ir.serde.SerdeError, ValueError, TypeError, KeyError, RecursionError) as error:
+        if isinstance(_cause(error), NotImplementedError):
+            raise ModelRefused(
+                f"the model uses a type that dmlprep cannot keep: {_first_line(error).partition('.')[0]}",
+                where=str(path),
+                code="DP004",
+                fix="export the model without map types (zipmap=False) and sparse types",
+            ) from error
+        raise InputError(
+            f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
+        ) from error
+    _forget_undefined(model)
+    budget.stands_on(file_bytes=_map_external(model, path, spread) + size)
+    try:
+        # What cannot be written back (text that is not UTF-8, attributes without a type) must not get past the door.
+        frozen = freeze(model)
+    except (ir.serde.SerdeError, ValueError, TypeError) as error:
+        raise InputError(
+            f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
+        ) from error
+    whole = all(value.type is not None and value.shape is not None for value in model.graph.outputs)
+    notes += describe_ends(model)
+    if not whole:  # the outputs may have been given types
+        frozen = freeze(model)
+    if dropped := drop_wrong_shapes(model, frozen):
+        notes += dropped
+        frozen = freeze(model)
+    return Opened(model, frozen, [*notes, *own_operators(model), *random_nodes(model)], budget)
+
+
+def _forget_undefined(model: ir.Model) -> None:
+    """Let a value whose element type is UNDEFINED be one without a type, as which the rest of dmlprep knows it."""
+    graph = model.graph
+    for value in (*graph.inputs, *graph.outputs, *(v for node in nodes(model) for v in node.outputs)):
+        if isinstance(value.type, ir.TensorType) and value.type.dtype == ir.DataType.UNDEFINED:
+            value.type = None
+            value.shape = None  # ONNX writes no shape without a type
+
+
+def check_name(path: Path, error: type[DmlprepError]) -> None:
+    """Refuse a path that is not UTF-8: ONNX Runtime, the locations of data files and JSON know no other names.
+
+    Raises:
+        error: what the caller says of such a path.
+    """
+    try:
+        str(path.absolute()).encode("utf-8")
+    except UnicodeEncodeError as wrong:
+        raise error(
+            "the path is not UTF-8, in which ONNX Runtime reads it",
+            where=str(path),
+            fix="rename the file or its folder; under a locale that is not UTF-8, set PYTHONUTF8=1",
+        ) from wrong
+
+
+def _cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    cause = _cause(error)
+    return next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
+
+
+def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
+    """The model without its large tensors, and how many bytes the file has."""
+    where = str(path)
+    check_name(path, InputError)
+    try:
+        if path.is_dir():
+            raise InputError("this is a directory", where=where, code="DP001", fix="pass the .onnx file inside it")
+        size = path.stat().st_size
+        if path.is_fifo():
+            raise InputError(
+                "this is a pipe",
+                where=where,
+                code="DP001",
+                fix="save it to a file first: models are mapped, not read from a stream",
+            )
+        if size == 0:
+            raise InputError("the file is empty", where=where, code="DP001", fix="export or copy the model again")
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            light = skeleton(data)
+    except FileNotFoundError as error:
+        fix = "check the path" if where != "-" else "save it to a file first: models are mapped, not read from a stream"
+        if FileSet(path.parent, path.name).aside.is_dir():
+            fix = "a run was ended while it replaced this file: run the same prepare again, which puts the old one back"
+        elif near := nearest(path):
+            fix = f"did you mean {near}?"
+        raise InputError("no such file", where=where, code="DP001", fix=fix) from error
+    except OSError as error:
+        raise unreadable(error, path, code="DP001") from error
+    except InputError as error:
+        raise InputError(error.what, where=error.where or where, code=error.code, fix=error.fix) from None
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(light)
+    except DecodeError as error:
+        if "MaxDepth" in str(error):  # of protobuf's own parser (upb)
+            what = f"graphs are nested too deep: no more than {MAX_NESTING} are read"
+            raise ModelRefused(what, where=where, code="DP016", fix="export a smaller model") from error
+        raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX) from error
+    if not proto.HasField("graph") or not proto.ir_version or not (proto.graph.node or proto.graph.output):
+        raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX)
+    if not proto.graph.output:
+        raise ModelRefused(
+            "the model has no outputs: nothing of it can be proved",
+            where=where,
+            code="DP017",
+            fix="name the values that it is to give as outputs, and export it again",
+        )
+    if not proto.opset_import:
+        raise InputError(
+            "the model names no opset, without which ONNX Runtime does not load it",
+            where=where,
+            code="DP003",
+            fix="export the model again",
+        )
+    for holder in (proto, *proto.functions):
+        for entry in holder.opset_import:
+            if entry.domain == "ai.onnx":
+                entry.domain = ""  # two spellings of one domain; onnx-ir brings nodes to the short one, but not this
+    return proto, size
+
+
+def _refuse_what_would_be_lost(proto: onnx.ModelProto, path: Path) -> None:
+    """onnx-ir 1.1 does not hold training information: dropping it in silence would change the model."""
+    if proto.training_info:
+        raise ModelRefused(
+            "the model has training information, which dmlprep does not keep",
+            where=str(path),
+            code="DP004",
+            fix="export the inference model",
+        )
+
+
+def _check_references(proto: onnx.ModelProto, path: Path) -> None:
+    """What onnx-ir would take on trust: numbers of external data, and that every output is made by somebody."""
+    for tensor in protos.tensors(proto):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL and (wrong := _wrong_reference(tensor)):
+            raise InputError(wrong, where=f"{path}: tensor {tensor.name!r}", code="DP002", fix="export the model again")
+    graph = proto.graph
+    made = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    made.update(name for node in graph.node for name in node.output)
+    missing = next((v.name for v in graph.output if v.name not in made), None)
+    if missing is not None:
+        raise InputError(
+            f"no node makes the output {missing!r}", where=str(path), code="DP003", fix="export the model again"
+        )
+
+
+def _wrong_reference(tensor: onnx.TensorProto) -> str:
+    """What is wrong with the place that a tensor names for its data; empty where it can be looked for."""
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return "its text lies in a data file, of which ONNX does not say how"
+    keys = [entry.key for entry in tensor.external_data]
+    if keys.count("location") != 1 or keys.count("offset") > 1 or keys.count("length") > 1:
+        return "it does not say once where its data lies"
+    for entry in tensor.external_data:
+        number = entry.value
+        if entry.key in ("offset", "length") and not (number.isascii() and number.isdigit() and len(number) < 20):
+            shown = number if len(number) <= 40 else f"{number[:20]}... of {len(number)} characters"
+            return f"the {entry.key} of its data is {shown!r}"
+    return ""
+
+
+def _map_external(model: ir.Model, path: Path, spread: Sequence[SpreadTensor]) -> int:
+    """Let large tensors be mapped from their files, and those that were sparse be spread out.
+
+    Returns:
+        how many bytes the data files have together.
+    """
+    folder = path.parent.resolve()
+    checked: dict[str, tuple[Path, int]] = {}
+
+    def mapped(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        if not isinstance(tensor, ir.ExternalTensor):
+            _check_size(tensor, path)
+            return tensor
+        location = str(tensor.location)
+        if location == SPARSE:
+            return spread[tensor.offset or 0]
+        if location not in checked:
+            checked[location] = (path, path.stat().st_size) if location == SELF else _data_file(location, folder, path)
+        file, size = checked[location]
+        offset, length = tensor.offset or 0, tensor.length
+        needed = _nbytes(tensor, path)
+        if length is None:
+            length = needed
+        where = f"{path}: tensor {tensor.name!r}"
+        if offset < 0 or length < 0 or offset + length > size:
+            raise InputError(
+                f"its data (offset {offset}, {length} bytes) lies outside {file.name} ({size} bytes)",
+                where=where,
+                code="DP002",
+                fix="copy the data file again, whole",
+            )
+        if length != needed:
+            raise InputError(
+                f"shape and type need {needed} bytes, the file gives {length}",
+                where=where,
+                code="DP002",
+                fix="export the model again",
+            )
+        return MappedTensor(
+            file, offset, length, tensor.dtype, ir.Shape(tensor.shape.numpy()), tensor.name or "", tensor.doc_string
+        )
+
+    map_tensors(model, mapped)
+    return sum(size for file, size in dict(checked.values()).items() if file != path)
+
+
+def _nbytes(tensor: ir.TensorProtocol, path: Path) -> int:
+    where = f"{path}: tensor {tensor.name!r}"
+    if any(d < 0 for d in tensor.shape.numpy()):
+        raise InputError("a tensor has a negative size", where=where, code="DP003", fix="export the model again")
+    if tensor.dtype == ir.DataType.UNDEFINED:
+        raise InputError("a tensor has no element type", where=where, code="DP003", fix="export the model again")
+    return int(tensor.nbytes)
+
+
+def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
+    """A small tensor holds its own bytes: they must be as many as its shape says, before anything is allocated."""
+    proto = getattr(tensor, "raw", None)
+    if isinstance(tensor, ir.StringTensor):
+        needed, given, unit = tensor.size, len(tensor.string_data()), "elements"
+    elif not isinstance(proto, onnx.TensorProto):
+        return
+    elif proto.HasField("raw_data"):
+        needed, given, unit = _nbytes(tensor, path), len(proto.raw_data), "bytes"
+    else:
+        nbytes, unit = _nbytes(tensor, path), "elements"
+        needed = nbytes if tensor.dtype.bitwidth in (2, 4) else tensor.size  # packed ones: a number to each byte
+        if tensor.dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
+            needed *= 2
+        given = len(getattr(proto, onnx.helper.tensor_dtype_to_field(proto.data_type)))
+    if given != needed:
+        raise InputError(
+            f"shape and type need {needed} {unit}, the file gives {given}",
+            where=f"{path}: tensor {tensor.name!r}",
+            code="DP003",
+            fix="export the model again",
+        )
+
+
+def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
+    """The data file of a location, proved to be a plain file inside the model's folder."""
+    where = f"{path}: external data {location!r}"
+
+    def refuse(what: str) -> InputError:
+        return InputError(
+            what,
+            where=where,
+            code="DP002",
+            fix="keep the data file itself, not a link, in the model's folder or below it",
+        )
+
+    pure = location.replace("\\", "/")
+    if not location or "\x00" in location or pure.startswith("/") or pure[1:2] == ":" or ".." in pure.split("/"):
+        raise refuse("the path leaves the model's folder")
+    if "\\" in location and sys.platform != "win32":
+        # ONNX Runtime takes it for a part of the file's name here, so that nothing could be proved.
+        raise InputError(
+            "the path has a backslash, which leads into a folder on Windows only",
+            where=where,
+            code="DP002",
+            fix="prepare the model on Windows, or save it with / in the locations of its data",
+        )
+    file = folder / pure
+    step = folder
+    for part in Path(pure).parts:
+        if sys.platform == "win32" and (wrong := windows_name_problem(part)):
+            raise refuse(f"{part!r} {wrong}")
+        step = step / part
+        try:
+            if leads_elsewhere(os.lstat(step)):
+                raise refuse("the path goes through a symbolic link or a junction")
+        except (FileNotFoundError, NotADirectoryError):
+            break
+        except OSError as error:
+            raise unreadable(error, step, code="DP002") from error
+    if not file.exists():
+        raise InputError(
+            "the data file is missing",
+            where=where,
+            code="DP002",
+            fix="copy it beside the model, under the name that the model has for it",
+        )
+    if not file.is_file():
+        raise refuse("the path is no regular file")
+    # What follows links of any kind has the last word.
+    if not file.resolve().is_relative_to(folder):
+        raise refuse("the path leaves the model's folder")
+    status = os.stat(file)
+    if status.st_nlink > 1:
+        raise refuse("the file has more than one hard link")
+    return file, status.st_size

@@ -1,0 +1,126 @@
+"""Values that were fixed for inputs: as arrays that fit the inputs, and the note of them that a prepared model carries.
+
+The note is what lets a later comparison feed the original what the prepared model stands for, wherever its files went.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import DTypeLike
+
+from dmlprep.core.errors import UsageError
+from dmlprep.core.text.shell import command_line
+from dmlprep.portable.arrays import Array
+
+__all__ = ["Value", "note_values", "pinned_array", "pinned_values", "plain_array", "short_value"]
+
+Value: TypeAlias = bool | int | float | str | list[Any]
+"""A number, a truth value, a text, or nested lists of them."""
+
+_KEY = "dmlprep.pinned"
+_MOST = 4096
+"""Elements. A value is written into recipes and into the model's metadata; weights belong into initializers."""
+
+
+def plain_array(name: str, value: Value, dtype: DTypeLike | None = None) -> Array:
+    """A value of an input as an array.
+
+    Raises:
+        UsageError: DP208, its rows have different lengths.
+    """
+    try:
+        return np.asarray(value, dtype)
+    except ValueError as error:
+        raise _wrong(name, "its rows have different lengths") from error
+
+
+def pinned_array(value: ir.Value, given: Value) -> Array:
+    """``given`` in the type and shape of an input; one number fills the shape where all its sizes are fixed.
+
+    Raises:
+        UsageError: DP208, it does not fit: the text says what the input takes.
+    """
+    name = value.name or ""
+    if value.dtype is None or not isinstance(value.type, ir.TensorType):
+        raise _wrong(name, f"the input is no tensor of a known type ({value.type or 'it has no type'})")
+    array = plain_array(name, given, object if value.dtype == ir.DataType.STRING else None)
+    sizes = None if value.shape is None else [d if isinstance(d, int) and d >= 0 else None for d in value.shape]
+    if not array.ndim and sizes:
+        if None in sizes:
+            raise _wrong(name, "one number fills an input whose sizes are fixed: pin them too, or give a list")
+        if math.prod(s for s in sizes if s is not None) > _MOST:
+            raise _wrong(name, f"it is too large: {_MOST} elements at most")
+        array = np.full([s for s in sizes if s is not None], given, array.dtype)
+    if array.size > _MOST:
+        raise _wrong(name, f"it is too large: {_MOST} elements at most")
+    fits = sizes is None or (
+        len(sizes) == array.ndim and all(s in (None, n) for s, n in zip(sizes, array.shape, strict=True))
+    )
+    if not fits:
+        raise _wrong(
+            name, f"its shape is {list(array.shape)}, the input's {['?' if s is None else s for s in sizes or ()]}"
+        )
+    return _typed(name, array, value.dtype)
+
+
+def _typed(name: str, array: Array, dtype: ir.DataType) -> Array:
+    """The array in an element type that holds each of its values."""
+    if dtype == ir.DataType.STRING:
+        if not all(isinstance(element, str) for element in array.reshape(-1)):
+            raise _wrong(name, "the input takes text")
+        return array
+    kinds = "b" if dtype == ir.DataType.BOOL else "iu" if dtype.is_integer() else "iuf"
+    if not (dtype.is_integer() or dtype.is_floating_point() or kinds == "b") or dtype.bitwidth < 8:
+        raise _wrong(name, f"values of type {dtype.name} cannot be pinned")
+    if array.size and array.dtype.kind not in kinds:
+        form = {"b": "true or false", "iu": "whole numbers", "iuf": "numbers"}[kinds]
+        raise _wrong(name, f"the input takes {dtype.name}: give {form}")
+    with np.errstate(over="ignore"):
+        typed = array.astype(dtype.numpy())
+    same = np.isfinite(typed.astype(float)) == np.isfinite(array.astype(float)) if "f" in kinds else typed == array
+    if not np.all(same):
+        raise _wrong(name, f"{dtype.name} does not hold it")
+    return typed
+
+
+def _wrong(name: str, why: str) -> UsageError:
+    example = f"{command_line('--pin', f'{name}:=16000')}, {command_line('--pin', f'{name}:=[1,2]')}"
+    return UsageError(
+        f"the value given for input {name!r} does not fit: {why}",
+        where=f"pin {name}",
+        code="DP208",
+        fix=f"give a value of the input's type and shape: {example}",
+    )
+
+
+def short_value(given: Value) -> str:
+    """A value for a message: a long one by its shape."""
+    text = str(given)
+    return text if len(text) <= 60 else f"a value of shape {list(np.shape(given))}"
+
+
+def note_values(model: ir.Model, arrays: Mapping[str, Array]) -> None:
+    """Note in the model's metadata that inputs have these values, besides those that are noted already."""
+    noted = {**pinned_values(model), **{name: array.tolist() for name, array in arrays.items()}}
+    if noted:
+        model.metadata_props[_KEY] = json.dumps(noted, sort_keys=True)
+
+
+def pinned_values(model: ir.Model, among: Sequence[ir.Value] | None = None) -> dict[str, Value]:
+    """The values that are noted in a model, by input.
+
+    Args:
+        among: inputs; values of others are left out.
+    """
+    try:
+        noted = json.loads(model.metadata_props.get(_KEY, "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    names = None if among is None else {v.name for v in among}
+    return {n: v for n, v in noted.items() if names is None or n in names} if isinstance(noted, dict) else {}

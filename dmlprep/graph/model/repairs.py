@@ -1,0 +1,225 @@
+"""What ONNX Runtime takes and onnx's checker refuses, brought into the form that both take. Each mend is a note.
+
+Only what leaves no doubt is mended: the order of nodes, versions that ONNX Runtime has one of, types that follow. What
+ONNX Runtime does was tried with 1.24 to 1.31. The file itself is never modified.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, MutableSequence
+
+import onnx
+import onnx_ir as ir
+
+from dmlprep.core.errors import InputError
+from dmlprep.graph.model.checking import infer_shapes, is_own
+from dmlprep.graph.model.protos import bodies
+from dmlprep.graph.model.random_ops import draws
+from dmlprep.graph.model.walk import graphs, label
+from dmlprep.process.onnx_worker.door import OnnxError
+from dmlprep.record import Finding, finding
+
+__all__ = ["describe_ends", "mend", "own_operators", "random_nodes"]
+
+Nodes = MutableSequence[onnx.NodeProto]
+
+_VERSIONS = {
+    "com.microsoft": 1,
+    "com.microsoft.experimental": 1,
+    "com.microsoft.nchwc": 1,
+    "ai.onnx.preview.training": 1,
+    "ai.onnx.training": 1,
+}
+"""Domains of which ONNX Runtime has one version. It takes its newest where a model names none."""
+
+_OF_ONNX = ("", "ai.onnx.ml")
+
+
+def mend(proto: onnx.ModelProto) -> list[Finding]:
+    """Mend a model in place, as it was parsed.
+
+    Returns:
+        a note for each kind of mend.
+
+    Raises:
+        InputError: DP003, nodes form a cycle.
+    """
+    return [*_sort_all(proto), *_name_domains(proto), *_name_graphs(proto), *_raise_ir(proto)]
+
+
+def _below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
+    """The bodies of nodes and all inside them, inner before outer."""
+    for node in nodes:
+        for body in bodies(node):
+            yield from _below(body.node)
+            yield body
+
+
+# The order of nodes
+
+
+def _sort_all(proto: onnx.ModelProto) -> list[Finding]:
+    lists: list[tuple[str, Nodes]] = [(f"body {g.name}", g.node) for g in _below(proto.graph.node)]
+    for function in proto.functions:
+        lists += [(f"body {g.name}", g.node) for g in _below(function.node)]
+        lists.append((f"function {function.name}", function.node))
+    lists.append(("the graph", proto.graph.node))
+    moved = [where for where, nodes in lists if _sort(nodes)]
+    if not moved:
+        return []
+    places = ", ".join(moved[:3]) + (f" and {len(moved) - 3} more" if len(moved) > 3 else "")
+    text = f"nodes did not stand behind those that they read from ({places}): they were sorted"
+    return [finding("DP006", text, places=moved)]
+
+
+def _sort(nodes: Nodes) -> bool:
+    """Put nodes behind those that they read from, else in the order in which they stand."""
+    maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    needs = [{maker[name] for name in _reads(node) if name in maker} for node in nodes]
+    if all(max(need, default=-1) < index for index, need in enumerate(needs)):
+        return False
+    readers: list[list[int]] = [[] for _ in needs]
+    for index, need in enumerate(needs):
+        for other in need:
+            readers[other].append(index)
+    open_needs = [len(need) for need in needs]
+    ready, order = [i for i, count in enumerate(open_needs) if not count], list[int]()
+    while ready:
+        order.append(heapq.heappop(ready))
+        for reader in readers[order[-1]]:
+            open_needs[reader] -= 1
+            if not open_needs[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(needs):
+        raise _cycle(nodes, needs, set(range(len(needs))).difference(order))
+    copies = [onnx.NodeProto.FromString(nodes[index].SerializeToString()) for index in order]
+    del nodes[:]
+    nodes.extend(copies)
+    return True
+
+
+def _reads(node: onnx.NodeProto) -> set[str]:
+    """Names that a node reads, with those that its bodies read from around them."""
+    found = {name for name in node.input if name}
+    for body in bodies(node):
+        made = {v.name for v in body.input} | {t.name for t in body.initializer}
+        made.update(name for inner in body.node for name in inner.output)
+        found |= {name for inner in body.node for name in _reads(inner)} - made
+        found |= {v.name for v in body.output} - made
+    return found
+
+
+def _cycle(nodes: Nodes, needs: list[set[int]], left: set[int]) -> InputError:
+    """Name a cycle among the nodes that are left: each of them needs another one of them."""
+    path = [min(left)]
+    while (following := min(needs[path[-1]] & left)) not in path:
+        path.append(following)
+    ring = [*path[path.index(following) :], following]
+    names = [nodes[i].name or f"{nodes[i].op_type}({nodes[i].output[0]})" for i in reversed(ring)]
+    shown = names if len(names) <= 6 else [*names[:3], "...", *names[-2:]]
+    return InputError(f"nodes form a cycle: {' -> '.join(shown)}", code="DP003", fix="export the model again")
+
+
+# Versions and names
+
+
+def _name_domains(proto: onnx.ModelProto) -> list[Finding]:
+    every = [*proto.graph.node, *(node for body in _below(proto.graph.node) for node in body.node)]
+    counts = Counter(node.domain for node in every)
+    named = {entry.domain for entry in proto.opset_import}
+    found = []
+    for domain in sorted(set(counts) - named):
+        version = _VERSIONS.get(domain) or (_newest(domain, every) if domain in _OF_ONNX else None)
+        if version is None:
+            continue
+        proto.opset_import.add(domain=domain, version=version)
+        name = domain or "ai.onnx"
+        text = f"the model names no version of {name}, of whose operators it has {counts[domain]}: {version} was taken"
+        found.append(finding("DP007", f"{text}, as ONNX Runtime does", domain=domain, version=version))
+    return found
+
+
+def _newest(domain: str, nodes: Iterable[onnx.NodeProto]) -> int | None:
+    """The version from which on all operators are as in the newest one, which ONNX Runtime takes."""
+    try:
+        schemas = [onnx.defs.get_schema(node.op_type, domain) for node in nodes if node.domain == domain]
+    except onnx.defs.SchemaError:
+        return None
+    return None if any(s.deprecated for s in schemas) else max(s.since_version for s in schemas)
+
+
+def _name_graphs(proto: onnx.ModelProto) -> list[Finding]:
+    nameless = [graph for graph in (proto.graph, *_below(proto.graph.node)) if not graph.name]
+    for graph in nameless:
+        graph.name = "main_graph" if graph is proto.graph else "body"
+    return [finding("DP008", "a graph has no name, and was given one")] if nameless else []
+
+
+def _raise_ir(proto: onnx.ModelProto) -> list[Finding]:
+    """Before IR version 4 constants must be listed as inputs, and before 3 a model has no opsets: ONNX Runtime minds
+    neither."""
+    listed, constants = {v.name for v in proto.graph.input}, {t.name for t in proto.graph.initializer}
+    before, loose = proto.ir_version, len(constants - listed)
+    if before >= 4 or (before == 3 and not loose):
+        return []
+    kept = [v for v in proto.graph.input if v.name not in constants]
+    del proto.graph.input[:]
+    proto.graph.input.extend(kept)
+    proto.ir_version = 4
+    why = f"{loose} constants are not among its inputs, as version 3 wants" if before == 3 else "it names opsets"
+    text = f"the file is of IR version {before}, and {why}: it was read as version 4, as ONNX Runtime does"
+    return [finding("DP009", text, ir_version=before)]
+
+
+# What is known of a model that is in memory
+
+
+def describe_ends(model: ir.Model) -> list[Finding]:
+    """Give outputs without a type or a shape those that follow; name the inputs whose rank nobody knows."""
+    lacking = [v for v in model.graph.outputs if v.type is None or v.shape is None]
+    found = []
+    if lacking:
+        types, what = {}, "they have those that follow from the graph"
+        try:
+            inferred = infer_shapes(model).graph
+            types = {v.name: v.type for v in (*inferred.value_info, *inferred.output) if v.type.WhichOneof("value")}
+        except OnnxError as error:
+            what = f"none follow from the graph: {error.line}"
+        for value in lacking:
+            if (proto := types.get(value.name or "")) is not None:
+                value.type = value.type or ir.serde.deserialize_type_proto_for_type(proto)
+                value.shape = value.shape or ir.serde.deserialize_type_proto_for_shape(proto)
+        names = ", ".join(v.name or "" for v in lacking[:3]) + (f" and {len(lacking) - 3} more" if lacking[3:] else "")
+        text = f"outputs have no type or no shape ({names}): {what}"
+        found.append(finding("DP008", text))
+    for value in model.graph.inputs:
+        if value.shape is None and isinstance(value.type, ir.TensorType):
+            text = f"input {value.name} has no shape, not even a rank"
+            fix = f'give its whole shape: --set "step.pin.shapes.{value.name}=[1, 3]"'
+            found.append(finding("DP008", text, node=value.name or "", remedy=fix))
+    return found
+
+
+def own_operators(model: ir.Model) -> list[Finding]:
+    """Note operators that ONNX Runtime has in ONNX's own domain and ONNX does not, at the model's opset."""
+    opset = model.opset_imports.get("", 1)
+    own = Counter(n.op_type for _, graph in graphs(model) for n in graph if is_own(n.domain, n.op_type, opset))
+    return [
+        finding("DP010", f"{count} x {name} at opset {opset}: ONNX Runtime's own operator, not ONNX's", count=count)
+        for name, count in sorted(own.items())
+    ]
+
+
+def random_nodes(model: ir.Model) -> list[Finding]:
+    """Note nodes that draw numbers in each run."""
+    drawing = [n for _, graph in graphs(model) for n in graph if draws(n)]
+    if not drawing:
+        return []
+    first = drawing[0]
+    name = f"{first.op_type} {first.name}" if first.name else label(first)
+    mode = " in training mode" if first.op_type == "Dropout" else ""
+    more = f" (and {len(drawing) - 1} more nodes)" if len(drawing) > 1 else ""
+    text = f"{name}{mode} draws random numbers in each run{more}: nothing can be compared"
+    return [finding("DP011", text, node=label(first), count=len(drawing))]

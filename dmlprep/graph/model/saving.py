@@ -1,0 +1,203 @@
+"""Save a model: weights stream one tensor at a time, files appear whole or not at all, a model with its data file."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+import onnx_ir as ir
+
+from dmlprep.core.errors import OutputError
+from dmlprep.core.files.writing import Writer, plain_errors
+from dmlprep.graph.model import protos
+from dmlprep.graph.model.frozen import Frozen, freeze, stub_index
+from dmlprep.graph.model.shared_data import SharedData
+from dmlprep.graph.model.tensors import append_aligned, as_mapped, write_tensor
+from dmlprep.graph.model.wire import varint
+
+__all__ = ["EXTERNAL_OVER", "Saved", "write", "write_sharing"]
+
+EXTERNAL_OVER = 1 << 30
+"""Models with more tensor bytes than this get a data file: protobuf stops at 2 GiB, and some readers earlier."""
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What was written.
+
+    Attributes:
+        files: the model file, and its data file where there is one.
+        nbytes: of all files.
+        sha256: of the model file (its data file is not read again).
+    """
+
+    files: tuple[Path, ...]
+    nbytes: int
+    sha256: str
+
+
+def write(
+    model: ir.Model,
+    target: Path,
+    *,
+    external_over: int = EXTERNAL_OVER,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Saved:
+    """Write ``model`` to ``target``, with ``target.data`` beside it when its tensors exceed ``external_over`` bytes.
+
+    Args:
+        force: replace files that are there.
+        progress: called with the number of tensor bytes written since the last call.
+
+    Raises:
+        OutputError: the target exists, is one of the model's own files, or the disk is full.
+    """
+    frozen = freeze(model, attributes=False)
+    external = sum(t.nbytes for t in frozen.tensors) > external_over
+    data_target = target.with_name(target.name + ".data")
+    targets = [target, data_target] if external else [target]
+    with plain_errors(target, {m.path for m in map(as_mapped, frozen.tensors) if m is not None}):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _check_targets(targets, frozen, force)
+        _check_room(target, frozen)
+        with Writer() as writer:
+            if external:
+                _data_file(frozen, data_target.name, writer.open(data_target), progress)
+                payload = frozen.proto.SerializeToString()
+                writer.open(target).write(payload)
+                sha = hashlib.sha256(payload).hexdigest()
+            else:
+                file = writer.open(target)
+                _inline(frozen, file, progress)
+                file.flush()
+                with open(file.name, "rb") as again:
+                    sha = hashlib.file_digest(again, "sha256").hexdigest()
+            # The data file of an earlier, larger model of the same name goes with that model.
+            writer.commit(gone=() if external or not force else (data_target.name,), force=force)
+        return Saved(tuple(targets), sum(t.stat().st_size for t in targets), sha)
+
+
+def write_sharing(model: ir.Model, target: Path, shared: SharedData, *, progress: Progress | None = None) -> Saved:
+    """Write ``model`` to ``target``, its tensors into a data file beside it that other models have too.
+
+    Args:
+        shared: the file; it gets what it does not have.
+        progress: as in ``write``.
+
+    Raises:
+        OutputError: the disk is full, or the files cannot be written.
+    """
+    frozen = freeze(model, attributes=False)
+    with plain_errors(target, {m.path for m in map(as_mapped, frozen.tensors) if m is not None}):
+        if not shared.nbytes:
+            _check_room(target, frozen)  # how much of a later model is there already shows while it is written
+        used = [frozen.tensors[stub_index(proto) or 0] for proto in _stubs(frozen.proto)]
+        _refer(frozen, shared.path.name, shared.add(used, progress))
+        payload = frozen.proto.SerializeToString()
+        with Writer() as writer:
+            writer.open(target).write(payload)
+            writer.commit()
+    return Saved((target,), len(payload), hashlib.sha256(payload).hexdigest())
+
+
+def _check_room(target: Path, frozen: Frozen) -> None:
+    needed = sum(t.nbytes for t in frozen.tensors) + frozen.proto.ByteSize()
+    if shutil.disk_usage(target.parent).free < needed:
+        raise OutputError(
+            f"the disk is full: {needed / 1e6:.1f} MB are needed",
+            where=str(target),
+            fix="free some space, or write elsewhere with -o",
+        )
+
+
+def _check_targets(targets: list[Path], frozen: Frozen, force: bool) -> None:
+    sources = {m.path.resolve() for m in map(as_mapped, frozen.tensors) if m is not None}
+    for target in targets:
+        if target.resolve() in sources:
+            raise OutputError(
+                "this is a file of the input model, and input is never overwritten",
+                where=str(target),
+                fix="choose another folder with -o",
+            )
+        if target.is_dir():
+            raise OutputError("this is a directory", where=str(target), fix="name a file, or a folder with -o")
+        if target.exists() and not force:
+            raise OutputError("the file exists", where=str(target), fix="pass --force to replace it")
+
+
+def _data_file(frozen: Frozen, location: str, file: BinaryIO, progress: Progress | None) -> None:
+    """Write all tensors to the data file and point the proto at it."""
+    offsets: dict[int, int] = {}  # one copy for a tensor that several initializers share
+    for proto in _stubs(frozen.proto):
+        tensor = frozen.tensors[stub_index(proto) or 0]
+        if id(tensor) not in offsets:
+            offsets[id(tensor)] = append_aligned(tensor, file, progress)
+    _refer(frozen, location, offsets)
+
+
+def _refer(frozen: Frozen, location: str, offsets: Mapping[int, int]) -> None:
+    """Point the proto's initializers at a data file."""
+    for proto in _stubs(frozen.proto):
+        tensor = frozen.tensors[stub_index(proto) or 0]
+        del proto.external_data[:]
+        for key, value in (("location", location), ("offset", offsets[id(tensor)]), ("length", tensor.nbytes)):
+            proto.external_data.add(key=key, value=str(value))
+
+
+def _stubs(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    for graph in protos.graphs(proto):
+        yield from (t for t in graph.initializer if stub_index(t) is not None)
+
+
+def _tag(field: int, length: int) -> bytes:
+    return varint(field << 3 | 2) + varint(length)
+
+
+def _inline(frozen: Frozen, file: BinaryIO, progress: Progress | None) -> None:
+    """Write one protobuf file, streaming the main graph's initializers into it.
+
+    Protobuf lets the fields of a message stand in any order, and a message field in several pieces: the graph's own
+    fields come first, then one initializer after another with its raw_data last.
+    """
+    proto = frozen.proto
+    for stub in _stubs(proto):
+        index = stub_index(stub)
+        if index is not None and not any(stub is t for t in proto.graph.initializer):
+            del stub.external_data[:]
+            stub.ClearField("data_location")
+            stub.raw_data = frozen.tensors[index].tobytes()
+    heads: list[tuple[bytes, ir.TensorProtocol | None]] = []
+    size = 0
+    for tensor in proto.graph.initializer:
+        index = stub_index(tensor)
+        held = None if index is None else frozen.tensors[index]
+        if held is not None:
+            del tensor.external_data[:]
+            tensor.ClearField("data_location")
+        head = tensor.SerializeToString()
+        length = len(head)
+        if held is not None:
+            raw = _tag(9, held.nbytes)
+            head += raw
+            length += len(raw) + held.nbytes
+        head = _tag(5, length) + head
+        heads.append((head, held))
+        size += len(head) + (held.nbytes if held is not None else 0)
+    del proto.graph.initializer[:]
+    graph = proto.graph.SerializeToString()
+    proto.ClearField("graph")
+    file.write(proto.SerializeToString())
+    file.write(_tag(7, len(graph) + size))
+    file.write(graph)
+    for head, held in heads:
+        file.write(head)
+        if held is not None:
+            write_tensor(held, file, progress)

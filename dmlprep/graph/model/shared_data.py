@@ -1,0 +1,120 @@
+"""One data file for several models: what two of them hold alike is in it once, told by its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx_ir as ir
+
+from dmlprep.graph.model.tensors import CHUNK_BYTES, append_aligned, as_mapped
+
+__all__ = ["SharedData"]
+
+Progress = Callable[[int], None]
+
+
+@dataclass
+class SharedData:
+    """A data file that grows by each model's tensors. What is in it stays where it is.
+
+    It is open only while a model is saved: on Windows, ONNX Runtime opens no file that somebody writes to.
+
+    Attributes:
+        path: of the file; made when the first tensor comes.
+        written: bytes of tensors that the last model brought.
+        shared: bytes of its tensors that were there before it, each once.
+    """
+
+    path: Path
+    written: int = 0
+    shared: int = 0
+    _places: dict[tuple[str, int], int] = field(default_factory=dict, repr=False)
+    """Offset by SHA-256 and bytes."""
+    _read: dict[tuple[Path, int, int], int] = field(default_factory=dict, repr=False)
+    """Offset by where a tensor lies in a file of the original, which does not change during a run."""
+    _digest: hashlib._Hash = field(default_factory=hashlib.sha256, repr=False)
+    _hashed: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    @property
+    def sha256(self) -> str:
+        """Of the whole file, in hexadecimal; only what was added since the last time is read."""
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                file.seek(self._hashed)
+                while piece := file.read(CHUNK_BYTES):
+                    self._digest.update(piece)
+                    self._hashed += len(piece)
+        return self._digest.hexdigest()
+
+    def add(self, tensors: list[ir.TensorProtocol], progress: Progress | None = None) -> dict[int, int]:
+        """Add the tensors of one model.
+
+        Args:
+            progress: is told the bytes of each tensor, once it is done.
+
+        Returns:
+            offset in bytes by ``id`` of the tensor.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self.written = self.shared = 0
+        if not tensors:
+            return {}
+        before = set(self._places.values())
+        offsets: dict[int, int] = {}
+        seen: set[int] = set()
+        # "r+" and not "a": a file opened to append does not take ``copy_file_range``.
+        with self.path.open("r+b" if self.path.exists() else "x+b") as file:
+            for tensor in tensors:
+                if id(tensor) in offsets:
+                    continue
+                file.seek(0, os.SEEK_END)
+                offset = offsets[id(tensor)] = self._place(tensor, file, progress)
+                if offset not in seen:
+                    seen.add(offset)
+                    if offset in before:
+                        self.shared += tensor.nbytes
+                    else:
+                        self.written += tensor.nbytes
+        return offsets
+
+    def _place(self, tensor: ir.TensorProtocol, file: BinaryIO, progress: Progress | None) -> int:
+        mapped = as_mapped(tensor)
+        source = (mapped.path, mapped.offset, mapped.length) if mapped is not None else None
+        if source is not None and source in self._read:
+            if progress:
+                progress(tensor.nbytes)
+            return self._read[source]
+        end = file.tell()
+        offset = append_aligned(tensor, file, progress)
+        # Read back rather than computed first: a tensor that is made while it is written is made once.
+        key = (_digest_of(file, offset, tensor.nbytes), tensor.nbytes)
+        known = self._places.setdefault(key, offset)
+        if known != offset:
+            file.truncate(end)
+        if source is not None:
+            self._read[source] = known
+        return known
+
+
+def _digest_of(file: BinaryIO, offset: int, length: int) -> str:
+    file.seek(offset)
+    digest = hashlib.sha256()
+    while length:
+        piece = file.read(min(length, CHUNK_BYTES))
+        if not piece:
+            raise OSError("the file became shorter while it was written")
+        digest.update(piece)
+        length -= len(piece)
+    return digest.hexdigest()

@@ -1,0 +1,123 @@
+"""Sparse weights become dense ones while a model is opened: onnx-ir holds none, and ONNX Runtime does the same.
+
+They stay as they are in memory, and are spread out only while somebody asks for their values.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from dmlprep.core.errors import InputError, ModelRefused
+from dmlprep.graph.model import protos
+from dmlprep.graph.model.budget import Budget
+from dmlprep.graph.model.tensors import LazyTensor
+from dmlprep.graph.model.wire import SPARSE
+from dmlprep.portable.arrays import Array
+
+__all__ = ["SpreadTensor", "densify"]
+
+
+class SpreadTensor(LazyTensor):
+    """A sparse tensor as a dense one: [dims] elements, zero but for ``values``.
+
+    Args:
+        values: [n].
+        places: [n], in the flattened tensor.
+    """
+
+    def __init__(
+        self,
+        values: Array,
+        places: Array,
+        dtype: ir.DataType,
+        dims: tuple[int, ...],
+        name: str,
+        doc_string: str | None,
+    ) -> None:
+        super().__init__((values, places), dtype, ir.Shape(dims), name, doc_string)
+        self.values, self.places = values, places
+
+    def numpy(self) -> Array:
+        """The dense values, [dims]."""
+        full = np.zeros(self.size, self.values.dtype)
+        full[self.places] = self.values
+        return full.reshape(self.shape.numpy())
+
+
+def densify(proto: onnx.ModelProto, budget: Budget, where: str) -> list[SpreadTensor]:
+    """Let dense tensors stand for sparse initializers, and for the sparse values of Constant nodes, in place.
+
+    Returns:
+        the dense tensors. ``proto`` refers to them by the location ``SPARSE`` and the number as the offset.
+
+    Raises:
+        InputError: indices lie outside the tensor, or do not fit the values.
+        ModelRefused: the values lie in a data file, or DP014, they are more than may be made of the model.
+    """
+    made: list[SpreadTensor] = []
+
+    def stand_in(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
+        dense = _spread(sparse, where)
+        place = f"{where}: sparse tensor {dense.name!r}"
+        budget.spend(dense.nbytes, what="its sparse weights, made dense,", where=place)
+        made.append(dense)
+        tensor = onnx.TensorProto(
+            name=dense.name,
+            data_type=sparse.values.data_type,
+            dims=sparse.dims,
+            doc_string=sparse.values.doc_string,
+            data_location=onnx.TensorProto.EXTERNAL,
+        )
+        for key, value in (("location", SPARSE), ("offset", str(len(made) - 1)), ("length", str(dense.nbytes))):
+            tensor.external_data.add(key=key, value=value)
+        return tensor
+
+    for graph in protos.graphs(proto):
+        for sparse in graph.sparse_initializer:
+            if not sparse.values.name:
+                raise _invalid("an initializer has no name", where)
+            graph.initializer.append(stand_in(sparse))
+        del graph.sparse_initializer[:]
+    for node in protos.nodes(proto):
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.name == "sparse_value" and attribute.HasField("sparse_tensor"):
+                tensor = stand_in(attribute.sparse_tensor)
+                attribute.Clear()
+                attribute.name, attribute.type = "value", onnx.AttributeProto.TENSOR
+                attribute.t.CopyFrom(tensor)
+    return made
+
+
+def _spread(sparse: onnx.SparseTensorProto, where: str) -> SpreadTensor:
+    values, indices, dims = sparse.values, sparse.indices, tuple(sparse.dims)
+    where = f"{where}: sparse tensor {values.name or 'without a name'}"
+    if onnx.TensorProto.EXTERNAL in (values.data_location, indices.data_location):
+        raise ModelRefused(
+            "sparse values lie in a data file", where=where, code="DP004", fix="export the model with dense weights"
+        )
+    try:
+        held, places = onnx.numpy_helper.to_array(values).reshape(-1), onnx.numpy_helper.to_array(indices)
+        kind = ir.DataType(values.data_type)
+    except (ValueError, TypeError, KeyError) as error:
+        raise _invalid(str(error), where) from error
+    if kind == ir.DataType.STRING or kind.bitwidth < 8:
+        what = f"sparse weights of type {kind.name} are not kept"
+        raise ModelRefused(what, where=where, code="DP004", fix="export the model with dense weights")
+    size = math.prod(dims)
+    if any(d < 0 for d in dims) or places.dtype != np.int64 or size >= 2**63:
+        raise _invalid("its dimensions or indices are no indices", where)
+    if places.ndim == 2:
+        if places.shape != (held.size, len(dims)) or not ((places >= 0) & (places < dims)).all():
+            raise _invalid("its indices lie outside", where)
+        places = np.ravel_multi_index(tuple(places.T), dims) if held.size else np.empty(0, np.int64)
+    if places.shape != (held.size,) or not ((places >= 0) & (places < size)).all():
+        raise _invalid("its indices lie outside", where)
+    return SpreadTensor(held, places, kind, dims, values.name, values.doc_string)
+
+
+def _invalid(what: str, where: str) -> InputError:
+    return InputError(f"a sparse tensor is invalid: {what}", where=where, code="DP003", fix="export the model again")

@@ -1,0 +1,289 @@
+"""Tensors that stay in their file until somebody needs their values."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import DTypeLike, NDArray
+
+from dmlprep.core.errors import InputError
+from dmlprep.portable.arrays import Array
+
+__all__ = [
+    "CHUNK_BYTES",
+    "LazyTensor",
+    "MappedTensor",
+    "ReshapedTensor",
+    "append_aligned",
+    "as_mapped",
+    "chunks",
+    "copy_range",
+    "cut_short",
+    "little_endian",
+    "write_tensor",
+    "write_to",
+]
+
+_ALIGN_BIG, _ALIGN_SMALL, _BIG = 4096, 64, 1 << 20
+
+CHUNK_BYTES = 16 << 20
+"""How much of a tensor is read at once where values stream, in bytes."""
+
+
+def cut_short(path: Path, left: int) -> InputError:
+    """The error about a file of weights that lost its last ``left`` bytes since the model was opened."""
+    return InputError(
+        f"it ended {left} bytes early: the file was changed while it was used",
+        where=str(path),
+        code="DP015",
+        fix="run again when nothing writes to it any more",
+    )
+
+
+def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
+    """Append ``length`` bytes of a file to ``out`` without holding them in memory.
+
+    Raises:
+        OSError: one of the two cannot be read or written.
+        InputError: the file has become shorter.
+    """
+    with open(source, "rb", buffering=0) as file:
+        file.seek(offset)
+        left = length
+        out.flush()
+        while left and hasattr(os, "copy_file_range"):
+            try:
+                done = os.copy_file_range(file.fileno(), out.fileno(), left)
+            except OSError:
+                break  # other file system, or not regular files: read and write below
+            if done == 0:
+                break
+            left -= done
+        buffer = memoryview(bytearray(min(left, CHUNK_BYTES) or 1))
+        while left:
+            done = file.readinto(buffer[: min(left, len(buffer))])
+            if not done:
+                raise cut_short(source, left)
+            out.write(buffer[:done])
+            left -= done
+
+
+def little_endian(values: Array) -> memoryview:
+    """The bytes of an array, little-endian."""
+    return np.ascontiguousarray(values, values.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
+
+
+class LazyTensor(ABC):
+    """A tensor (onnx-ir's TensorProtocol) whose values are made when they are read or saved.
+
+    Args:
+        raw: what backs the tensor.
+    """
+
+    def __init__(
+        self, raw: object, dtype: ir.DataType, shape: ir.ShapeProtocol, name: str | None, doc_string: str | None = None
+    ) -> None:
+        self.name = name
+        self.doc_string = doc_string
+        self.metadata_props: MutableMapping[str, str] = {}
+        self.meta: MutableMapping[str, object] = {}
+        self.dtype = dtype
+        self.shape = shape
+        self.raw = raw
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape.numpy())
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+        return self.size * self.dtype.bitwidth // 8
+
+    @abstractmethod
+    def numpy(self) -> Array:
+        """All values, [dims]."""
+
+    def tobytes(self) -> bytes:
+        """All values, little-endian."""
+        return little_endian(self.numpy()).tobytes()
+
+    def tofile(self, file: BinaryIO) -> None:
+        """Append the values to a file."""
+        file.write(little_endian(self.numpy()))
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(self, *, stream: object = None) -> object:
+        return self.numpy().__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.numpy().__dlpack_device__()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name}, {self.dtype}, {self.shape}, of {self.raw!r})"
+
+
+class MappedTensor(LazyTensor):
+    """A tensor that lies in a file: [dims] elements, little-endian, at ``offset`` bytes.
+
+    ``numpy()`` maps just this tensor and keeps nothing: the pages go when the array goes.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        offset: int,
+        length: int,
+        dtype: ir.DataType,
+        shape: ir.Shape,
+        name: str,
+        doc_string: str | None = None,
+    ) -> None:
+        super().__init__(path, dtype, shape, name, doc_string)
+        self.path = path
+        self.offset = offset
+        self.length = length
+        shape.freeze()
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes in the file."""
+        return self.length
+
+    def _map(self, start: int, length: int) -> NDArray[np.uint8]:
+        if length == 0:
+            return np.empty(0, np.uint8)
+        page = mmap.ALLOCATIONGRANULARITY
+        at = self.offset + start
+        base = at // page * page
+        with open(self.path, "rb") as file:
+            if (left := at + length - os.fstat(file.fileno()).st_size) > 0:
+                raise cut_short(self.path, left)
+            mapped = mmap.mmap(file.fileno(), length + at - base, access=mmap.ACCESS_READ, offset=base)
+        return np.frombuffer(mapped, np.uint8, length, at - base)
+
+    def _as_numpy(self, raw: Array, shape: tuple[int, ...]) -> Array:
+        if self.dtype.bitwidth < 8 or self.dtype.numpy().itemsize * 8 != self.dtype.bitwidth:
+            proto = onnx.TensorProto(data_type=self.dtype.value, dims=shape, raw_data=raw.tobytes())
+            return ir.serde.TensorProtoTensor(proto).numpy()
+        return raw.view(np.dtype(self.dtype.numpy())).reshape(shape)
+
+    def numpy(self) -> Array:
+        """The values, [dims], read only, mapped from the file."""
+        return self._as_numpy(self._map(0, self.length), tuple(self.shape.numpy()))
+
+    def elements(self, start: int, stop: int) -> Array:
+        """Elements ``start`` to ``stop`` of the flattened tensor; whole-byte element types only."""
+        size = self.dtype.bitwidth // 8
+        return self._as_numpy(self._map(start * size, (stop - start) * size), (stop - start,))
+
+    def tobytes(self) -> bytes:
+        with open(self.path, "rb") as file:
+            file.seek(self.offset)
+            read = file.read(self.length)
+        if len(read) < self.length:
+            raise cut_short(self.path, self.length - len(read))
+        return read
+
+    def tofile(self, file: BinaryIO) -> None:
+        copy_range(self.path, self.offset, self.length, file)
+
+    def __repr__(self) -> str:
+        return f"MappedTensor({self.name}, {self.dtype}, {self.shape}, {self.path.name}@{self.offset})"
+
+
+class ReshapedTensor(LazyTensor):
+    """The elements of another tensor under other sizes; nothing is read before somebody asks.
+
+    Args:
+        sizes: as many elements as ``source`` has.
+    """
+
+    def __init__(self, source: ir.TensorProtocol, sizes: Sequence[int]) -> None:
+        super().__init__(source, source.dtype, ir.Shape(sizes), source.name, source.doc_string)
+        self.source = source
+        if math.prod(sizes) != int(source.size):
+            raise ValueError(f"{source.size} elements do not fill {list(sizes)}")
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+        return int(self.source.nbytes)
+
+    def numpy(self) -> Array:
+        """All values, [dims]."""
+        return np.asarray(self.source.numpy()).reshape(tuple(self.shape.numpy()))
+
+    def tobytes(self) -> bytes:
+        """All values, little-endian."""
+        return self.source.tobytes()
+
+    def tofile(self, file: BinaryIO) -> None:
+        """Append the values to a file."""
+        write_to(self.source, file)
+
+
+def as_mapped(tensor: object) -> MappedTensor | None:
+    """The tensor as a mapped one, ``None`` where it lies in memory."""
+    return tensor if isinstance(tensor, MappedTensor) else None
+
+
+def chunks(tensor: ir.TensorProtocol, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Array]:
+    """The flattened values of a tensor, piece by piece; at most ``chunk_bytes`` of a mapped tensor stand in memory."""
+    mapped = as_mapped(tensor)
+    if mapped is not None and mapped.dtype.bitwidth >= 8:
+        step = max(1, chunk_bytes * 8 // mapped.dtype.bitwidth)
+        for start in range(0, mapped.size, step):
+            yield mapped.elements(start, min(mapped.size, start + step))
+        return
+    flat = np.asarray(tensor.numpy()).reshape(-1)
+    step = max(1, chunk_bytes // max(1, flat.itemsize))
+    for start in range(0, flat.size, step):
+        yield flat[start : start + step]
+
+
+def write_to(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
+    """Append a tensor's bytes to a file, streaming where the tensor can."""
+    stream = getattr(tensor, "tofile", None)
+    if stream is None:
+        file.write(tensor.tobytes())
+    else:
+        stream(file)
+
+
+def append_aligned(tensor: ir.TensorProtocol, file: BinaryIO, progress: Callable[[int], None] | None = None) -> int:
+    """Append a tensor at an aligned offset, by which ONNX Runtime can map it; returns the offset in bytes."""
+    file.write(b"\0" * (-file.tell() % (_ALIGN_BIG if tensor.nbytes >= _BIG else _ALIGN_SMALL)))
+    offset = file.tell()
+    write_tensor(tensor, file, progress)
+    return offset
+
+
+def write_tensor(tensor: ir.TensorProtocol, file: BinaryIO, progress: Callable[[int], None] | None = None) -> None:
+    """Append a tensor's bytes.
+
+    Raises:
+        OSError: they are not as many as it says.
+    """
+    before = file.tell()
+    write_to(tensor, file)
+    file.flush()
+    # copy_file_range moves the descriptor behind the buffer's back: ask the descriptor where it is
+    file.seek(os.lseek(file.fileno(), 0, os.SEEK_CUR))
+    if file.tell() - before != tensor.nbytes:
+        raise OSError(f"tensor {tensor.name!r} wrote {file.tell() - before} bytes instead of {tensor.nbytes}")
+    if progress:
+        progress(tensor.nbytes)

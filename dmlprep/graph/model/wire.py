@@ -1,0 +1,163 @@
+"""Read an ONNX file without reading its weights.
+
+An ONNX file is one protobuf message; its weights are byte strings inside. ``skeleton`` walks the wire format of the
+mapped file and copies everything but large tensor payloads, which become references (offset, length) into the file
+itself, written in ONNX's own external data form. Kilobytes are parsed where gigabytes stand.
+
+Field numbers are those of onnx.proto3 (onnx 1.23, https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3).
+"""
+
+from __future__ import annotations
+
+import secrets
+from mmap import mmap
+
+from dmlprep.core.errors import InputError
+
+__all__ = ["SELF", "SPARSE", "Buffer", "skeleton", "varint"]
+
+Buffer = bytes | mmap
+
+_OURS = f"\x00{secrets.token_hex(16)}"
+"""Begins the locations that stand for no file. No file can have such a name, and none that was written before this
+process began can hold it: a model that names one of these itself would have its bytes taken for weights."""
+
+SELF = f"{_OURS}self"
+"""Location of a tensor whose bytes lie in the model file itself."""
+
+SPARSE = f"{_OURS}sparse"
+"""Location of a tensor that was sparse; the offset says which one."""
+
+_MAX_DEPTH = 96  # protobuf itself stops at 100 nested messages
+_VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
+
+# message kind -> field number -> kind of the message inside that may hold tensors
+_INSIDE: dict[str, dict[int, str]] = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node", 5: "tensor"},
+    "function": {7: "node"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 10: "tensor", 6: "graph", 11: "graph"},
+}
+_T_DATA_TYPE, _T_FLOAT_DATA, _T_NAME, _T_RAW, _T_DOUBLE_DATA, _T_EXTERNAL, _T_LOCATION = 2, 4, 8, 9, 10, 13, 14
+_FLOAT, _DOUBLE = 1, 11
+
+
+def varint(value: int) -> bytes:
+    """Encode an unsigned integer as a protobuf varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= end or shift > 63:
+            raise InputError("the file is truncated or not ONNX", code="DP001", fix="export or copy the model again")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def _skip(data: Buffer, at: int, end: int, wire: int) -> tuple[int, int]:
+    """Return start and end of the payload of a field whose tag ends at ``at``."""
+    if wire == _LEN:
+        length, at = _read_varint(data, at, end)
+        stop = at + length
+    elif wire == _VARINT:
+        _, stop = _read_varint(data, at, end)
+    elif wire == _I64:
+        stop = at + 8
+    elif wire == _I32:
+        stop = at + 4
+    else:
+        raise InputError("the file is not an ONNX model", code="DP001", fix="pass a file that an ONNX exporter wrote")
+    if stop > end:
+        raise InputError("the file is truncated", code="DP001", fix="export or copy the model again")
+    return at, stop
+
+
+def _length_delimited(field: int, payload: bytes) -> bytes:
+    return varint(field << 3 | _LEN) + varint(len(payload)) + payload
+
+
+def _reference(key: str, value: str) -> bytes:
+    entry = _length_delimited(1, key.encode()) + _length_delimited(2, value.encode())
+    return _length_delimited(_T_EXTERNAL, entry)
+
+
+def _tensor(data: Buffer, start: int, end: int, threshold: int) -> bytes:
+    """Copy a TensorProto, with a payload over ``threshold`` bytes turned into a reference into the file."""
+    kept: list[bytes] = []
+    packed: dict[int, tuple[int, int]] = {}
+    data_type = 0
+    external = False
+    at = start
+    while at < end:
+        field_start = at
+        tag, at = _read_varint(data, at, end)
+        payload, at = _skip(data, at, end, tag & 7)
+        field = tag >> 3
+        if field in (_T_RAW, _T_FLOAT_DATA, _T_DOUBLE_DATA) and tag & 7 == _LEN and at - payload > threshold:
+            if field in packed:
+                return data[start:end]  # a payload in several pieces: leave it to protobuf
+            packed[field] = (payload, at)
+            continue
+        if field == _T_DATA_TYPE:
+            data_type, _ = _read_varint(data, payload, end)
+        external = external or field in (_T_EXTERNAL, _T_LOCATION)
+        kept.append(data[field_start:at])
+    # Packed floats and doubles are little-endian bytes, just as raw_data is.
+    as_raw = {_T_RAW: data_type, _T_FLOAT_DATA: _FLOAT, _T_DOUBLE_DATA: _DOUBLE}
+    if len(packed) != 1 or external or any(as_raw[f] != data_type for f in packed):
+        return data[start:end]
+    ((payload, stop),) = packed.values()
+    kept.append(varint(_T_LOCATION << 3) + varint(1))
+    kept += [
+        _reference("location", SELF),
+        _reference("offset", str(payload)),
+        _reference("length", str(stop - payload)),
+    ]
+    return b"".join(kept)
+
+
+def skeleton(
+    data: Buffer, threshold: int = 1024, kind: str = "model", *, _bounds: tuple[int, int] | None = None, _depth: int = 0
+) -> bytes:
+    """Copy a ModelProto without tensor payloads of more than ``threshold`` bytes.
+
+    Returns:
+        a serialized ModelProto whose large tensors are external, with location ``SELF``, offset and length in bytes.
+
+    Raises:
+        InputError: the bytes are truncated, nested too deep, or not protobuf.
+    """
+    start, end = _bounds or (0, len(data))
+    if _depth > _MAX_DEPTH:
+        what = "graphs are nested too deep: protobuf reads 100 messages inside one another"
+        raise InputError(what, code="DP003", fix="export a smaller model")
+    inside = _INSIDE[kind]
+    out: list[bytes] = []
+    run = at = start
+    while at < end:
+        field_start = at
+        tag, at = _read_varint(data, at, end)
+        payload, at = _skip(data, at, end, tag & 7)
+        child = inside.get(tag >> 3)
+        if child is None or tag & 7 != _LEN or at - payload <= threshold:
+            continue
+        if child == "tensor":
+            body = _tensor(data, payload, at, threshold)
+        else:
+            body = skeleton(data, threshold, child, _bounds=(payload, at), _depth=_depth + 1)
+        out += [data[run:field_start], varint(tag), varint(len(body)), body]
+        run = at
+    out.append(data[run:end])
+    return b"".join(out)

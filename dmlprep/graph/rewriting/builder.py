@@ -1,0 +1,187 @@
+"""Write nodes and constants into a graph, and let a new value take the place of an old one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.graph.model.budget import Budget
+from dmlprep.graph.rewriting.names import Names
+from dmlprep.portable.arrays import Array
+
+__all__ = [
+    "GraphBuilder",
+    "as_attribute",
+    "as_initializer",
+    "inherit",
+    "insert_behind",
+    "move_readers",
+    "replace_outputs",
+    "replace_value",
+]
+
+
+class GraphBuilder:
+    """Makes values, nodes and constants of one graph; its subclasses say where nodes go.
+
+    Args:
+        names: those in use in the model; what is made here is added to them.
+        budget: what may be made of the model; without one, as where the same weights take another form, nothing counts.
+        where: the node that is rewritten, for an error.
+    """
+
+    def __init__(
+        self, graph: ir.Graph | ir.Function, names: Names, budget: Budget | None = None, where: str = ""
+    ) -> None:
+        self.graph = graph
+        self.names = names
+        self._budget = budget
+        self._where = where
+
+    def room(self, shape: Sequence[int], itemsize: int, what: str) -> None:
+        """Make sure that there is room for an array before it is computed; it counts as a constant.
+
+        Args:
+            what: what it is: ``a table of cosines``.
+
+        Raises:
+            ModelRefused: DP014, there is none.
+        """
+        if self._budget is not None:
+            self._budget.require(shape, itemsize, what, self._where)
+
+    def expect(self, nodes: int) -> None:
+        """Make sure that there is room for so many nodes before they are written.
+
+        Raises:
+            ModelRefused: DP014, there is none.
+        """
+        if self._budget is not None:
+            self._budget.require_nodes(nodes, "what takes the place of its operators", self._where)
+
+    def value_name(self, wish: str) -> str:
+        """A free name for a value."""
+        return self.names.value(wish)
+
+    def node_name(self, wish: str) -> str:
+        """A free name for a node."""
+        return self.names.node(wish)
+
+    def new_value(self, wish: str, kind: ir.TypeProtocol | None = None, shape: ir.Shape | None = None) -> ir.Value:
+        """A new value, for a node to make; it gets a copy of ``shape``."""
+        return ir.Value(name=self.value_name(wish), type=kind, shape=_copied(shape))
+
+    def new_node(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        outputs: Sequence[ir.Value],
+        wish: str,
+        attributes: Mapping[str, object] | None = None,
+    ) -> ir.Node:
+        """A new node of the default domain, which is in no graph yet."""
+        attrs = [as_attribute(name, value) for name, value in (attributes or {}).items()]
+        return ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.node_name(wish))
+
+    def constant(self, array: Array, wish: str) -> ir.Value:
+        """An initializer of the graph; ``array`` is copied, and keeps its dtype and shape.
+
+        Raises:
+            ModelRefused: DP014, it is more than may be made of the model.
+        """
+        self.room(array.shape, array.itemsize, "a constant")
+        # ascontiguousarray would make a vector of a scalar
+        return self.initializer(ir.Tensor(np.array(array, copy=True, order="C")), wish)
+
+    def initializer(self, tensor: ir.TensorProtocol, wish: str) -> ir.Value:
+        """An initializer of the graph that holds ``tensor``, under a new name.
+
+        Raises:
+            ModelRefused: DP014, it is more than may be made of the model.
+        """
+        assert isinstance(self.graph, ir.Graph)  # a function has none
+        if self._budget is not None:
+            self._budget.spend(int(tensor.nbytes), what=f"a constant of shape {tensor.shape}", where=self._where)
+        tensor.name = self.value_name(wish)
+        return as_initializer(self.graph, ir.Value(name=tensor.name), tensor)
+
+
+def as_attribute(name: str, value: Any) -> ir.Attr:
+    """An attribute of a Python value; an ``ir.Attr`` is returned as it is."""
+    if isinstance(value, list) and value and all(isinstance(v, int) for v in value):
+        return ir.AttrInt64s(name, value)  # 30 times as fast: onnx-ir first asks whether a list is a graph or a tensor
+    return ir.convenience.convert_attribute(name, value)
+
+
+def as_initializer(graph: ir.Graph, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Value:
+    """Make ``value``, which no node makes, an initializer of ``graph`` with the type and shape of ``tensor``."""
+    value.type = ir.TensorType(tensor.dtype)
+    value.shape = ir.Shape(tensor.shape.numpy())
+    value.const_value = tensor
+    graph.register_initializer(value)
+    return value
+
+
+def inherit(old: ir.Value, new: ir.Value, rename: str) -> None:
+    """Give ``new`` the name of ``old``, and what is known of ``old``: type, shape, documentation and metadata.
+
+    Args:
+        rename: the name of ``old`` from now on; empty where its node is to go.
+    """
+    name, old.name = old.name, rename
+    new.name = name
+    new.type = old.type or new.type
+    new.shape = _copied(old.shape) if old.shape is not None else new.shape
+    new.doc_string = old.doc_string or new.doc_string
+    new.metadata_props.update(old.metadata_props)
+
+
+def insert_behind(value: ir.Value, nodes: ir.Node | Sequence[ir.Node]) -> None:
+    """Put nodes right behind the node that makes ``value``; first in its graph where no node makes it."""
+    graph, producer = value.graph, value.producer()
+    assert graph is not None
+    if producer is not None:
+        graph.insert_after(producer, nodes)
+    elif len(graph):
+        graph.insert_before(graph[0], nodes)
+    else:
+        graph.extend([nodes] if isinstance(nodes, ir.Node) else nodes)
+
+
+def move_readers(old: ir.Value, new: ir.Value | None, but: Collection[ir.Node] = ()) -> None:
+    """Let the nodes that read ``old`` read ``new``, all except ``but``."""
+    for reader, index in tuple(old.uses()):
+        if reader not in but:
+            reader.replace_input_with(index, new)
+
+
+def replace_outputs(graph: ir.Graph | ir.Function, old: ir.Value, new: ir.Value) -> None:
+    """Let ``new`` take the places of ``old`` among the outputs of ``graph``."""
+    if not old.is_graph_output():  # most values are none, and a graph may have thousands
+        return
+    outputs = graph.outputs[:]
+    for _ in range(outputs.count(old)):
+        index = outputs.index(old)
+        outputs[index] = graph.outputs[index] = new
+
+
+def replace_value(old: ir.Value, new: ir.Value, rename: str, made: Sequence[ir.Node] = ()) -> None:
+    """Let ``new`` inherit from ``old`` and take over its readers and its places among the outputs of its graph.
+
+    Args:
+        rename: the name of ``old`` from now on; empty where its node is to go.
+        made: nodes that make ``new`` of ``old``. They are put right behind the node that makes ``old``.
+    """
+    inherit(old, new, rename)
+    move_readers(old, new, but=made)
+    assert old.graph is not None
+    replace_outputs(old.graph, old, new)
+    if made:
+        insert_behind(old, made)
+
+
+def _copied(shape: ir.Shape | None) -> ir.Shape | None:
+    return shape.copy() if shape is not None else None

@@ -1,0 +1,60 @@
+"""Calls of model-local functions replaced by the functions' bodies, in a time that grows with what is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from dmlprep.graph.model.walk import attribute_graphs
+from dmlprep.graph.rewriting.names import Names
+
+__all__ = ["Inline"]
+
+
+class _NoNames(set[str]):
+    """Names of which none is ever taken."""
+
+    def __contains__(self, name: object) -> bool:
+        return False
+
+    def add(self, name: str, /) -> None:
+        """Forget it."""
+
+
+class Inline(InlinePass):
+    """onnx-ir's pass, which gives the same names sooner.
+
+    It looks for a free name from the first number on for each node and value, so that thousands of calls of one
+    function take minutes (``_make_unique_name`` in its ``inliner.py``). Here the search goes on where it ended.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of_nodes, self._of_values = Names(), Names()
+
+    def _instantiate_call(self, node: ir.Node, call_site_id: str) -> Any:
+        taken = self._used_node_names, self._used_value_names
+        self._used_node_names, self._used_value_names = _NoNames(), _NoNames()
+        try:
+            made, results = super()._instantiate_call(node, call_site_id)
+        finally:
+            self._used_node_names, self._used_value_names = taken
+        if self._of_nodes.nodes is not taken[0]:  # of another run
+            self._of_nodes, self._of_values = Names(), Names()
+            self._of_nodes.nodes, self._of_values.values = taken
+        for inner in _inside_first(made):
+            inner.name = self._of_nodes.node(inner.name or "node")
+            for value in inner.outputs:
+                value.name = self._of_values.value(value.name or "val")
+        return made, results
+
+
+def _inside_first(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    """Nodes, each behind those of its subgraphs."""
+    for node in nodes:
+        for _, graph in attribute_graphs(node):
+            yield from _inside_first(graph)
+        yield node

@@ -1,0 +1,57 @@
+"""New names that no value or node of a model has."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from dmlprep.graph.model.walk import GraphLike, graphs
+
+__all__ = ["Names"]
+
+
+class Names:
+    """Names taken in any graph of a model; subgraphs share one name space with what is around them.
+
+    Attributes:
+        values: names of values that are taken.
+        nodes: names of nodes that are taken; a node and a value may have the same name.
+    """
+
+    def __init__(self, model: ir.Model | None = None) -> None:
+        self.values: set[str] = set()
+        self.nodes: set[str] = set()
+        self._counts: dict[str, int] = {}
+        for _, graph in graphs(model) if model is not None else ():
+            self.take(graph)
+
+    def take(self, graph: GraphLike) -> None:
+        """Take the names of a graph, without those of its subgraphs."""
+        self.values.update(v.name for v in graph.inputs if v.name)
+        if isinstance(graph, ir.Graph):
+            self.values.update(graph.initializers)
+        for node in graph:
+            self.nodes.add(node.name or "")
+            self.values.update(v.name for v in node.outputs if v.name)
+
+    def value(self, wish: str) -> str:
+        """A value name like ``wish``: itself, or ``wish_2``, ``wish_3`` ...; it is taken from now on."""
+        return self._free(wish, self.values)
+
+    def node(self, wish: str) -> str:
+        """A node name like ``wish``."""
+        return self._free(wish, self.nodes)
+
+    def new(self, wish: str) -> str:
+        """A name like ``wish`` that neither a value nor a node has."""
+        return self._free(wish, self.values, self.nodes)
+
+    def _free(self, wish: str, *taken: set[str]) -> str:
+        # Counting on from the last number: thousands of names may start from the same wish.
+        name, count = wish, self._counts.get(wish, 1)
+        while any(name in names for names in taken):
+            count += 1
+            name = f"{wish}_{count}"
+        self._counts[wish] = count
+        for names in taken:
+            names.add(name)
+        return name

@@ -1,0 +1,217 @@
+"""Take weights out of a model before a third-party tool sees it, and put the very same tensors back after.
+
+A weight that stands as a graph input cannot be read, rounded, merged or folded by the tool.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import onnx
+import onnx_ir as ir
+
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.analysis.annotate import write_types
+from dmlprep.graph.analysis.attributes import constant_tensor
+from dmlprep.graph.analysis.shapes import Inference
+from dmlprep.graph.model.dims import copy_shape
+from dmlprep.graph.model.walk import main_graphs, nodes
+from dmlprep.graph.rewriting.builder import as_initializer
+from dmlprep.graph.rewriting.names import Names
+
+__all__ = ["KEPT_BYTES", "Taken", "put_back", "take_out"]
+
+KEPT_BYTES = 4 << 10
+"""Constants up to this size stay: shapes, axes, epsilons, biases. Tools fold them exactly, or leave them alone."""
+
+
+@dataclass
+class Taken:
+    """What was taken out.
+
+    Attributes:
+        tensors: by the name of the input that stands for each.
+        defaults: of these, initializers that were inputs as well: a caller may give others (IR 4 and later).
+    """
+
+    tensors: dict[str, ir.TensorProtocol] = field(default_factory=dict)
+    defaults: set[str] = field(default_factory=set)
+
+
+def take_out(model: ir.Model) -> Taken:
+    """Turn every tensor of more than ``KEPT_BYTES`` bytes, and every initializer with a caller's choice, into an input.
+
+    Weights of subgraphs become inputs of the main graph; Constant nodes that hold a weight go. ``model`` is changed.
+    Weights inside model-local functions stay. Other Constant nodes of the main graph become initializers: onnxsim would
+    run each in ONNX Runtime for that.
+    """
+    taken = Taken()
+    main = model.graph
+    names = Names()
+    names.values.update(v.name for v in main.inputs if v.name and v.name not in main.initializers)
+    names.values.update(v.name for node in nodes(model) for v in node.outputs if v.name)
+    inputs = set(main.inputs)
+    free = model.ir_version >= 4
+    for graph in list(main_graphs(model)):
+        for name, value in list(graph.initializers.items()):
+            tensor = value.const_value
+            overridable = free and value in inputs
+            if tensor is None or (tensor.nbytes <= KEPT_BYTES and not overridable):
+                continue
+            del graph.initializers[name]
+            if overridable:
+                taken.defaults.add(name)
+            elif value not in inputs:
+                value.name = names.value(name)
+                _type(value, tensor)
+                main.inputs.append(value)
+            names.values.add(value.name or "")
+            value.const_value = None
+            taken.tensors[value.name or ""] = tensor
+        for node in list(graph):
+            tensor = _held(node)
+            if tensor is None or node.outputs[0].is_graph_output():
+                continue
+            old = node.outputs[0]
+            if tensor.nbytes <= KEPT_BYTES:
+                if graph is main and old.name:
+                    constant = ir.Value(name=old.name)
+                    old.replace_all_uses_with(constant)
+                    graph.remove(node, safe=True)
+                    as_initializer(graph, constant, tensor)
+                continue
+            names.values.discard(old.name or "")
+            weight = ir.Value(name=names.value(old.name or "weight"))
+            _type(weight, tensor)
+            old.replace_all_uses_with(weight)
+            graph.remove(node, safe=True)
+            main.inputs.append(weight)
+            taken.tensors[weight.name or ""] = tensor
+    return taken
+
+
+def _type(value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    value.type = ir.TensorType(tensor.dtype)
+    value.shape = ir.Shape(tuple(tensor.shape.numpy()))
+
+
+def _held(node: ir.Node) -> ir.TensorProtocol | None:
+    """The tensor of a Constant node, but for text."""
+    tensor = constant_tensor(node) if node.op_type == "Constant" and not node.domain else None
+    return None if tensor is None or tensor.dtype == ir.DataType.STRING else tensor
+
+
+def put_back(proto: onnx.ModelProto, taken: Taken, original: ir.Model) -> ir.Model:
+    """Read a tool's result and give it back its weights and all that tools drop.
+
+    Inputs and outputs keep their types, denotations and documentation; values and nodes of the same name keep their
+    denotations and metadata; the model keeps its functions, producer and metadata.
+
+    Raises:
+        ModelRefused: DP301, the result is not a model, or lost an input.
+    """
+    try:
+        model = ir.from_proto(proto)
+    except Exception as error:  # whatever a tool wrote: it is not what the model was
+        raise ModelRefused(f"the result cannot be read: {type(error).__name__}", code="DP301") from error
+    graph = model.graph
+    for value in list(graph.inputs):
+        name = value.name or ""
+        tensor = taken.tensors.get(name)
+        if tensor is None or name in taken.defaults:
+            continue
+        graph.inputs.remove(value)
+        if value.uses() or value.is_graph_output():
+            as_initializer(graph, value, tensor)
+    was = {v.name for v in original.graph.inputs}
+    weights = original.graph.initializers
+    if original.ir_version < 4:
+        # From IR 4 on constants are no inputs, and this model becomes one of IR 4.
+        was -= set(weights)
+        for value in [v for v in graph.inputs if v.name in weights]:
+            graph.inputs.remove(value)
+    by_name = {v.name: v for v in graph.inputs}
+    if set(by_name) != was:
+        raise ModelRefused("the result has other inputs", code="DP301")
+    order = [by_name[v.name] for v in original.graph.inputs if v.name in by_name]
+    graph.inputs.clear()
+    graph.inputs.extend(order)
+    for name in taken.defaults:
+        as_initializer(graph, by_name[name], taken.tensors[name])
+    _restore(model, original)
+    return model
+
+
+def _restore(model: ir.Model, original: ir.Model) -> None:
+    model.ir_version = max(original.ir_version, 4)
+    for field_name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        setattr(model, field_name, getattr(original, field_name))
+    model.metadata_props.clear()
+    model.metadata_props.update(original.metadata_props)
+    model.graph.name, model.graph.doc_string = original.graph.name, original.graph.doc_string
+    model.graph.metadata_props.clear()
+    model.graph.metadata_props.update(original.graph.metadata_props)
+    model.functions.clear()
+    for identifier, function in original_functions(original).items():
+        model.functions[identifier] = function
+    for domain, version in original.opset_imports.items():
+        model.opset_imports.setdefault(domain, version)
+    _restore_values(model, original)
+    _name_nodes(model, original)
+
+
+def original_functions(original: ir.Model) -> dict[ir.OperatorIdentifier, ir.Function]:
+    """The model's functions as objects of their own: a graph is part of one model only."""
+    if not original.functions:
+        return {}
+    shell = ir.Model(ir.Graph([], [], nodes=[], opset_imports=dict(original.opset_imports)), ir_version=10)
+    shell.functions.update(original.functions)
+    return dict(ir.from_proto(ir.to_proto(shell)).functions)
+
+
+def _restore_values(model: ir.Model, original: ir.Model) -> None:
+    """Denotations and metadata by name; shapes are inferred: tools move reshapes, and keep the names of values."""
+    known: dict[str | None, ir.Value] = {v.name: v for g in main_graphs(original) for v in _values(g) if v.name}
+    ends = {*model.graph.inputs, *model.graph.outputs}
+    for graph in main_graphs(model):
+        for value in _values(graph):
+            old = known.get(value.name)
+            if old is None:
+                continue
+            value.doc_string = old.doc_string
+            value.metadata_props.update(old.metadata_props)
+            producer = value.producer()
+            if value in ends or (producer is not None and producer.domain):
+                value.type = old.type or value.type
+                value.shape = copy_shape(old.shape) if old.shape is not None else None
+            elif old.shape is not None and value.shape is not None and len(old.shape) == len(value.shape):
+                for axis, (size, was) in enumerate(zip(value.shape, old.shape, strict=True)):
+                    if size == was and old.shape.get_denotation(axis):
+                        value.shape = copy_shape(value.shape)
+                        value.shape.set_denotation(axis, old.shape.get_denotation(axis))
+    write_types(model, Inference.of(model))
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    for node in graph:
+        yield from node.outputs
+
+
+def _name_nodes(model: ir.Model, original: ir.Model) -> None:
+    """Nodes keep what was written about them; a tool's new nodes get names of their own."""
+    before = Counter(n.name for n in nodes(original) if n.name)
+    by_output = {v.name: n for n in nodes(original) for v in n.outputs if v.name}
+    names, seen = Names(model), set[str | None]()
+    names.nodes.update(before)
+    for node in nodes(model):
+        old = next((by_output[v.name] for v in node.outputs if v.name in by_output), None)
+        if old is not None and old.op_type == node.op_type:
+            node.name = old.name
+            node.doc_string = old.doc_string
+            node.metadata_props.update(old.metadata_props)
+        if node.name and node.name in seen and before[node.name] < 2:
+            node.name = names.node(node.name)
+        seen.add(node.name)

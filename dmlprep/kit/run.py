@@ -1,0 +1,13 @@
+"""Runs this kit: python run.py. What it needs and what it does: README.txt; options: python run.py --help."""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    if sys.version_info < (3, 9):  # noqa: UP036 - the kit may meet any Python
+        sys.exit("run.py: this needs Python 3.9 or newer")
+    # Nothing but the files of the kit may lie beside them.
+    sys.dont_write_bytecode = True
+    from dmlprep_kit.runner import main
+
+    sys.exit(main(Path(__file__).resolve().parent, sys.argv[1:]))

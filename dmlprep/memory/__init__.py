@@ -1,6 +1,0 @@
-"""How much memory of the device a model needs: weights, what DirectML makes of them, tensors of a run, feeds."""
-
-from dmlprep.memory.budget import not_enough, over_budget, vram_bytes
-from dmlprep.memory.estimate import estimate
-
-__all__ = ["estimate", "not_enough", "over_budget", "vram_bytes"]

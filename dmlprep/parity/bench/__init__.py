@@ -1,0 +1,20 @@
+"""How fast models run on a device: timed in turn in one run, with a ratio that stands on a noisy machine."""
+
+from dmlprep.parity.bench.choice import fastest
+from dmlprep.parity.bench.files import BenchRequest, bench, bench_record
+from dmlprep.parity.bench.measuring import measure
+from dmlprep.parity.bench.statistics import ratio_of_times, summary
+from dmlprep.parity.bench.variants import Variant, overridden_like, overrides
+
+__all__ = [
+    "BenchRequest",
+    "Variant",
+    "bench",
+    "bench_record",
+    "fastest",
+    "measure",
+    "overridden_like",
+    "overrides",
+    "ratio_of_times",
+    "summary",
+]

@@ -1,0 +1,134 @@
+"""``dmlprep bench``: time model files of the user's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dmlprep.core.errors import UsageError
+from dmlprep.core.version import __version__
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.input_watch import Unchanged
+from dmlprep.graph.model.pinned import pinned_values
+from dmlprep.parity import RunFeeds, load_feeds
+from dmlprep.parity.bench.measuring import measure
+from dmlprep.parity.bench.variants import Variant, overrides
+from dmlprep.parity.feeds.sizes import graph_inputs
+from dmlprep.portable.arrays import Array
+from dmlprep.record import RunError, RunRecord
+from dmlprep.record.aliases import Progress, SessionDevice
+from dmlprep.record.facts import RunFacts
+from dmlprep.record.speed import Bench
+from dmlprep.runtime import SessionOptions
+
+__all__ = ["BenchRequest", "bench", "bench_record"]
+
+Arrays = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class BenchRequest:
+    """What is to be measured.
+
+    Attributes:
+        models: at least one; the same one may come several times.
+        feeds: of the user's, of which the first is used; a seeded one is made where there is none.
+        device: where all of them run.
+        session: how each is opened.
+        pins: sizes that the sessions override, by dimension or by ``input:axis``; made feeds have them too.
+        sizes: sizes of free dimensions in made feeds.
+        seconds: for the timed runs of all models together.
+        runs: timed runs that each model gets at least.
+        progress: is told the share done (0 to 1) and what is done.
+    """
+
+    models: Sequence[Path]
+    feeds: Sequence[str | Path | Arrays] = ()
+    device: SessionDevice = "cpu"
+    session: SessionOptions = field(default_factory=SessionOptions)
+    pins: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 10.0
+    runs: int = 10
+    progress: Progress = field(default=lambda share, text: None)
+
+
+def bench(request: BenchRequest) -> Bench:
+    """Time models in turn, on the same inputs.
+
+    Returns:
+        what was found; a model that does not load or run says why.
+
+    Raises:
+        InputError: a model or feed cannot be read or does not fit, a size is for a dimension that no model has, or a
+            model was changed meanwhile.
+        UsageError: there is no model.
+        CheckNotRun: feeds cannot be made up for an input, or there is no such device here.
+    """
+    if not request.models:
+        raise UsageError("there is no model to measure", fix="dmlprep bench MODEL [MODEL ...]")
+    files = Unchanged(contents=False)
+    opened = {path: files.take_model(path) for path in dict.fromkeys(request.models)}
+    models = list(opened.values())
+    given = load_feeds(request.feeds)
+    # The one that asks for the most: others were made of it, and lack inputs or sizes that it leaves free.
+    original = max(models, key=_freedom)
+    # Sizes that are fixed in any model hold for all of them.
+    like = min(models, key=_freedom)
+    feeds = RunFeeds(
+        original,
+        given,
+        {**request.sizes, **request.pins},
+        values=pinned_values(like.ir, original.ir.graph.inputs),
+    )
+    feed = feeds.of(like, 1)[0]
+    variants = [
+        Variant(name, opened[path], path, overrides(opened[path], request.pins))
+        for name, path in zip(_names(request.models), request.models, strict=True)
+    ]
+    found = measure(
+        variants,
+        request.device,
+        feed,
+        session=request.session,
+        inputs=("given" if feeds.given else "seeded") if feed else "",
+        seconds=request.seconds,
+        runs=request.runs,
+        progress=request.progress,
+    )
+    files.check()
+    return found
+
+
+def _freedom(model: Model) -> tuple[int, int]:
+    """How many inputs a model has, and how many of their sizes are free."""
+    inputs = graph_inputs(model)
+    return len(inputs), sum(not isinstance(dim, int) for one in inputs for dim in one.dims or ())
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """A name for each: that of its file, or its path where several have it; with a number where it comes again."""
+    files = Counter(path.name for path in dict.fromkeys(paths))
+    again: Counter[Path] = Counter()
+    names = []
+    for path in paths:
+        again[path] += 1
+        name = path.name if files[path.name] == 1 else str(path)
+        names.append(name if again[path] == 1 else f"{name} ({again[path]})")
+    return names
+
+
+def bench_record(found: Bench) -> RunRecord:
+    """A measurement as a record, which reports show."""
+    failing = next((one for one in found.models if one.not_run), None)
+    return RunRecord(
+        command="bench",
+        input=", ".join(dict.fromkeys(one.path for one in found.models)),
+        version=__version__,
+        exit_code=found.exit_code,
+        seconds=found.seconds,
+        facts=RunFacts(bench=found),
+        error=RunError(f"{failing.name} did not run: {failing.not_run}") if failing is not None else None,
+    )

@@ -1,0 +1,284 @@
+"""Time models in turn, each in a worker of its own, so that what disturbs the machine disturbs all of them alike.
+
+A round gives every model one turn, in an order drawn anew; the next round has that order reversed, so that over two
+rounds nobody has the better place. A turn is several runs where that is a matter of milliseconds, after one that is not
+timed, which brings back to the caches what the others have put out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from dmlprep.core.errors import DmlprepError, InputError, UsageError
+from dmlprep.directml.placement import place
+from dmlprep.directml.targets import find_target
+from dmlprep.parity.bench.statistics import ratio_of_times, summary
+from dmlprep.parity.bench.variants import Variant, overridden
+from dmlprep.parity.candidate import adapt_feed, software_device
+from dmlprep.parity.feeds.framed import inside
+from dmlprep.parity.feeds.graph_feeds import Feed
+from dmlprep.record import DeviceInfo
+from dmlprep.record.aliases import Progress, SessionDevice
+from dmlprep.record.speed import SOFTWARE, Bench, Timed
+
+if TYPE_CHECKING:
+    from dmlprep.runtime import Session, SessionHost, SessionOptions
+
+__all__ = ["measure"]
+
+_TURN, _LONGEST_TURN = 0.02, 0.25
+"""Seconds that a turn lasts: as long for each model, and for so many runs of the slowest as there should be."""
+_RUNS_OF_A_TURN = 6
+
+_MOST_RUNS = 256
+"""Of one turn."""
+
+_WARM_UP = 0.1
+"""Share of the time for measuring that goes to each model's warm-up at most, in seconds a second; and its bounds."""
+_WARM_RUNS, _WARM_SECONDS = 50, 1.0
+
+_CPU = "CPUExecutionProvider"
+
+
+@dataclass
+class _Runner:
+    """One model in its worker, and what was seen of it."""
+
+    variant: Variant
+    device: SessionDevice
+    options: SessionOptions
+    feed: Feed
+    host: SessionHost | None = None
+    session: Session | None = None
+    found: Timed = field(init=False)
+    apart: bool = False
+    fastest: float = 0.0
+    turns: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    """Times of its runs by round, the copies included."""
+    device_times: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.found = Timed(
+            self.variant.name,
+            self.variant.shown or str(self.variant.path),
+            dict(self.variant.sizes),
+            not_run=self.variant.why_not,
+        )
+
+    @property
+    def runs(self) -> bool:
+        return not self.found.not_run
+
+    @property
+    def timed(self) -> int:
+        """How many of its runs were timed, the copies included."""
+        return sum(map(len, self.turns.values()))
+
+    def fails(self, error: DmlprepError) -> None:
+        """It does not run, or no longer."""
+        self.found = Timed(self.found.name, self.found.path, self.found.sizes, not_run=str(error))
+        self.close()
+
+    def start(self, warm_seconds: float, *, apart: bool) -> None:
+        """Load it, run it for the first time, and warm it up.
+
+        Args:
+            apart: whether to try runs that leave the copies out, too.
+        """
+        from dmlprep.runtime import SessionFailure, cpu_host, dml_host
+
+        self.host = cpu_host() if self.device == "cpu" else dml_host(session=self.options)
+        idle = self.host.memory().peak
+        size = self.variant.model.stored_bytes if self.device == "cpu" else None
+        self.session = self.host.open(self.variant.path, replace(self.options, model_bytes=size))
+        if self.device == "dml":
+            self.host.memory()  # what is let go of after loading is seen now, or never
+        if missing := [value.name for value in self.session.inputs if value.name not in self.feed]:
+            fix = "give it a value with --feeds"
+            raise InputError(f"it has an input {missing[0]!r} that is not fed", fix=fix, code="DP705")
+        self.session.bind(adapt_feed(self.feed, self.session.inputs, str(self.variant.path)))
+        (first,) = self.session.time(1, 0.0)
+        self.found = replace(self.found, idle_memory=idle, load_seconds=self.session.load_seconds, first_seconds=first)
+        if self.device == "dml":
+            # Before runs that keep inputs and outputs on the device, which are more than an app's.
+            held = self.host.memory()
+            self.found = replace(self.found, device_peak=held.device_peak, shared_peak=held.shared_peak)
+        self._place()
+        if apart:
+            try:
+                self.session.time(1, 0.0, on_device=True)
+                self.apart = True
+            except SessionFailure as failure:
+                self.found = replace(self.found, not_apart=failure.message.splitlines()[0])
+                if not self.session.alive:
+                    self.close()
+                    self.start(warm_seconds, apart=False)
+                    return
+        self.fastest = min(self.session.time(_WARM_RUNS, warm_seconds))
+
+    def _place(self) -> None:
+        """Where its nodes are; left out where this ONNX Runtime does not tell."""
+        from dmlprep.runtime import SessionFailure
+
+        assert self.session is not None
+        with contextlib.suppress(SessionFailure):
+            providers = [node.provider for node in self.session.placement()]
+            self.found = replace(self.found, nodes=len(providers), cpu_nodes=providers.count(_CPU))
+
+    def turn(self, number: int, seconds: float) -> None:
+        """Its turn in a round: runs with the copies and, where that can be had, runs without, each for ``seconds``."""
+        self.turns[number] = self._runs(seconds, on_device=False)
+        if self.apart:
+            self.device_times += self._runs(seconds, on_device=True)
+
+    def _runs(self, seconds: float, *, on_device: bool) -> tuple[float, ...]:
+        assert self.session is not None
+        # By the clock and not by a number: on a busy machine a process that has rested runs fast at first, and turns of
+        # different lengths would differ by that.
+        took = self.session.time(_MOST_RUNS, seconds, on_device=on_device)
+        return took[1:] or took
+
+    def finish(self) -> None:
+        """What is known at the end: the times, and the worker's memory."""
+        assert self.host is not None
+        memory = self.host.memory()
+        times = summary([run for turn in self.turns.values() for run in turn])
+        alone = summary(self.device_times) if self.device_times else None
+        self.found = replace(
+            self.found,
+            times=times,
+            on_device=alone,
+            copying_seconds=None if alone is None else times.median - alone.median,
+            peak_memory=memory.peak,
+            committed_memory=memory.committed,
+            device_memory=memory.device,
+        )
+
+    def close(self) -> None:
+        if self.host is not None:
+            self.host.close()
+        self.host = self.session = None
+
+
+def measure(
+    variants: Sequence[Variant],
+    device: SessionDevice,
+    feed: Feed,
+    *,
+    session: SessionOptions,
+    inputs: Literal["", "given", "seeded"] = "",
+    seconds: float = 10.0,
+    runs: int = 10,
+    progress: Progress = lambda share, text: None,
+) -> Bench:
+    """Time models side by side.
+
+    All of them are loaded at once. A model that does not load or run is told so, and the others go on.
+
+    Args:
+        feed: what every model is fed, by input name; each takes the inputs that it has, in its own element types.
+        session: how each is opened; overridden sizes come from the variant.
+        inputs: where the feed came from: ``given``, ``seeded`` or empty.
+        seconds: for the timed runs of all models together.
+        runs: timed runs that each model gets at least, whatever that takes.
+        progress: is told the share done (0 to 1) and what is done.
+
+    Raises:
+        CheckNotRun: there is no such device here.
+    """
+    began = time.perf_counter()
+    runners = [_Runner(one, device, _options(session, one), inside(one.frame, feed, one.model.ir)) for one in variants]
+    told: DeviceInfo | None = None
+    rounds = 0
+    try:
+        for runner in runners:
+            progress(0.0, f"load {runner.variant.name}")
+            if runner.runs:
+                _tried(runner, lambda r: r.start(min(_WARM_UP * seconds, _WARM_SECONDS), apart=device == "dml"))
+            if runner.session is not None:
+                told = told or runner.session.device
+        rounds = _rounds(runners, seconds, runs, progress)
+        for runner in runners:
+            if runner.runs:
+                _tried(runner, _Runner.finish)
+    finally:
+        for runner in runners:
+            runner.close()
+    return Bench(
+        device=str(told or ""),
+        models=_rows(runners, told),
+        inputs=inputs,
+        note=SOFTWARE if device == "dml" and software_device(device, told) else "",
+        rounds=rounds,
+        seconds=round(time.perf_counter() - began, 3),
+    )
+
+
+def _options(session: SessionOptions, variant: Variant) -> SessionOptions:
+    # Threads that wait for more work between two runs would take the processor from the next model.
+    config = {"session.force_spinning_stop": "1", **session.config}
+    return replace(session, config=config, free_dimensions=dict(variant.sizes), record_placement=True)
+
+
+def _tried(runner: _Runner, do: Callable[[_Runner], None]) -> None:
+    """Do something with a model; where it fails, that is noted."""
+    from dmlprep.runtime import SessionFailure
+
+    try:
+        do(runner)
+    except (SessionFailure, InputError) as error:
+        runner.fails(error)
+
+
+def _rounds(runners: Sequence[_Runner], seconds: float, runs: int, progress: Progress) -> int:
+    """Rounds until the time is up and every model has its runs; how many."""
+    draw = random.Random(0)
+    began = time.perf_counter()
+    done = 0
+    order: list[_Runner] = []
+    slowest = max((one.fastest for one in runners if one.runs), default=0.0)
+    turn = max(_TURN, min(_RUNS_OF_A_TURN * slowest, _LONGEST_TURN))
+    while running := [one for one in runners if one.runs]:
+        spent = time.perf_counter() - began
+        if spent >= seconds and min(one.timed for one in running) >= runs:
+            break
+        progress(min(spent / seconds, 1.0) if seconds else 1.0, f"round {done + 1}")
+        order = order[::-1] if done % 2 else draw.sample(list(runners), len(runners))
+        for runner in order:
+            if runner.runs:
+                _tried(runner, lambda r, number=done: r.turn(number, turn))  # type: ignore[misc]
+        done += 1
+    return done
+
+
+def _rows(runners: Sequence[_Runner], device: DeviceInfo | None) -> tuple[Timed, ...]:
+    first = next((one for one in runners if one.runs), None)
+    rows = []
+    for one in runners:
+        row = one.found
+        if software_device(one.device, device):
+            row = replace(row, device_memory=None)  # the machine's own, which the worker's memory holds
+        if one.runs and one.device == "dml":
+            row = replace(row, partitions=_partitions(one.variant, device))
+        if one.runs and first is not None and one is not first:
+            medians, least = (ratio_of_times(first.found.name, first.turns, one.turns, q) for q in (0.5, 0.1))
+            row = replace(row, ratio=medians, least_disturbed=least)
+        rows.append(row)
+    return tuple(rows)
+
+
+def _partitions(variant: Variant, device: DeviceInfo | None) -> int | None:
+    """Graphs that the release that ran fuses; ``None`` where its kernels are not known, or onnx fails on the model."""
+    release = ".".join((device.onnxruntime if device else "").split(".")[:2])
+    try:
+        target = find_target(f"ort-{release}")
+    except UsageError:
+        target = find_target("latest")
+    with contextlib.suppress(DmlprepError):
+        return place(overridden(variant), target).partitions
+    return None

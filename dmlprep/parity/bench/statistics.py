@@ -1,0 +1,90 @@
+"""What is said of many times: quantiles, and ratios of them with an interval that assumes no distribution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dmlprep.portable.arrays import Array
+from dmlprep.record.speed import Ratio, Times
+
+__all__ = ["LEAST_ROUNDS", "ratio_of_times", "summary"]
+
+LEAST_ROUNDS = 6
+"""Rounds from which an interval is given: fewer can all lie on one side of the truth with more than 5 % (2 / 2**5)."""
+
+_COVERAGE = 0.95
+_DRAWS = 500
+_MOST_CELLS = 1 << 22
+"""Numbers that are held at once while drawing."""
+
+
+def summary(seconds: Sequence[float]) -> Times:
+    """Quantiles of the times of single runs, by linear interpolation between neighbours; at least one is needed."""
+    low, middle, high = (float(value) for value in np.quantile(seconds, (0.1, 0.5, 0.9)))
+    total = math.fsum(seconds)
+    return Times(len(seconds), middle, low, high, len(seconds) / total if total else 0.0)
+
+
+def ratio_of_times(
+    to: str, first: Mapping[int, Sequence[float]], other: Mapping[int, Sequence[float]], quantile: float = 0.5
+) -> Ratio | None:
+    """A quantile of the times of ``other`` as a multiple of that of ``first``, over the rounds in which both ran.
+
+    The interval is the percentile bootstrap over rounds: whole rounds are drawn again, both models of one together (B.
+    Efron and R. J. Tibshirani, An Introduction to the Bootstrap, chapters 8 and 13). What slows the machine down for
+    longer than a round slows both models of it; so the runs of a round are no independent witnesses, and rounds are.
+
+    Args:
+        to: name of the first.
+        first, other: times of single runs in seconds, by the number of the round.
+
+    Returns:
+        the ratio; ``None`` where there is no such round, or a quantile is no time.
+    """
+    both = sorted(first.keys() & other.keys())
+    if not both:
+        return None
+    runs = [_Runs([side[number] for number in both]) for side in (first, other)]
+    base, value = (float(np.quantile(one.seconds, quantile)) for one in runs)
+    if base <= 0 or value <= 0:
+        return None
+    ratio, count = value / base, len(both)
+    if count < LEAST_ROUNDS:
+        return Ratio(to, ratio, rounds=count)
+    generator = np.random.default_rng(0)
+    found: list[Array] = []
+    size = max(1, _MOST_CELLS // max(len(one.seconds) for one in runs))
+    for begin in range(0, _DRAWS, size):
+        # How often each round is drawn.
+        times = generator.multinomial(count, np.full(count, 1 / count), min(size, _DRAWS - begin))
+        below, above = (one.quantiles(times, quantile) for one in runs)
+        found.append(above[below > 0] / below[below > 0])
+    low, high = np.quantile(np.concatenate(found), ((1 - _COVERAGE) / 2, (1 + _COVERAGE) / 2))
+    return Ratio(to, ratio, min(float(low), ratio), max(float(high), ratio), count)
+
+
+class _Runs:
+    """All runs of one model, by length, each with the place of its round."""
+
+    def __init__(self, rounds: Sequence[Sequence[float]]) -> None:
+        seconds = np.array([run for one in rounds for run in one])
+        order = np.argsort(seconds, kind="stable")
+        self.seconds = seconds[order]
+        self._round = np.repeat(np.arange(len(rounds)), [len(one) for one in rounds])[order]
+
+    def quantiles(self, times: Array, quantile: float) -> Array:
+        """The quantile for each draw, when the runs of a round count as often as the round was drawn.
+
+        Args:
+            times: [draws, rounds].
+        """
+        weights = np.cumsum(times[:, self._round], axis=1)
+        wanted = weights[:, -1:] * quantile
+        # Both neighbours where it lies between two, as a median has it.
+        lower = np.argmax(weights >= wanted, axis=1)
+        upper = np.argmax(weights > wanted, axis=1)
+        middle: Array = (self.seconds[lower] + self.seconds[upper]) / 2
+        return middle

@@ -1,0 +1,415 @@
+"""Find the first node at which a candidate parts from its reference, with the stock onnxruntime: by values, cut by cut.
+
+A cut is *apart* when any value that lives across it differs by more than the tolerance. Where a cut is not apart,
+everything behind it computes from equal values, so the fault lies behind; where it is, the fault lies before. Each
+round looks at up to 15 cuts in one run of each model, so n nodes take about log2(n) / 2 runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dmlprep.core.errors import CheckNotRun, InputError
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.input_watch import Unchanged
+from dmlprep.graph.model.walk import label
+from dmlprep.metrics import Tolerance, choose_tolerance, has_few_bits, holds_fp16, quantizes
+from dmlprep.parity.bisection.error_profile import MOST_VALUES, fit_shapes, seen_along, sweep
+from dmlprep.parity.bisection.failing import by_failure
+from dmlprep.parity.bisection.finding import Bisection, culprits, inputs_at, named
+from dmlprep.parity.bisection.graph_cuts import Cuts, region
+from dmlprep.parity.bisection.matching import match_values
+from dmlprep.parity.bisection.probe import Prober, differ
+from dmlprep.parity.bisection.repro import check_folder, write_reproduction
+from dmlprep.parity.bisection.session_matrix import SettingResult, try_settings
+from dmlprep.parity.candidate import usable_device
+from dmlprep.parity.reference import Reference
+from dmlprep.passes.framing import between
+from dmlprep.portable.arrays import Array
+from dmlprep.record import OutputMetrics
+from dmlprep.record.aliases import Progress, SessionDevice
+
+if TYPE_CHECKING:
+    from dmlprep.runtime import SessionOptions
+
+__all__ = ["Bisection", "bisect"]
+
+
+_AGREE = "every output agrees within the tolerance on this feed"
+
+_CUTS = 15
+"""Cuts looked at in one round. More would need fewer runs, and break up more of what the device fuses."""
+
+_GROWS = 3
+"""Where a node makes this many times of a difference, that is said of it, and not that differences add up."""
+
+_READERS = 3
+"""Places behind fused nodes up to which their readers are taken along, to show a fault that needs them."""
+
+
+@dataclass
+class _Search:
+    """The bounds of a search and what was seen at them: the fault lies behind cut ``low`` and at or before cut
+    ``high``."""
+
+    low: int
+    high: int
+    reference: dict[str, Array]
+    candidate: dict[str, Array]
+    apart: list[OutputMetrics]
+    outputs: frozenset[str]
+    hidden: bool = False
+    seen: dict[str, OutputMetrics] = field(default_factory=dict)
+
+
+def bisect(
+    reference: Path,
+    candidate: Path,
+    feeds: Sequence[Mapping[str, Array]] | None = None,
+    *,
+    device: SessionDevice = "cpu",
+    tolerance: str = "auto",
+    session: SessionOptions | None = None,
+    sizes: Mapping[str, int] | None = None,
+    matrix: bool = False,
+    out: Path | None = None,
+    force: bool = False,
+    along: bool = False,
+    progress: Progress = lambda share, text: None,
+) -> Bisection:
+    """Find where ``candidate`` on ``device`` parts from ``reference`` on the CPU.
+
+    Args:
+        reference, candidate: models with the same inputs and outputs; the same file to bisect a device.
+        feeds: the first one is used; a seeded one where there is none.
+        tolerance: as in ``compare``.
+        session: how the candidate's sessions are opened; its time limit holds for every load and run.
+        matrix: first try the whole candidate under each optimisation and fusion setting. Where it agrees under
+            ``session``, the search has the first setting under which it does not.
+        out: folder for the model of the nodes and all that shows the fault; without one nothing is written.
+        force: replace files that are there.
+        along: where the models agree, compare values all along them as well: one more run of each.
+
+    Raises:
+        InputError: a model cannot be read, a feed does not fit, or the models have no outputs in common, or one was
+            changed meanwhile.
+        OutputError: ``out`` holds such files already, or cannot be written.
+        CheckNotRun: feeds cannot be made up for an input.
+    """
+    from dmlprep.runtime import SessionOptions
+
+    if out is not None:
+        check_folder(out, force)
+    session = session or SessionOptions()
+    began = time.perf_counter()
+    files = Unchanged(contents=False)
+    opened = files.take_model(candidate)
+    original = files.take_model(reference)
+    try:
+        made = Reference.of(
+            reference, feeds, opened=original, like=opened, sizes=sizes, seeds=1, time_limit=session.time_limit
+        )
+    except CheckNotRun as error:
+        raise CheckNotRun(f"there is nothing to bisect with: {error.what}", code="DP703", fix=error.fix) from error
+    tried: list[SettingResult] = []
+    with made:
+        if between(made.model.ir, opened.ir) is not None:
+            what = "the candidate has a frame around it, whose inputs are not the reference's"
+            fix = "bisect what is prepared without the step 'frame'; compare holds the framed model against it"
+            raise InputError(what, where=str(candidate), code="DP705", fix=fix)
+        if matrix:
+            tried = try_settings(made, opened, device=device, tolerance=tolerance, session=session, progress=progress)
+            failing = [s.options for s in tried if s.verdict.outcome == "failed"]
+            if failing and tried[0].verdict.outcome == "passed":
+                session = failing[0]
+        few_bits = has_few_bits(opened) and not has_few_bits(made.model)
+        fp16, quantized = holds_fp16(opened), quantizes(opened)
+        chosen = choose_tolerance(tolerance, fp16=fp16, quantized=quantized, device=device, few_bits=few_bits)
+        found = _bisect(made, opened, device, chosen, session, progress, along)
+    files.check()
+    found.settings = tried
+    found.reference, found.candidate, found.bound = str(reference), str(candidate), chosen.max_rel
+    found.seconds = time.perf_counter() - began
+    if out is not None and found.outcome == "found":
+        write_reproduction(found, out, level=session.optimization, force=force, last_look=files.check)
+    return found
+
+
+def _bisect(
+    reference: Reference,
+    candidate: Model,
+    device: SessionDevice,
+    chosen: Tolerance,
+    session: SessionOptions,
+    progress: Progress,
+    along: bool,
+) -> Bisection:
+    from dmlprep.runtime import SessionFailure
+
+    reason, info = usable_device(device, session)
+    if reason:
+        return Bisection("not-run", reason, device=info)
+    models = reference.model.copy(), candidate.copy()
+    for model in models:
+        model.ir.graph.sort()
+    try:
+        reference.compute(progress)
+    except SessionFailure as failure:
+        return Bisection("not-run", f"the reference does not run on the CPU: {failure}")
+    assert candidate.path is not None
+    same_file = reference.path.resolve() == candidate.path.resolve()
+    cuts = Cuts(models[1].ir.graph)
+    with Prober(models[0], models[1], reference.feeds[0], device, session, session.time_limit) as prober:
+        prober.runs = 1  # the reference's own
+        try:
+            answers = prober.whole("candidate")
+        except SessionFailure as failure:
+            result = by_failure(prober, cuts, failure.message, device, progress)
+        else:
+            wanted = dict(reference.outputs(0))
+            try:
+                result = _by_values(prober, cuts, wanted, answers, chosen, same_file, device, progress, along)
+            except SessionFailure as failure:
+                result = Bisection("not-run", f"a part of the models does not run by itself: {failure.message}")
+    result.total_nodes = len(cuts.nodes)
+    result.runs = prober.runs
+    result.device = prober.device or info
+    result.tolerance = str(chosen)
+    return result
+
+
+def _by_values(
+    prober: Prober,
+    cuts: Cuts,
+    wanted: dict[str, Array],
+    answers: dict[str, Array],
+    tolerance: Tolerance,
+    same_file: bool,
+    device: SessionDevice,
+    progress: Progress,
+    along: bool,
+) -> Bisection:
+    common = [name for name in wanted if name in answers]
+    if not common:
+        raise InputError("the two models have no outputs in common", where=str(prober.models["candidate"].path))
+    seen = {name: differ(name, wanted[name], answers[name], tolerance) for name in common}
+    apart = [m for m in seen.values() if not m.passed]
+    if not apart and not along:
+        return Bisection("agree", _AGREE, along=seen_along(cuts, seen))
+    graphs = prober.models["candidate"].ir.graph, prober.models["reference"].ir.graph
+    known = match_values(graphs[0], graphs[0] if same_file else graphs[1])
+    known.update({name: name for name in common})
+    if not apart:
+        return Bisection("agree", _AGREE, along=seen_along(cuts, {**sweep(prober, cuts, known, tolerance), **seen}))
+    search = _Search(-1, len(cuts.nodes) - 1, dict(wanted), dict(answers), apart, frozenset(wanted), seen=seen)
+    _narrow(prober, cuts, known, search, tolerance, progress)
+    result = _conclude(prober, cuts, known, search, tolerance, device, same_file)
+    result.along = seen_along(cuts, search.seen)
+    return result
+
+
+def _narrow(
+    prober: Prober,
+    cuts: Cuts,
+    known: dict[str, str],
+    search: _Search,
+    tolerance: Tolerance,
+    progress: Progress,
+) -> None:
+    """Move the bounds of ``search`` together as far as cuts lie between them."""
+    most = _CUTS
+    while inner := _between(cuts, known, search):
+        progress(1 - len(inner) / len(cuts.nodes), f"run {prober.runs + 1}, {len(inner)} places left")
+        chosen, names = _choose(cuts, inner, search, most)
+        if _look(prober, cuts, known, search, tolerance, chosen, names):
+            continue
+        # Exposing these values hides the fault: fewer at once leave more of the fusion as it was.
+        if most == 1:
+            _narrow_fused(prober, cuts, known, search, tolerance, chosen[0], progress)
+            return
+        most = max(1, most // 4)
+
+
+def _narrow_fused(
+    prober: Prober,
+    cuts: Cuts,
+    known: dict[str, str],
+    search: _Search,
+    tolerance: Tolerance,
+    hiding: int,
+    progress: Progress,
+) -> None:
+    """Narrow from both sides to the nodes that are fused: cut ``hiding`` goes through them, and the fault with it."""
+    for before in (True, False):
+        edge = hiding
+        while side := [c for c in _between(cuts, known, search) if (c < edge if before else c > edge)]:
+            progress(1 - len(side) / len(cuts.nodes), f"run {prober.runs + 1}, {len(side)} places left beside a fusion")
+            chosen = [side[len(side) // 2]]
+            bounds = [search.low, *chosen, search.high]
+            names = list(dict.fromkeys(n for cut in bounds for n in cuts.live(cut)))
+            if not _look(prober, cuts, known, search, tolerance, chosen, names):
+                edge = chosen[0]
+    search.hidden = bool(_between(cuts, known, search))
+
+
+def _between(cuts: Cuts, known: Mapping[str, str], search: _Search) -> list[int]:
+    return [cut for cut in cuts.whole(known) if search.low < cut < search.high]
+
+
+def _look(
+    prober: Prober,
+    cuts: Cuts,
+    known: dict[str, str],
+    search: _Search,
+    tolerance: Tolerance,
+    chosen: Sequence[int],
+    names: Sequence[str],
+) -> bool:
+    """One run of each model with values exposed as outputs; False where the fault does not show then."""
+    reference = _reference_values(prober, names, known)
+    candidate = prober.values("candidate", names)
+    strangers = fit_shapes(reference, candidate) - search.outputs
+    if strangers:
+        # A simplifier kept the name for another value: these have no counterpart, and no cut goes through them.
+        for name in strangers:
+            del known[name]
+        return True
+    seen = {n: differ(n, reference[n], candidate[n], tolerance) for n in names if n in reference and n in candidate}
+    search.seen.update(seen)
+    low = search.low
+    for cut in [*chosen, search.high]:
+        apart = [seen[n] for n in cuts.live(cut) if n in seen and not seen[n].passed]
+        if apart:
+            search.low, search.high, search.apart = low, cut, apart
+            search.reference, search.candidate = reference, candidate
+            return True
+        low = cut
+    return False
+
+
+def _choose(cuts: Cuts, inner: Sequence[int], search: _Search, most: int) -> tuple[list[int], list[str]]:
+    """Cuts to look at, evenly spread, and the values that live across them and across the bounds."""
+    count = min(most, len(inner))
+    while True:
+        chosen = (
+            sorted({inner[(k + 1) * len(inner) // (count + 1)] for k in range(count)})
+            if count < len(inner)
+            else list(inner)
+        )
+        bounds = [search.low, *chosen, search.high]
+        names = list(dict.fromkeys(n for cut in bounds for n in cuts.live(cut)))
+        if len(names) <= MOST_VALUES or count == 1:
+            return chosen, names
+        count = max(1, count // 2)
+
+
+def _reference_values(prober: Prober, names: Sequence[str], known: Mapping[str, str]) -> dict[str, Array]:
+    found = prober.values("reference", dict.fromkeys(known[n] for n in names if n in known))
+    return {n: found[known[n]] for n in names if n in known and known[n] in found}
+
+
+def _conclude(
+    prober: Prober,
+    cuts: Cuts,
+    known: Mapping[str, str],
+    search: _Search,
+    tolerance: Tolerance,
+    device: SessionDevice,
+    same_file: bool,
+) -> Bisection:
+    """Cut out the nodes between the bounds, feed them the reference's values, and see whether they show the fault."""
+    inputs = inputs_at(prober, cuts, search.low, search.reference, search.candidate)
+    outputs = [m.output for m in search.apart]
+    part = region(prober.models["candidate"], inputs, outputs)
+    nodes = culprits(cuts, part)
+    result = Bisection(
+        "found",
+        "",
+        nodes=[label(n) for n in nodes],
+        op_types=[n.op_type for n in nodes],
+        values=search.apart,
+        hidden=search.hidden,
+    )
+
+    def shown(part: Model, expected: dict[str, Array]) -> bool:
+        result.part, result.expected = part, expected
+        result.inputs = {v.name or "": inputs[v.name or ""] for v in part.ir.graph.inputs}
+        return prober.shows(part, result.inputs, expected, tolerance, device)[0]
+
+    alone = {n: search.reference[n] for n in outputs}
+    result.reproduced = shown(part, alone)
+    if search.hidden and not result.reproduced:
+        # ONNX Runtime fuses nothing whose last value is a graph output: what reads it comes along.
+        for cut in [c for c in cuts.whole(known) if c > search.high][:_READERS]:
+            names = [n for n in cuts.live(cut) if n not in inputs]
+            expected, answers = _reference_values(prober, names, known), prober.values("candidate", names)
+            strangers = fit_shapes(expected, answers)
+            expected = {n: a for n, a in expected.items() if n in answers and n not in strangers}
+            result.reproduced = result.with_readers = shown(
+                region(prober.models["candidate"], inputs, expected), expected
+            )
+            if result.reproduced:
+                break
+        else:
+            shown(part, alone)
+    assert result.part is not None
+    if search.hidden and result.reproduced:
+        result.fused_by = _fused_by(prober, result.part, result.inputs, result.expected, tolerance, device)
+    if device != "cpu" and result.reproduced:
+        result.on_cpu, _ = prober.shows(result.part, result.inputs, result.expected, tolerance, "cpu")
+    elif device == "cpu":
+        result.on_cpu = result.reproduced
+    if not result.reproduced:
+        fed = [n for n in result.inputs if n in search.reference and n in search.candidate]
+        result.before = [differ(n, search.reference[n], search.candidate[n], tolerance) for n in fed]
+    result.reason = _sentence(result, device, "the device parts from the CPU" if same_file else "the models part")
+    return result
+
+
+def _fused_by(
+    prober: Prober,
+    part: Model,
+    fed: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    tolerance: Tolerance,
+    device: SessionDevice,
+) -> str:
+    """Whose fusion it is: the part is run without either."""
+    from dmlprep.runtime import SessionOptions
+
+    basic = prober.shows(part, fed, expected, tolerance, device, SessionOptions(optimization="basic"))
+    if not basic[0]:
+        return "ONNX Runtime's (with graph optimisation basic it agrees)"
+    unfused = prober.shows(part, fed, expected, tolerance, device, SessionOptions(unfused=True))
+    return "DirectML's (unfused it agrees)" if device == "dml" and not unfused[0] else ""
+
+
+def _sentence(result: Bisection, device: SessionDevice, parting: str) -> str:
+    worst = max(result.values, key=lambda m: m.max_rel)
+    by = (
+        f"{worst.non_finite} elements not finite"
+        if worst.non_finite
+        else worst.note or f"max|d|/max|ref| {worst.max_rel:.3g}"
+    )
+    text = f"{parting} at {named(result)} ({by})"
+    if result.hidden:
+        text += "; exposing intermediate values hides the fault, so it lies in how the nodes are fused"
+        text += f", and the fusion is {result.fused_by}" if result.fused_by else ""
+    if not result.reproduced:
+        already = max((m.max_rel for m in result.before), default=0.0)
+        fed = f"what it is fed is {already:.2g} off already, within the tolerance"
+        if not result.hidden and worst.max_rel > _GROWS * already > 0:
+            return text + f"; alone it agrees: {fed}, and it makes {worst.max_rel / already:.2g} times that of it"
+        text += "; alone it agrees, so small differences before it add up here, or its surroundings matter"
+        return text + (f" ({fed})" if already else "")
+    alone = "alone with what reads it, it" if result.with_readers else "alone it"
+    if device != "cpu":
+        return text + (
+            f"; {alone} differs on the CPU too: the model is at fault"
+            if result.on_cpu
+            else f"; {alone} differs on the device and agrees on the CPU: the device is at fault"
+        )
+    return text + f"; {alone} differs too"

@@ -1,0 +1,95 @@
+"""The error along a model: values that a bisection compared, by the place of the node that makes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dmlprep.graph.model.walk import label
+from dmlprep.metrics import Tolerance
+from dmlprep.parity.bisection.graph_cuts import Cuts
+from dmlprep.parity.bisection.probe import Prober, differ
+from dmlprep.portable.arrays import Array
+from dmlprep.record import OutputMetrics
+
+__all__ = ["MOST_VALUES", "Seen", "evenly", "fit_shapes", "seen_along", "sweep"]
+
+T = TypeVar("T")
+
+MOST_VALUES = 96
+"""Intermediate values exposed as outputs in one run."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A value of the candidate and how far it is from the reference's.
+
+    Attributes:
+        place: of its node in topological order, from 0.
+        error: max|d| / max|reference|; infinite where elements are not finite.
+    """
+
+    value: str
+    node: str
+    place: int
+    error: float
+
+
+def seen_along(cuts: Cuts, seen: Mapping[str, OutputMetrics]) -> list[Seen]:
+    """What was compared, in the order of the nodes."""
+    makers = {v.name: (place, node) for place, node in enumerate(cuts.nodes) for v in node.outputs}
+    return sorted(
+        (
+            Seen(name, label(node), place, math.inf if one.non_finite else one.max_rel)
+            for name, one in seen.items()
+            if name in makers
+            for place, node in [makers[name]]
+        ),
+        key=lambda one: one.place,
+    )
+
+
+def sweep(prober: Prober, cuts: Cuts, known: Mapping[str, str], tolerance: Tolerance) -> dict[str, OutputMetrics]:
+    """Compare values all along two models in one run of each, as many as one run takes.
+
+    Raises:
+        SessionFailure: a part does not load or run.
+    """
+    names = list(dict.fromkeys(name for cut in evenly(cuts.whole(known), MOST_VALUES) for name in cuts.live(cut)))
+    names = [name for name in evenly(names, MOST_VALUES) if name in known]
+    if not names:
+        return {}
+    said = prober.values("reference", dict.fromkeys(known[name] for name in names))
+    reference = {name: said[known[name]] for name in names if known[name] in said}
+    candidate = prober.values("candidate", names)
+    strangers = fit_shapes(reference, candidate)
+    return {
+        name: differ(name, reference[name], candidate[name], tolerance)
+        for name in reference
+        if name in candidate and name not in strangers
+    }
+
+
+def evenly(found: Sequence[T], most: int) -> list[T]:
+    """At most so many, evenly spread, the last one with them."""
+    if len(found) <= most:
+        return list(found)
+    return [found[(number + 1) * len(found) // most - 1] for number in range(most)]
+
+
+def fit_shapes(reference: dict[str, Array], candidate: Mapping[str, Array]) -> set[str]:
+    """Give the reference's values the candidate's shapes where they differ by sizes of 1; names of those that do not
+    fit.
+
+    A Reshape or Unsqueeze that was moved or folded away leaves the same numbers under the same name.
+    """
+    strangers = set()
+    for name, array in reference.items():
+        shape = candidate[name].shape if name in candidate else array.shape
+        if [n for n in array.shape if n != 1] == [n for n in shape if n != 1]:
+            reference[name] = array.reshape(shape)
+        else:
+            strangers.add(name)
+    return strangers

@@ -1,0 +1,144 @@
+"""A candidate that does not run: the shortest part of it that does not, by halves from both ends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import label
+from dmlprep.metrics import TOLERANCES
+from dmlprep.parity.bisection.finding import Bisection, culprits, inputs_at, named
+from dmlprep.parity.bisection.graph_cuts import Cuts, declare, region, subset
+from dmlprep.parity.bisection.probe import Prober
+from dmlprep.parity.bisection.shrink import Shrinker
+from dmlprep.portable.arrays import Array
+from dmlprep.record.aliases import Progress, SessionDevice
+
+__all__ = ["by_failure"]
+
+_BIG = 2**30
+"""Bytes of values that are not recorded at once."""
+
+
+def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, progress: Progress) -> Bisection:
+    """Find the nodes without which the candidate would load and run: first the end of the failing part, then its start.
+
+    Args:
+        said: what the runtime said of the whole.
+    """
+    high, ended = _end(prober, cuts, said, progress)
+    outputs = [v.name for v in cuts.nodes[high].outputs if v.name]
+    found = _start(prober, cuts, high, outputs, device, progress)
+    if not found.said:  # nodes that lead nowhere are in no part
+        everything = range(len(cuts.nodes))
+        model, fed = subset(prober.models["candidate"], everything, {})
+        fed = {**inputs_at(prober, cuts, -1, {}, {}), **fed}
+        again = prober.shows(model, fed, {}, TOLERANCES["loose"], device)[1]
+        found = _Part(model, fed, again) if again else found
+    bypassed = 0
+    if found.said:
+        small = Shrinker(prober, found.model, found.fed, found.said, device, progress)
+        small.shrink()
+        found, bypassed = _Part(small.model, small.fed, small.said), small.bypassed
+    nodes = [n for n in found.model.ir.graph if n.op_type != "Constant"]
+    nodes = culprits(cuts, found.model) or nodes
+    result = Bisection(
+        "found",
+        "",
+        kind="failure",
+        nodes=[label(n) for n in nodes],
+        op_types=[n.op_type for n in nodes],
+        failure=found.said or ended,
+        reproduced=bool(found.said),
+        part=found.model,
+        inputs=found.fed,
+    )
+    result.reason = f"the candidate does not run with {named(result)}: {result.failure}"
+    if bypassed:
+        result.reason += f"; {bypassed} more between them do not matter and are left out of the reproduction"
+    if not found.said:
+        result.reason += "; these nodes alone run, so their surroundings matter"
+    return result
+
+
+def _end(prober: Prober, cuts: Cuts, said: str, progress: Progress) -> tuple[int, str]:
+    """The node at which the shortest failing prefix ends."""
+    from dmlprep.runtime import SessionFailure
+
+    low, high = -1, len(cuts.nodes) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        progress(1 - (high - low) / len(cuts.nodes), f"run {prober.runs + 1}, {high - low} nodes left")
+        names = cuts.live(middle)
+        if not names:
+            low = middle
+            continue
+        try:
+            prober.values("candidate", names)
+            low = middle
+        except SessionFailure as failure:
+            high, said = middle, failure.message
+    return high, said
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of the candidate, what it was fed, and what the runtime said when it did not run; empty when it ran."""
+
+    model: Model
+    fed: dict[str, Array]
+    said: str
+
+
+def _start(
+    prober: Prober,
+    cuts: Cuts,
+    high: int,
+    outputs: list[str],
+    device: SessionDevice,
+    progress: Progress,
+) -> _Part:
+    """The shortest part up to node ``high`` that still fails. The node by itself comes first: mostly it is enough."""
+    one = _attempt(prober, cuts, high - 1, outputs, device)
+    if one.said:
+        return one
+    if _small(prober.models["candidate"]):  # all values fit in memory, so the start is found with fewer runs
+        whole = _attempt(prober, cuts, -1, outputs, device)
+        recorded = prober.every(whole.model, whole.fed) if whole.said else {}
+        if recorded:
+            return _Part(whole.model, {**whole.fed, **recorded}, whole.said)
+    fails, runs, found = -1, high - 1, one
+    while runs - fails > 1:
+        progress(0.5, f"run {prober.runs + 1}, {runs - fails} places left for the start")
+        middle = (fails + runs) // 2
+        tried = _attempt(prober, cuts, middle, outputs, device)
+        if tried.said:
+            fails, found = middle, tried
+        else:
+            runs = middle
+    if not found.said:
+        whole = _attempt(prober, cuts, -1, outputs, device)
+        found = whole if whole.said else one
+    return found
+
+
+def _small(model: Model) -> bool:
+    """Whether the values of all nodes are known to fit in memory at once."""
+    model = model.copy()
+    values = [v for n in model.ir.graph for v in n.outputs if v.name]
+    unknown = [v for v in values if v.shape is None]
+    model.ir.graph.outputs.extend(v for v in unknown if not v.is_graph_output())
+    declare(model.ir, unknown)
+    sizes = [v.shape.numpy() if v.shape is not None and v.shape.is_static() else None for v in values]
+    return sum(_BIG if size is None else 8 * math.prod(size) for size in sizes) < _BIG
+
+
+def _attempt(prober: Prober, cuts: Cuts, cut: int, outputs: list[str], device: SessionDevice) -> _Part:
+    names = cuts.live(cut)
+    values = prober.values("candidate", names) if names else {}
+    inputs = inputs_at(prober, cuts, cut, values, values)
+    part = region(prober.models["candidate"], inputs, outputs)
+    fed = {v.name or "": inputs[v.name or ""] for v in part.ir.graph.inputs}
+    _, said = prober.shows(part, fed, {}, TOLERANCES["loose"], device)
+    return _Part(part, fed, said)

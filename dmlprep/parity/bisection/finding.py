@@ -1,0 +1,112 @@
+"""What a bisection found, and how the nodes it found are fed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.graph.model import Model
+from dmlprep.parity.bisection.error_profile import Seen
+from dmlprep.parity.bisection.graph_cuts import Cuts
+from dmlprep.parity.bisection.probe import Prober
+from dmlprep.parity.bisection.session_matrix import SettingResult
+from dmlprep.portable.arrays import Array
+from dmlprep.record import DeviceInfo, OutputMetrics
+
+__all__ = ["Bisection", "culprits", "inputs_at", "named"]
+
+
+@dataclass
+class Bisection:
+    """What a bisection found.
+
+    Attributes:
+        outcome: ``agree`` (nothing to find), ``found``, or ``not-run``.
+        reason: one sentence.
+        kind: ``values`` (numbers part) or ``failure`` (the candidate does not run).
+        nodes: labels of the nodes between the last cut that agrees and the first that does not: one, unless values
+            between them have no counterpart in the reference or exposing them as outputs hides the fault.
+        op_types: their operators.
+        values: metrics of the values that differ behind the nodes.
+        hidden: exposing the values between the nodes as outputs hides the fault: it lies in their fusion.
+        fused_by: whose fusion that is, in words; empty where it is not known.
+        with_readers: the model of the nodes holds what reads them too, without which the fault does not show.
+        reproduced: whether the model of just these nodes shows the fault on the device.
+        before: how far what the nodes are fed was off already; measured where they agree alone.
+        on_cpu: whether it shows it on the CPU too, so that the model and not the device is at fault; ``None``: not
+            tried.
+        runs: sessions opened, the model of the nodes included.
+        total_nodes: nodes of the candidate's main graph.
+        settings: what the whole candidate did under other session settings, where they were tried.
+        files: what was written to show the fault.
+        reference, candidate: paths of the models.
+        along: values that were compared, in the order of the candidate's nodes.
+        bound: of their errors.
+        seconds: of all of it.
+    """
+
+    outcome: Literal["agree", "found", "not-run"]
+    reason: str
+    kind: Literal["values", "failure"] = "values"
+    nodes: list[str] = field(default_factory=list)
+    op_types: list[str] = field(default_factory=list)
+    values: list[OutputMetrics] = field(default_factory=list)
+    hidden: bool = False
+    fused_by: str = ""
+    with_readers: bool = False
+    reproduced: bool | None = None
+    before: list[OutputMetrics] = field(default_factory=list)
+    on_cpu: bool | None = None
+    runs: int = 0
+    total_nodes: int = 0
+    device: DeviceInfo | None = None
+    tolerance: str = ""
+    failure: str = ""
+    part: Model | None = None
+    inputs: dict[str, Array] = field(default_factory=dict)
+    expected: dict[str, Array] = field(default_factory=dict)
+    settings: list[SettingResult] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    reference: str = ""
+    candidate: str = ""
+    along: list[Seen] = field(default_factory=list)
+    bound: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line returns for it."""
+        return {"agree": 0, "found": 1, "not-run": 3}[self.outcome]
+
+
+def named(result: Bisection) -> str:
+    """What was found, in words."""
+    if len(result.nodes) == 1:
+        return f"{result.op_types[0]} node {result.nodes[0]!r}"
+    return f"{len(result.nodes)} nodes, {result.nodes[0]!r} to {result.nodes[-1]!r}" if result.nodes else "no node"
+
+
+def culprits(cuts: Cuts, part: Model) -> list[ir.Node]:
+    """The nodes of a part that compute from its inputs."""
+    fixed = {n.outputs[0].name for n in cuts.nodes if cuts.is_constant(n)}
+    return [n for n in part.ir.graph if n.outputs and n.outputs[0].name not in fixed]
+
+
+def inputs_at(
+    prober: Prober, cuts: Cuts, cut: int, reference: Mapping[str, Array], candidate: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The graph's inputs and the reference's values at a cut, in the types that the candidate computes in."""
+    found = dict(prober.feed)
+    for value in prober.models["candidate"].ir.graph.inputs:
+        if value.name in found and value.dtype is not None and found[value.name].dtype.kind not in "OUS":
+            found[value.name] = found[value.name].astype(value.dtype.numpy())
+    for name in cuts.live(cut):
+        if name in reference and name in candidate:
+            with np.errstate(over="ignore"):
+                found[name] = reference[name].astype(candidate[name].dtype)
+    return found

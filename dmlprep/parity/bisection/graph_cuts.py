@@ -1,0 +1,269 @@
+"""Cuts through a graph: what is alive between two nodes, the model up to a cut, and the model between two cuts.
+
+Nodes count by their place in the topological order of the main graph; a node with subgraphs is one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.checking import infer_shapes
+from dmlprep.graph.model.random_ops import RANDOM
+from dmlprep.graph.model.walk import attribute_graphs
+from dmlprep.graph.rewriting.builder import move_readers
+from dmlprep.parity.bisection.matching import may_be_compared
+from dmlprep.portable.arrays import Array
+from dmlprep.process.onnx_worker.door import OnnxError
+
+__all__ = ["Cuts", "clean", "declare", "prefix", "read_by", "region", "subset"]
+
+
+class Cuts:
+    """The order of a main graph's nodes and what lives across each cut. Cut ``i`` lies behind node ``i``; cut -1 is
+    the start.
+
+    Attributes:
+        nodes: in topological order.
+    """
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self.nodes: list[ir.Node] = list(graph)
+        place = {id(inner): i for i, node in enumerate(self.nodes) for inner in _all_nodes(node)}
+        self._constant = _constants(self.nodes)
+        outputs = {id(v) for v in graph.outputs}
+        # For each value that counts: made by node FIRST, read last by node LAST.
+        self.spans: list[tuple[str, int, int]] = []
+        for index, node in enumerate(self.nodes):
+            for value in node.outputs:
+                if not may_be_compared(value) or id(value) in self._constant or value.name is None:
+                    continue
+                last = max((place[id(user)] for user, _ in value.uses()), default=index)
+                self.spans.append((value.name, index, len(self.nodes) if id(value) in outputs else last))
+
+    def live(self, cut: int) -> list[str]:
+        """Values made at or before a cut and read behind it, graph outputs included."""
+        return [name for name, first, last in self.spans if first <= cut < last]
+
+    def whole(self, known: Iterable[str]) -> list[int]:
+        """The cuts across which only values of ``known`` live, in order."""
+        names = set(known)
+        strange = np.zeros(len(self.nodes) + 1, np.int64)
+        for name, first, last in self.spans:
+            if name not in names:
+                strange[first] += 1
+                strange[last] -= 1
+        return np.flatnonzero(np.cumsum(strange)[: len(self.nodes)] == 0).tolist()
+
+    def is_constant(self, node: ir.Node) -> bool:
+        """Whether a node computes from constants alone."""
+        return bool(node.outputs) and id(node.outputs[0]) in self._constant
+
+
+def _all_nodes(node: ir.Node) -> Iterable[ir.Node]:
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        for _, graph in attribute_graphs(current):
+            stack.extend(graph)
+
+
+def read_by(node: ir.Node) -> list[ir.Value]:
+    """Every value that a node reads, from within its subgraphs too."""
+    own = {id(v) for inner in _all_nodes(node) if inner is not node for v in inner.outputs}
+    for inner in _all_nodes(node):
+        for _, graph in attribute_graphs(inner):
+            own |= {id(v) for v in graph.inputs} | {id(v) for v in graph.initializers.values()}
+    read = [v for inner in _all_nodes(node) for v in inner.inputs if v is not None and id(v) not in own]
+    # A subgraph may hand on an outer value as its output.
+    for inner in _all_nodes(node):
+        for _, graph in attribute_graphs(inner):
+            read += [v for v in graph.outputs if id(v) not in own]
+    return read
+
+
+def _constants(nodes: list[ir.Node]) -> set[int]:
+    """Values that no graph input can change: they belong to the weights."""
+    found: set[int] = set()
+    for node in nodes:
+        fixed = node.op_type not in RANDOM and all(
+            id(v) in found or (v.producer() is None and v.const_value is not None) for v in read_by(node)
+        )
+        if fixed:
+            found |= {id(v) for v in node.outputs}
+    return found
+
+
+def _keep(model: ir.Model, wanted: list[ir.Value], stop: set[str]) -> None:
+    """Drop the nodes and weights that ``wanted`` does not need, walking back no further than the values named
+    ``stop``."""
+    graph = model.graph
+    needed: set[int] = set()
+    read: set[str] = {v.name or "" for v in wanted}
+    stack = list(wanted)
+    while stack:
+        value = stack.pop()
+        node = value.producer()
+        if value.name in stop or node is None or id(node) in needed:
+            continue
+        needed.add(id(node))
+        for source in read_by(node):
+            read.add(source.name or "")
+            stack.append(source)
+    for node in [n for n in graph if id(n) not in needed]:
+        for index in range(len(node.inputs)):
+            node.replace_input_with(index, None)
+        graph.remove(node)
+    for name in [n for n in graph.initializers if n not in read]:
+        del graph.initializers[name]
+
+
+def _expose(graph: ir.Graph, names: Iterable[str], by_copy: bool) -> dict[str, str]:
+    """Make values graph outputs; returns the outputs' names by the values'."""
+    values = {v.name: v for n in graph for v in n.outputs}
+    values.update({v.name: v for v in graph.inputs})
+    said: dict[str, str] = {}
+    graph.outputs.clear()
+    for number, name in enumerate(dict.fromkeys(names)):
+        value = values[name]
+        if value.producer() is None or (by_copy and value.uses()):
+            node = ir.Node("", "Identity", [value], name=f"dmlprep_cut_node_{number}")
+            node.outputs[0].name = f"dmlprep_cut_{number}"
+            node.outputs[0].type = value.type
+            graph.append(node)
+            graph.outputs.append(node.outputs[0])
+            said[name] = f"dmlprep_cut_{number}"
+        else:
+            graph.outputs.append(value)
+            said[name] = name
+    return said
+
+
+def prefix(model: Model, names: Iterable[str], *, by_copy: bool = False) -> tuple[Model, dict[str, str]]:
+    """The part of a model that computes the values ``names``, with just them as outputs. Weights are shared.
+
+    Args:
+        by_copy: values that are read further on go out through an Identity.
+
+    Returns:
+        the model, and the names of its outputs by the names of the values.
+    """
+    part = model.copy()
+    graph = part.ir.graph
+    names = list(dict.fromkeys(names))
+    values = {v.name: v for n in graph for v in n.outputs}
+    wanted = [values[n] for n in names if n in values]
+    graph.outputs.clear()
+    _keep(part.ir, wanted, set())
+    return part, _expose(graph, names, by_copy)
+
+
+def region(model: Model, inputs: Mapping[str, Array], outputs: Iterable[str]) -> Model:
+    """The part of a model between two cuts: ``inputs`` are fed, ``outputs`` come out.
+
+    Args:
+        inputs: values to be fed, with arrays that give their types and sizes; those that the part does not need are
+            left out.
+    """
+    part = model.copy()
+    graph = part.ir.graph
+    values = {v.name: v for n in graph for v in n.outputs}
+    values.update({v.name: v for v in graph.inputs})
+    wanted = [values[n] for n in outputs]
+    graph.outputs.clear()
+    fed: dict[str, ir.Value] = {}
+    for name, array in inputs.items():
+        old = values.get(name)
+        if old is None:
+            continue
+        new = ir.Value(name=name, type=ir.TensorType(ir.DataType.from_numpy(array.dtype)), shape=ir.Shape(array.shape))
+        if old.producer() is not None:
+            old.name = f"{name}__before"
+        move_readers(old, new)
+        fed[name] = new
+    graph.inputs.clear()
+    _keep(part.ir, wanted, set(fed))
+    used = {id(v) for n in graph for v in read_by(n)}
+    graph.inputs.extend(v for v in fed.values() if id(v) in used)
+    graph.outputs.extend(wanted)
+    declare(part.ir, wanted)
+    return part
+
+
+def declare(model: ir.Model, values: Iterable[ir.Value]) -> None:
+    """Give outputs the types and shapes that follow from the fed arrays; what stood there held for other sizes."""
+    for value in values:
+        value.shape = None
+    try:
+        inferred = {v.name: v.type.tensor_type for v in infer_shapes(model).graph.output}
+    except OnnxError:
+        return  # nothing follows
+    for value in values:
+        found = inferred.get(value.name or "")
+        if found is None:
+            continue
+        if value.type is None and found.elem_type:
+            value.type = ir.TensorType(ir.DataType(found.elem_type))
+        if found.HasField("shape"):
+            value.shape = ir.Shape([d.dim_value if d.HasField("dim_value") else None for d in found.shape.dim])
+
+
+def subset(model: Model, keep: Collection[int], values: Mapping[str, Array]) -> tuple[Model, dict[str, Array]]:
+    """Some nodes of a model, with nodes that lead nowhere; what other nodes make is fed.
+
+    Args:
+        keep: places of the nodes in the main graph; the constants that they read come along.
+        values: arrays for what is fed.
+
+    Returns:
+        the model, and all arrays that it may be fed.
+    """
+    part = model.copy()
+    graph = part.ir.graph
+    nodes = list(graph)
+    kept = {id(n) for i, node in enumerate(nodes) if i in keep or node.op_type == "Constant" for n in _all_nodes(node)}
+    drop = [n for n in nodes if id(n) not in kept]
+    wanted = [v for n in nodes if id(n) in kept and n.op_type != "Constant" for v in n.outputs if v.name]
+    wanted = [v for v in wanted if v.is_graph_output() or any(id(u) not in kept for u, _ in v.uses())]
+    graph.outputs.clear()
+    for node in drop:
+        for old in node.outputs:
+            if any(id(u) in kept for u, _ in old.uses()) and old.name is not None and old.name in values:
+                array = values[old.name]
+                kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
+                new = ir.Value(name=old.name, type=kind, shape=ir.Shape(array.shape))
+                old.name = f"{old.name}__before"
+                move_readers(old, new)
+                graph.inputs.append(new)
+    for node in drop:
+        for index in range(len(node.inputs)):
+            node.replace_input_with(index, None)
+    graph.remove(drop)
+    graph.outputs.extend(wanted)
+    clean(part.ir)
+    declare(part.ir, wanted)
+    return part, dict(values)
+
+
+def clean(model: ir.Model, dead: Collection[str] | None = None) -> None:
+    """Drop inputs, weights and constants that no node reads.
+
+    Args:
+        dead: drop the other nodes too of which nothing is read, but for those that make these values.
+    """
+    graph = model.graph
+    for node in reversed(list(graph)):
+        unread = not any(v.uses() or v.is_graph_output() for v in node.outputs)
+        lost = dead is not None and not any(v.name in dead for v in node.outputs)
+        if unread and (node.op_type == "Constant" or lost):
+            graph.remove(node, safe=True)
+    used = {id(v) for n in graph for v in read_by(n)} | {id(v) for v in graph.outputs}
+    for name in [n for n, v in graph.initializers.items() if id(v) not in used]:
+        del graph.initializers[name]
+    kept = [v for v in graph.inputs if id(v) in used]
+    graph.inputs.clear()
+    graph.inputs.extend(kept)

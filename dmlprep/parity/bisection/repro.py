@@ -1,0 +1,221 @@
+"""What a bisection leaves: the model of the nodes, inputs, expected outputs, a script for onnxruntime alone, an issue
+text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.core.errors import OutputError
+from dmlprep.core.files import FileSet, check_path, unwritable
+from dmlprep.core.files.outputs import check_replaceable
+from dmlprep.core.files.staging import staging_folder
+from dmlprep.core.text.markdown import Markdown, code, table, text
+from dmlprep.graph.model.walk import label
+from dmlprep.parity.bisection.bisect_record import bisect_record
+from dmlprep.parity.bisection.finding import Bisection
+from dmlprep.passes.fusions import write_out
+from dmlprep.portable.arrays import Array
+
+__all__ = ["FILES", "check_folder", "write_reproduction"]
+
+
+FILES = ("node.onnx", "inputs.npz", "expected.npz", "reproduce.py", "issue.md", "run.json")
+"""What ``write_reproduction`` writes; a large model has ``node.onnx.data`` besides."""
+_DATA = "node.onnx.data"
+
+_SCRIPT = '''"""Shows the fault with numpy and onnxruntime alone: python reproduce.py [PROVIDER]. Exit code 1 where it
+shows."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+HERE = Path(__file__).parent
+PROVIDER = sys.argv[1] if len(sys.argv) > 1 else "{provider}"
+PROVIDERS = list(dict.fromkeys([PROVIDER, "CPUExecutionProvider"]))
+BOUND = {bound!r}  # of max|d| / max|expected|
+
+options = onnxruntime.SessionOptions()
+options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.{level}
+options.enable_mem_pattern = False
+if PROVIDER not in onnxruntime.get_available_providers():
+    sys.exit(f"onnxruntime {{onnxruntime.__version__}} has no {{PROVIDER}}: {{onnxruntime.get_available_providers()}}")
+session = onnxruntime.InferenceSession(str(HERE / "node.onnx"), options, providers=PROVIDERS)
+if PROVIDER not in session.get_providers():
+    sys.exit(f"onnxruntime left {{PROVIDER}} out of the session: {{session.get_providers()}}")
+print(f"onnxruntime {{onnxruntime.__version__}}, {{PROVIDER}}")
+stored = np.load(HERE / "inputs.npz", allow_pickle=False)
+feeds = {{value.name: stored[f"input_{{i}}"] for i, value in enumerate(session.get_inputs())}}
+answers = session.run(None, feeds)
+expected = np.load(HERE / "expected.npz", allow_pickle=False)
+faulty = False
+for i, (value, answer) in enumerate(zip(session.get_outputs(), answers)):
+    if f"output_{{i}}" not in expected:
+        continue
+    want, got = expected[f"output_{{i}}"].astype(np.float64), np.asarray(answer).astype(np.float64)
+    if want.shape != got.shape:
+        print(f"{{value.name!r}}: shape {{got.shape}}, expected {{want.shape}}")
+        faulty = True
+        continue
+    fine = np.isfinite(want)
+    scale = max(np.abs(want[fine]).max(initial=0.0), 1e-6)
+    lost = int(np.count_nonzero(fine & ~np.isfinite(got)))
+    both = fine & np.isfinite(got)
+    rel = np.abs(want - got)[both].max(initial=0.0) / scale
+    print(f"{{value.name!r}}: max|d|/max|expected| {{rel:.3g}}, not finite {{lost}}")
+    faulty = faulty or rel > BOUND or lost > 0
+print("the fault shows" if faulty else "no fault here")
+sys.exit(1 if faulty else 0)
+'''
+
+
+def write_reproduction(
+    found: Bisection,
+    folder: Path,
+    *,
+    level: str = "all",
+    force: bool = False,
+    last_look: Callable[[], None] = lambda: None,
+) -> None:
+    """Write the model of the nodes that were found, and all that shows the fault; ``found.files`` says what.
+
+    Args:
+        found: a bisection whose outcome is ``found``.
+        level: graph optimisation level that the fault was found with.
+        last_look: called when all is written, before any of it appears; nothing appears where it raises.
+
+    Raises:
+        OutputError: the folder holds such files already, or cannot be written.
+    """
+    check_folder(folder, force)
+    found.files = [folder / name for name in FILES]
+    try:
+        with staging_folder(folder) as staging:
+            _write(found, staging, found.bound, level)
+            last_look()
+            made = {path.name: path for path in staging.iterdir() if path.name in (*FILES, _DATA)}
+            FileSet(folder, FILES[0], (*FILES[1:], _DATA)).exchange(made, force=force)
+    except OSError as error:
+        where = Path(error.filename) if error.filename is not None else folder
+        found.files = []
+        raise unwritable(error, where, "choose another -o") from error
+
+
+def _write(found: Bisection, folder: Path, bound: float, level: str) -> None:
+    assert found.part is not None
+    on_dml = found.device is not None and found.device.provider != "cpu"
+    # The script runs where the candidate ran: the CPU has no kernel for some fused operators.
+    (found.part if on_dml else write_out(found.part).model).save(folder / FILES[0])
+    inputs = [v.name or "" for v in found.part.ir.graph.inputs]
+    outputs = [v.name or "" for v in found.part.ir.graph.outputs]
+    _savez(folder / "inputs.npz", {f"input_{i}": found.inputs[n] for i, n in enumerate(inputs)})
+    _savez(
+        folder / "expected.npz",
+        {f"output_{i}": found.expected[n] for i, n in enumerate(outputs) if n in found.expected},
+    )
+    script = _SCRIPT.format(
+        provider="DmlExecutionProvider" if on_dml else "CPUExecutionProvider",
+        bound=bound,
+        level={"disabled": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}.get(
+            level, "ORT_ENABLE_ALL"
+        ),
+    )
+    (folder / "reproduce.py").write_text(script, encoding="utf-8", newline="\n")
+    (folder / "issue.md").write_text(issue_text(found, bound, level), encoding="utf-8", newline="\n")
+    (folder / "run.json").write_bytes(bisect_record(found).to_json())
+
+
+def check_folder(folder: Path, force: bool) -> None:
+    """Fail before the work where the folder cannot take the files.
+
+    Raises:
+        OutputError: a file of the name exists, or ``folder`` is no folder.
+    """
+    check_path(folder / FILES[0])
+    if folder.exists() and not folder.is_dir():
+        raise OutputError("a file of this name exists", where=str(folder), fix="name a folder with -o")
+    there = [folder / name for name in (*FILES, _DATA) if os.path.lexists(folder / name)]
+    if there and not force:
+        raise OutputError("the file exists", where=str(there[0]), fix="pass --force to replace it, or another -o")
+    for path in there:
+        check_replaceable(path)
+
+
+def _savez(path: Path, arrays: Mapping[str, Array]) -> None:
+    # numpy's files hold no bfloat16: such an array is stored as FP32, which holds its values exactly.
+    plain = {k: a.astype(np.float32) if a.dtype.kind == "V" else a for k, a in arrays.items()}
+    plain = {k: a.astype(str) if a.dtype.kind == "O" else a for k, a in plain.items()}
+    np.savez_compressed(path, allow_pickle=False, **plain)
+
+
+def issue_text(found: Bisection, bound: float, level: str) -> str:
+    """Markdown for a bug report. Holds no path of this machine."""
+    kinds = list(dict.fromkeys(found.op_types))
+    title = f"{', '.join(kinds[:4]) or 'Model'}{' ...' if len(kinds) > 4 else ''}: " + (
+        "the session fails"
+        if found.kind == "failure"
+        else "wrong result when fused"
+        if found.fused_by
+        else "wrong result"
+        if found.reproduced
+        else "differences grow here"
+    )
+    lines = [f"# {text(title)}", "", f"{text(found.reason[:1].upper() + found.reason[1:].rstrip('.'))}.", ""]
+    lines += ["## Where", "", f"- device: {text(found.device or 'not known')}", f"- graph optimisation: {text(level)}"]
+    lines += [f"- bound: {text(found.tolerance or bound)}"]
+    lines += [f"- found in {found.runs} runs, of {found.total_nodes} nodes", ""]
+    lines += ["## Nodes", ""] + [f"- {_describe(node)}" for node in _listed(found)] + [""]
+    off = {m.output: f"{m.max_rel:.3g}" for m in found.before}
+    fed = [[code(n), *map(text, [*_row(a), *([off.get(n, "")] if off else [])])] for n, a in found.inputs.items()]
+    head = ["input", "type", "shape", "min", "max", *(["max rel off already"] if off else [])]
+    lines += ["## Inputs", "", *table(head, fed)]
+    if found.values:
+        rows = [
+            [
+                code(m.output),
+                *map(text, (f"{m.max_abs:.4g}", f"{m.max_rel:.4g}", f"{m.cosine:.6f}", m.non_finite)),
+            ]
+            for m in found.values
+        ]
+        lines += ["", "## What differs", "", *table(["value", "max abs", "max rel", "cosine", "not finite"], rows)]
+    if found.settings:
+        lines += ["", "## The whole model under other settings", ""]
+        lines += table(["setting", "result"], [[text(s.name), text(s.text)] for s in found.settings])
+    lines += ["", "## To reproduce", "", "Needs numpy and onnxruntime (on Windows onnxruntime-directml):", ""]
+    lines += ["    python reproduce.py", ""]
+    if not found.reproduced:
+        lines += ["These nodes alone agree, and the script says so; the difference shows in the whole model only.", ""]
+    lines += ["`node.onnx` holds the nodes above with their weights, `inputs.npz` what was fed, `expected.npz` what"]
+    lines += ["the CPU provider computed for the reference model.", ""]
+    return "\n".join(lines)
+
+
+def _listed(found: Bisection) -> list[ir.Node]:
+    assert found.part is not None
+    return [node for node in found.part.ir.graph if node.op_type != "Constant"][:40]
+
+
+def _describe(node: ir.Node) -> Markdown:
+    attributes = ", ".join(
+        text(f"{name}={attr.value}")
+        for name, attr in node.attributes.items()
+        if not attr.is_ref() and attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.TENSOR)
+    )
+    domain = f"{node.domain}::" if node.domain else ""
+    operator = code(f"{domain}{node.op_type}")
+    return Markdown(f"{operator} {code(label(node))}" + (f" ({attributes})" if attributes else ""))
+
+
+def _row(array: Array) -> list[str]:
+    shape = str(list(array.shape))
+    if array.size == 0 or array.dtype.kind in "OUS":
+        return [array.dtype.name, shape, "", ""]
+    real = np.asarray(array, dtype=np.float64)
+    return [array.dtype.name, shape, f"{real.min():.4g}", f"{real.max():.4g}"]

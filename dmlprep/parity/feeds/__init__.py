@@ -1,0 +1,1 @@
+"""Feeds: the arrays that models run on, from files, pictures, sound, text, or seeded."""

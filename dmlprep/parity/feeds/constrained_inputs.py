@@ -1,0 +1,124 @@
+"""Inputs of which few values are legal: RoiAlign's boxes, the target of a Reshape, a number that is compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.graph.model.constants import held_tensor
+from dmlprep.parity.feeds.sizes import Input
+
+Functions = Mapping[ir.OperatorIdentifier, ir.Function]
+
+__all__ = ["batch_count", "compared_with", "region_extent", "reshape_target"]
+
+_AS_IT_IS = frozenset(("Cast", "Identity"))
+_ONE_NUMBER = _AS_IT_IS | {"Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze", "Unsqueeze"}
+_COMPARES = frozenset(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"))
+
+
+def _readers(
+    value: ir.Value, through: frozenset[str] = _AS_IT_IS, functions: Functions | None = None
+) -> Iterator[tuple[ir.Node, int]]:
+    """Nodes that read a value, and where; also through operators, into subgraphs and, where given, into functions."""
+    stack, seen = [value], set()
+    while stack:
+        current = stack.pop(0)
+        if current in seen:
+            continue
+        seen.add(current)
+        for node, position in current.uses():
+            yield node, position
+            if node.domain == "" and node.op_type in through and position == 0:
+                stack.extend(node.outputs)
+            function = functions.get(node.op_identifier()) if functions else None
+            if function is not None and position < len(function.inputs):
+                stack.append(function.inputs[position])
+
+
+def compared_with(value: ir.Value, functions: Functions) -> int | float | None:
+    """The constant that a graph compares a lone number with (``sr == 16000``); the first one where there are several.
+
+    A graph that compares its input mostly takes a branch by it, and the sizes of the others fit one branch alone.
+    """
+    for node, position in _readers(value, _ONE_NUMBER, functions):
+        if node.domain != "" or node.op_type not in _COMPARES:
+            continue
+        other = node.inputs[1 - position]
+        constant = held_tensor(other)
+        if constant is not None and constant.size == 1:
+            found = constant.numpy().reshape(-1)[0].item()
+            if isinstance(found, int | float) and math.isfinite(found):
+                return found
+    return None
+
+
+def batch_count(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
+    """How many images an input chooses from, where it is RoiAlign's ``batch_indices`` [num_rois].
+
+    Args:
+        shapes: of all inputs. Where the features have no fixed batch, it is that of the first images among them.
+
+    Returns:
+        1 where nothing says how many; ``None`` where the input is none.
+    """
+    for node, position in _readers(one.value):
+        if (node.domain, node.op_type, position) != ("", "RoiAlign", 2):
+            continue
+        features = node.inputs[0]
+        batch = (
+            features.shape[0] if features is not None and features.shape is not None and len(features.shape) else None
+        )
+        if isinstance(batch, int):
+            return max(batch, 1)
+        return max(next((shape[0] for shape in shapes.values() if len(shape) == 4), 1), 1)
+    return None
+
+
+def region_extent(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> tuple[float, float] | None:
+    """Width and height that the boxes of an input lie in, where it is RoiAlign's ``rois`` [num_rois, 4]; else ``None``.
+
+    A box whose end lies before its start makes ONNX Runtime fail.
+    """
+    for node, position in _readers(one.value):
+        if (node.domain, node.op_type, position) != ("", "RoiAlign", 1):
+            continue
+        features = node.inputs[0]
+        sizes = list(features.shape)[2:] if features is not None and features.shape is not None else []
+        images = next((shape[2:] for shape in shapes.values() if len(shape) == 4), (16, 16))
+        height, width = (
+            size if isinstance(size, int) else image
+            for size, image in zip([*sizes, None, None][:2], images, strict=True)
+        )
+        scale = node.attributes.get_float("spatial_scale", 1.0)
+        return width / (scale or 1.0), height / (scale or 1.0)
+    return None
+
+
+def reshape_target(one: Input, shape: tuple[int, ...]) -> np.ndarray | None:
+    """A legal ``shape`` [rank] for the Reshape that an input is the target of; ``None`` where it is none.
+
+    Sizes that the model declares of the result stand. One of the others follows (-1); the rest are those of the data
+    (0) where it has such an axis, and 1.
+    """
+    for node, position in _readers(one.value):
+        if (node.domain, node.op_type, position) != ("", "Reshape", 1) or len(shape) != 1:
+            continue
+        data, result = node.inputs[0], node.outputs[0]
+        rank = len(data.shape) if data is not None and data.shape is not None else 0
+        keeps = "allowzero" not in node.attributes or node.attributes["allowzero"].as_int() == 0
+        declared = (
+            list(result.shape) if result.shape is not None and len(result.shape) == shape[0] else [None] * shape[0]
+        )
+        free = [axis for axis, size in enumerate(declared) if not isinstance(size, int)]
+        target = [
+            size if isinstance(size, int) else int(not (keeps and axis < rank)) for axis, size in enumerate(declared)
+        ]
+        if free:
+            # The last one: the axes before it are then those of the data.
+            target[free[-1]] = -1
+        return np.array(target, np.int64)
+    return None

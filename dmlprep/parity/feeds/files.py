@@ -1,0 +1,241 @@
+"""Feeds from files: ``.npz``, ``NAME=file.npy``, a folder of ``.npy``, ONNX ``test_data_set_N``. Never pickle."""
+
+from __future__ import annotations
+
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from lzma import LZMAError
+from pathlib import Path
+from tokenize import TokenError
+from typing import IO, BinaryIO
+from urllib.parse import unquote
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from dmlprep.core.errors import InputError
+from dmlprep.core.files import Unfit, check_plain, explain, meant, read_given
+from dmlprep.core.files.links import check_inside
+from dmlprep.graph.model.budget import Budget
+from dmlprep.portable.arrays import Array
+
+__all__ = ["GivenFeed", "feed_files", "load_feeds"]
+
+
+FEED_BYTES = 8 << 30
+"""Bytes of the arrays of one feed, unpacked: a file of megabytes can say that it holds gigabytes."""
+
+_TENSOR_BYTES = 1 << 31
+"""Bytes of a message of protobuf."""
+
+_OF_ARCHIVES = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, LZMAError)
+_ENDINGS = ("*.npy", "*.npz", "input_*.pb")
+_FORMS = "an .npz, NAME=file.npy, a folder of .npy files, or a test_data_set folder"
+
+
+_BROKEN = (OSError, EOFError, ValueError, KeyError, TypeError, SyntaxError, TokenError, RuntimeError, *_OF_ARCHIVES)
+"""What numpy raises of files that are broken: its headers are Python's text, which Python's own tokenizer reads."""
+
+
+class GivenFeed(dict[str, Array]):
+    """A feed of the user's: arrays by input name, and what errors call it (a file's path, ``feeds[0]``)."""
+
+    def __init__(self, arrays: Mapping[str, Array], source: str) -> None:
+        super().__init__(arrays)
+        self.source = source
+
+
+def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[GivenFeed]:
+    """Read feeds.
+
+    Args:
+        sources: each is arrays by input name, an ``.npz`` (one feed), a folder of ``.npy`` files named by input (one
+            feed; characters that file names cannot hold are percent-encoded), a ``test_data_set_0`` folder with
+            ``input_0.pb`` ... (one feed), or a folder of such folders (one feed each). All ``NAME=file.npy`` together
+            are one feed.
+
+    Returns:
+        the feeds; arrays of ``input_0.pb`` without a name are called ``#0``: ``fit_feeds`` names them after the inputs.
+
+    Raises:
+        InputError: a file is missing, broken, or holds Python objects.
+    """
+    feeds: list[GivenFeed] = []
+    single: dict[str, Array] = {}
+    for number, source in enumerate(sources):
+        if isinstance(source, Mapping):
+            arrays = {name: np.asarray(array) for name, array in source.items()}
+            feeds.append(GivenFeed(arrays, getattr(source, "source", f"feeds[{number}]")))
+            continue
+        path = Path(source)
+        if path.is_dir():
+            feeds += _folder(path)
+        elif path.suffix == ".npz" and path.exists():
+            feeds.append(GivenFeed(_npz(path), str(path)))
+        elif "=" in str(source) and not path.exists():
+            name, _, file = str(source).rpartition("=")
+            if name in single:
+                raise InputError(f"input {name!r} is given twice", where=str(source), code="DP705")
+            single[name] = _npy(Path(file))
+        elif not path.exists():
+            raise InputError("no such file", where=str(source), fix=meant(path, f"give {_FORMS}"), code="DP705")
+        else:
+            raise InputError(
+                "not a form of feeds that dmlprep reads", where=str(source), fix=f"give {_FORMS}", code="DP705"
+            )
+    if single:
+        feeds.append(
+            GivenFeed(single, ", ".join(str(s) for s in sources if not isinstance(s, Mapping) and "=" in str(s)))
+        )
+    return feeds
+
+
+def feed_files(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Path]:
+    """The files that ``load_feeds`` reads of these sources, and the folders that it looks into."""
+    found: list[Path] = []
+    for source in sources:
+        if isinstance(source, Mapping):
+            continue
+        path = Path(source)
+        if path.is_dir():
+            folders = [path, *sorted(p for p in path.glob("test_data_set_*") if p.is_dir())]
+            found += folders
+            found += sorted(file for folder in folders for ending in _ENDINGS for file in folder.glob(ending))
+        else:
+            found.append(path if path.exists() else Path(str(source).rpartition("=")[2]))
+    return found
+
+
+def _npy(path: Path) -> Array:
+    try:
+        size = check_plain(path, FEED_BYTES)
+        # Opened here: numpy leaves the file open where it is broken.
+        with path.open("rb") as file:
+            _check_header(file, size)
+            file.seek(0)
+            array = np.load(file, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise InputError("no such file", where=str(path), fix=meant(path, "check the path"), code="DP705") from error
+    except _BROKEN as error:
+        raise _broken(path, error) from error
+    if not isinstance(array, np.ndarray):
+        raise InputError("this is an .npz, not an .npy", where=str(path), fix="name it .npz", code="DP705")
+    return array
+
+
+def _npz(path: Path) -> dict[str, Array]:
+    try:
+        size = check_plain(path, FEED_BYTES)
+        with path.open("rb") as file:
+            if zipfile.is_zipfile(file):
+                _check_members(file, size)
+            file.seek(0)
+            data = np.load(file, allow_pickle=False)
+            if not isinstance(data, np.lib.npyio.NpzFile):
+                raise InputError(
+                    "this is an .npy, not an .npz", where=str(path), fix="pass NAME=file.npy", code="DP705"
+                )
+            arrays = {name: data[name] for name in data.files}
+    except _BROKEN as error:
+        raise _broken(path, error) from error
+    if not arrays:
+        raise InputError("holds no arrays", where=str(path), code="DP705")
+    return arrays
+
+
+def _check_members(file: BinaryIO, size: int) -> None:
+    # What a compressed file becomes counts as what is made of a model: some kilobytes can stand for gigabytes of zeros.
+    most = min(FEED_BYTES, max(size, Budget(file_bytes=size).most_bytes))
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        total = sum(member.file_size for member in members)
+        if total > most:
+            what = f"its arrays have {total} bytes, and no more than {most} are read"
+            fix = "pass smaller inputs"
+            if total <= FEED_BYTES:
+                fix += ", save it without compression, or raise the limit: "
+                fix += f"dmlprep --limit made_bytes={total} COMMAND"
+            raise Unfit(what, fix)
+        for member in members:
+            with archive.open(member) as inside:
+                _check_header(inside, member.file_size)
+
+
+def _check_header(file: IO[bytes], size: int) -> None:
+    """Make sure that an array is as long as its header says, before room is made for it."""
+    try:
+        version = np.lib.format.read_magic(file)
+    except ValueError:
+        return  # no array: numpy says what it is
+    known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in known:
+        raise Unfit("its version of .npy is one for arrays with named fields", "save plain arrays")
+    try:
+        shape, _, dtype = known[version](file)
+    except MemoryError:
+        raise Unfit("its header is nested too deep", "save it again, whole") from None  # for Python's parser
+    needed = math.prod(shape) * dtype.itemsize
+    if not dtype.hasobject and file.tell() + needed > size:
+        raise Unfit(f"its header says {needed} bytes, and it has {max(size - file.tell(), 0)}", "save it again, whole")
+
+
+def _broken(path: Path, error: Exception) -> InputError:
+    what, fix = explain(error, path) if isinstance(error, OSError) else ("", "")
+    if what:
+        return InputError(what, where=str(path), fix=fix, code="DP705")
+    if isinstance(error, Unfit):
+        return InputError(str(error), where=str(path), fix=error.fix, code="DP705")
+    if "allow_pickle" in str(error) or "Object arrays" in str(error):
+        return InputError(
+            "holds Python objects (pickle), which dmlprep never loads",
+            where=str(path),
+            fix="save plain arrays (dtype not object)",
+            code="DP705",
+        )
+    return InputError(f"cannot be read as numpy arrays: {error}", where=str(path), fix="save it again", code="DP705")
+
+
+def _number(path: Path) -> int:
+    digits = re.findall(r"\d+", path.name)
+    return int(digits[-1]) if digits else 0
+
+
+def _folder(path: Path) -> list[GivenFeed]:
+    forms = ("*.npy", "*.npz", "input_*.pb", "test_data_set_*/input_*.pb")
+    check_inside((file for form in forms for file in path.glob(form)), path)
+    sets = sorted((p for p in path.glob("test_data_set_*") if p.is_dir()), key=_number)
+    if sets:
+        return [GivenFeed(_protos(folder), str(folder)) for folder in sets]
+    if any(path.glob("input_*.pb")):
+        return [GivenFeed(_protos(path), str(path))]
+    arrays = {unquote(file.stem): _npy(file) for file in sorted(path.glob("*.npy"))}
+    if arrays:
+        return [GivenFeed(arrays, str(path))]
+    bundles = sorted(path.glob("*.npz"))
+    if bundles:
+        return [GivenFeed(_npz(file), str(file)) for file in bundles]
+    raise InputError("holds no feeds", where=str(path), fix="put .npy, .npz or input_0.pb files in it", code="DP705")
+
+
+def _protos(folder: Path) -> dict[str, Array]:
+    files = sorted(folder.glob("input_*.pb"), key=_number)
+    if not files:
+        raise InputError("holds no input_0.pb", where=str(folder), code="DP705")
+    feed: dict[str, Array] = {}
+    for file in files:
+        tensor = onnx.TensorProto()
+        try:
+            tensor.ParseFromString(read_given(file, _TENSOR_BYTES))
+            if tensor.data_location == onnx.TensorProto.EXTERNAL or not tensor.data_type:
+                raise ValueError("not a tensor with its values inside")
+            array = onnx.numpy_helper.to_array(tensor)
+        except (OSError, Unfit) as error:
+            raise _broken(file, error) from error
+        except (DecodeError, ValueError, TypeError, KeyError) as error:
+            raise InputError(f"cannot be read as an ONNX tensor: {error}", where=str(file), code="DP705") from error
+        feed[tensor.name or f"#{_number(file)}"] = array
+    return feed

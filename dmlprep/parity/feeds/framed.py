@@ -1,0 +1,268 @@
+"""What a frame stands for, as an app would do it without one: in numpy and Pillow, and not in the frame's operators.
+
+The framed model on raw pictures is held against the original behind this. Weights and matrices of the frame are not
+used here: Pillow resizes where the mode is Pillow's, and OpenCV's modes are written out by their formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.passes.framing import Detect, Frame, Picture, Result
+from dmlprep.passes.framing.frame import unfit
+from dmlprep.portable.arrays import Array
+from dmlprep.runtime.tools.pillow import resize
+
+__all__ = ["detected", "finished", "inside", "outside", "prepared"]
+
+
+def inside(frame: Frame | None, feed: Mapping[str, Array], original: ir.Model) -> dict[str, Array]:
+    """What the original gets where the framed model gets ``feed``, in the types that the original takes.
+
+    What is inside the frame may take FP16 where the original takes FP32: that is a part of what is proved.
+
+    Raises:
+        UsageError: Pillow is not installed.
+        ModelRefused: DP305, the note of the frame tells what cannot be.
+    """
+    pictures = frame.pictures if frame is not None else []
+    try:
+        bare = {p.name: prepared(p, feed[p.name], _type(original, p)) for p in pictures if p.name in feed}
+    except (ValueError, IndexError, ZeroDivisionError) as error:
+        raise unfit(f"the note of the frame cannot be followed: {error}") from error
+    return {**feed, **bare}
+
+
+def _type(original: ir.Model, picture: Picture) -> str:
+    dtype = next((v.dtype for v in original.graph.inputs if v.name == picture.name), None)
+    kinds = {ir.DataType.FLOAT: "float32", ir.DataType.FLOAT16: "float16"}
+    return picture.model_type if dtype is None else kinds.get(dtype, picture.model_type)
+
+
+def prepared(picture: Picture, given: Array, kind: str = "") -> Array:
+    """The app's pictures as the model takes them.
+
+    Args:
+        given: of the type and the sizes that the frame has.
+        kind: the element type that is asked for, in place of that of what is inside the frame.
+
+    Raises:
+        UsageError: Pillow is not installed.
+    """
+    whole = given if picture.layout == "nhwc" else np.moveaxis(given, 1, -1)
+    made = np.stack([_one(picture, one) for one in whole])
+    made = made if picture.model_layout == "nhwc" else np.moveaxis(made, -1, 1)
+    return np.ascontiguousarray(made, kind or picture.model_type)
+
+
+def _one(picture: Picture, given: Array) -> Array:
+    """One picture, [height, width, channels] float64 before the model's type."""
+    image = _resized(picture, _coloured(picture, given))
+    channels = image.shape[2]
+    canvas = np.full((*picture.model_size, channels), picture.fill / 255 * picture.white)
+    (top, left), (height, width) = picture.offset, image.shape[:2]
+    rows, columns = (
+        slice(max(0, o), min(m, o + n))
+        for o, m, n in zip((top, left), picture.model_size, (height, width), strict=True)
+    )
+    canvas[rows, columns] = image[rows.start - top : rows.stop - top, columns.start - left : columns.stop - left]
+    if picture.model_type == "uint8":
+        return canvas if picture.bytes else np.clip(np.floor(canvas / picture.white * 255 + 0.5), 0, 255)
+    made: Array = (canvas / picture.white * picture.scale - np.array(picture.mean)) / np.array(picture.deviation)
+    return made
+
+
+def _coloured(picture: Picture, given: Array) -> Array:
+    ours, wanted = picture.colour.rstrip("a"), picture.model_colour
+    plain = given[..., : len(ours) if ours != "gray" else 1]
+    if ours == wanted:
+        return np.asarray(plain)
+    if ours == "gray":
+        return np.repeat(plain, 3, -1)
+    rgb = plain if ours == "rgb" else plain[..., ::-1]
+    if wanted != "gray":
+        return rgb if wanted == "rgb" else rgb[..., ::-1]
+    # ITU-R 601-2 in whole numbers of 2^-16, as Pillow has it.
+    total = rgb.astype(np.int64 if picture.bytes else np.float64) @ np.array([19595, 38470, 7471])
+    gray: Array = (total + 0x8000 >> 16).astype(np.uint8) if picture.bytes else total / 65536
+    return gray[..., None]
+
+
+def _resized(picture: Picture, image: Array) -> Array:
+    library, name = picture.mode.split("-")
+    if image.shape[:2] == tuple(picture.resized):
+        return image
+    if library == "pillow":
+        return resize(np.ascontiguousarray(image), picture.resized, name)
+    made = image.astype(np.float64)
+    for axis, size in enumerate(picture.resized):
+        if made.shape[axis] != size:
+            made = np.moveaxis(_opencv(name, np.moveaxis(made, axis, 0), size, picture.bytes), 0, axis)
+    # Rounded to nine digits first: what float64 adds to a half is none of OpenCV's.
+    return np.clip(np.floor(made.round(9) + 0.5), 0, 255) if picture.bytes and name != "nearest" else made
+
+
+def _opencv(name: str, lines: Array, size: int, whole: bool) -> Array:
+    """The first dimension resized, in float64, as the documentation of OpenCV's ``InterpolationFlags`` defines it.
+
+    Args:
+        whole: for bytes, which OpenCV weighs in steps of 2^-11.
+    """
+    count = len(lines)
+    scale = count / size
+    if name == "nearest":
+        inverse = size / count  # fx and fy of the documentation
+        return np.asarray(lines[np.minimum(np.floor(np.arange(size) / inverse).astype(int), count - 1)])
+    if name == "area":
+        # The integral of the lines, from which a mean over any stretch is the difference of two values.
+        sums = np.concatenate([np.zeros_like(lines[:1]), np.cumsum(lines, 0)])
+        ends = np.minimum(np.arange(size + 1) * scale, count)
+        at = np.minimum(np.floor(ends).astype(int), count - 1)
+        part = (ends - at).reshape(-1, *[1] * (lines.ndim - 1))
+        integral = sums[at] + part * lines[at]
+        return np.asarray(np.diff(integral, axis=0) / np.diff(ends).reshape(part[1:].shape))
+    made = []
+    for index in range(size):
+        place = (index + 0.5) * scale - 0.5
+        low = math.floor(place)
+        reach = 1 if name == "linear" else 2
+        near = range(low - reach + 1, low + reach + 1)
+        weights = [_kernel(name, abs(place - n)) for n in near]
+        if whole:
+            weights = [round(w * 2048) / 2048 for w in weights]
+        made.append(sum(lines[min(max(n, 0), count - 1)] * w for n, w in zip(near, weights, strict=True)))
+    return np.stack(made)
+
+
+def _kernel(name: str, x: float) -> float:
+    """Weight of a pixel at a distance: the triangle, or Keys' cubic with a = -3/4."""
+    if name == "linear":
+        return max(0.0, 1.0 - x)
+    a = -0.75
+    if x <= 1:
+        return (a + 2) * x**3 - (a + 3) * x**2 + 1
+    return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0.0
+
+
+def outside(frame: Frame | None, outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What the framed model gives where the original gives ``outputs``.
+
+    Raises:
+        ModelRefused: DP305, the note of the frame tells what cannot be.
+    """
+    if frame is None:
+        return dict(outputs)
+    try:
+        return _outside(frame, outputs)
+    except (ValueError, IndexError, ZeroDivisionError) as error:
+        raise unfit(f"the note of the frame cannot be followed: {error}") from error
+
+
+def _outside(frame: Frame, outputs: Mapping[str, Array]) -> dict[str, Array]:
+    made = dict(outputs)
+    for result in frame.results:
+        if result.name in outputs:
+            del made[result.name]
+            made |= finished(result, np.asarray(outputs[result.name], np.float64))
+    if frame.detect is not None and all(name in outputs for name in frame.detect.taken):
+        for name in frame.detect.taken:
+            del made[name]
+        made |= detected(frame.detect, [np.asarray(outputs[name], np.float64) for name in frame.detect.taken])
+    return made
+
+
+def finished(result: Result, given: Array) -> dict[str, Array]:
+    """An output of the original as the app wants it.
+
+    Args:
+        given: float64.
+    """
+    given = _activated(result.activation, given, result.axis)
+    if result.take == "all":
+        return {result.made[0]: given.astype(np.float32)}
+    if result.take == "argmax":
+        return {result.made[0]: np.argmax(given, result.axis).astype(result.index_type)}
+    if result.take == "topk":
+        order = np.argsort(-given, result.axis, kind="stable").take(range(result.top), result.axis)
+        values = np.take_along_axis(given, order, result.axis).astype(np.float32)
+        return dict(zip(result.made, (values, order.astype(result.index_type)), strict=True))
+    last = given if result.model_layout == "nhwc" else np.moveaxis(given, 1, -1)
+    unit = (last * np.array(result.deviation) + np.array(result.mean)) / result.scale
+    levels = np.clip(np.floor(unit * 255 + 0.5), 0, 255).astype(np.uint8)
+    if result.colour != result.model_colour:
+        levels = np.repeat(levels, 3, -1) if result.model_colour == "gray" else levels[..., ::-1]
+    return {result.made[0]: np.ascontiguousarray(levels if result.layout == "nhwc" else np.moveaxis(levels, -1, 1))}
+
+
+def _activated(name: str, given: Array, axis: int) -> Array:
+    if name == "softmax":
+        powers = np.exp(given - given.max(axis, keepdims=True))
+        return np.asarray(powers / powers.sum(axis, keepdims=True))
+    return np.asarray(1 / (1 + np.exp(-given))) if name == "sigmoid" else given
+
+
+def detected(detect: Detect, given: list[Array]) -> dict[str, Array]:
+    """Boxes, scores, classes and their number: one box after the other, the best first.
+
+    Args:
+        given: the outputs ``detect.taken``, float64.
+    """
+    table = detect.table
+    if table.raw:
+        rows = given[0] if table.raw_rows else np.swapaxes(given[0], 1, 2)
+        boxes, scores = rows[..., :4], _activated(table.activation, rows[..., 5 if table.objectness else 4 :], -1)
+        if table.objectness:
+            box = rows[..., 4:5]
+            scores = scores * (_activated("sigmoid", box, -1) if table.activation == "sigmoid" else box)
+    else:
+        boxes, scores = given[0], _activated(table.activation, given[1], -1)
+    scores = {"none": scores, "first": scores[..., 1:], "last": scores[..., :-1]}[table.background]
+    found = [_found(detect, *one) for one in zip(_in_pixels(detect, boxes), scores, strict=True)]
+    kinds = (np.float32, np.float32, np.int32, np.int32)
+    stacked = (np.stack(parts).astype(kind) for parts, kind in zip(zip(*found, strict=True), kinds, strict=True))
+    return dict(zip(detect.made, stacked, strict=True))
+
+
+def _in_pixels(detect: Detect, boxes: Array) -> Array:
+    """Corners in pixels of what the model sees."""
+    first, second = boxes[..., :2], boxes[..., 2:]
+    if detect.table.corners == "cxcywh":
+        first, second = first - second / 2, first + second / 2
+    elif detect.table.corners == "xywh":
+        second = first + second
+    height, width = detect.model_size if detect.table.unit == "share" else (1, 1)
+    return np.asarray(np.concatenate([first, second], -1) * np.array([width, height, width, height]))
+
+
+def _found(detect: Detect, boxes: Array, scores: Array) -> tuple[Array, Array, Array, Array]:
+    """The boxes of one picture, by the loop that every description of suppression has."""
+    table = detect.table
+    score, kind = scores.max(-1), scores.argmax(-1)
+    kept: list[int] = []
+    for index in np.argsort(-score, kind="stable")[: table.candidates]:
+        rivals = [k for k in kept if kind[k] == kind[index] or not table.per_class] if table.suppress else []
+        if score[index] > table.score and all(_overlap(boxes[k], boxes[index]) <= table.overlap for k in rivals):
+            kept.append(int(index))
+    number = min(len(kept), table.count)
+    chosen = kept[:number]
+    places = np.zeros((table.count, 4))
+    (top, left), (height, width) = detect.offset, detect.size
+    shifted = boxes[chosen] - np.array([left, top, left, top])
+    rows, columns = (size / resized for size, resized in zip(detect.size, detect.resized, strict=True))
+    places[:number] = np.clip(shifted * np.array([columns, rows, columns, rows]), 0, [width, height, width, height])
+    best, kinds = np.zeros(table.count), np.full(table.count, -1)
+    best[:number], kinds[:number] = score[chosen], kind[chosen]
+    return places, best, kinds, np.array(number)
+
+
+def _overlap(one: Array, other: Array) -> float:
+    """Intersection over union."""
+    width, height = (min(one[n + 2], other[n + 2]) - max(one[n], other[n]) for n in (0, 1))
+    common = max(0.0, width) * max(0.0, height)
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
+    union = areas[0] + areas[1] - common
+    return float(common / union) if union > 0 else 0.0

@@ -1,0 +1,417 @@
+"""Feeds: one array per graph input. Seeded ones that suit each input's type and role, or the user's, checked."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.core.errors import CheckNotRun, InputError, UsageError
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.bounds import beyond_bounds
+from dmlprep.graph.model.pinned import pinned_values
+from dmlprep.parity.feeds.constrained_inputs import batch_count, compared_with, region_extent, reshape_target
+from dmlprep.parity.feeds.files import GivenFeed, load_feeds
+from dmlprep.parity.feeds.roles import index_limit, role
+from dmlprep.parity.feeds.sizes import Input, caches, graph_inputs, is_signal, resolve_shapes
+from dmlprep.portable.arrays import Array
+from dmlprep.portable.bounds import MOST_FEEDS
+
+__all__ = ["Feed", "fit_feeds", "fit_shapes", "load_feeds", "make_feeds", "make_image", "static_sizes"]
+
+Feed = dict[str, Array]
+
+
+_BYTES_PER_ELEMENT = 16
+"""What an element of a made feed takes while it is made: numbers are drawn in FP64, beside what they become."""
+
+
+def static_sizes(model: Model) -> dict[str, int]:
+    """Sizes by ``input:axis`` of every fixed axis: what a pinned model asks of feeds for its original."""
+    return {
+        f"{one.name}:{axis}": dim
+        for one in graph_inputs(model)
+        for axis, dim in enumerate(one.dims or ())
+        if isinstance(dim, int)
+    }
+
+
+def make_feeds(
+    model: Model,
+    sizes: Mapping[str, int] | None = None,
+    count: int = 2,
+    seed: int = 0,
+    *,
+    like: Model | None = None,
+    rough: bool = False,
+    values: Mapping[str, Array] | None = None,
+) -> list[Feed]:
+    """Seeded feeds for a model.
+
+    Token ids lie within the rows of the table they index; masks are ones, with a padded tail in one row; positions
+    count on from the cache; token types are zero; images have unit variance and are smooth, with some noise; sound has
+    notes and silence; caches are small; a lone number that the graph compares with a constant is that constant. The
+    same seed and shapes give the same arrays, whatever the order of inputs.
+
+    Args:
+        sizes: sizes for free dimensions by name (``batch``) or by input and axis (``x:0``); small defaults else.
+        count: how many feeds.
+        like: the model with more of its shapes known: ranks, and more of what an index may be.
+        rough: images of odd seeds are noise alone. FP16 can be right on surfaces and wrong on textures. In FP32 noise
+            shows how ill-conditioned untrained networks are, and nothing of the device.
+        values: what inputs are fed whose values are fixed.
+
+    Raises:
+        UsageError: more feeds are asked for, or larger ones, than can be made.
+        CheckNotRun: an input is no tensor, or of a type that values cannot be made up for.
+    """
+    if count > MOST_FEEDS:
+        raise UsageError(f"{count} feeds are asked for", fix=f"ask for {MOST_FEEDS} at most")
+    inputs, fixed = graph_inputs(model), values or {}
+    ranked = {one.name: one.dims for one in graph_inputs(like)} if like is not None else {}
+    inputs = [replace(one, dims=ranked.get(one.name)) if one.dims is None else one for one in inputs]
+    shapes = resolve_shapes(inputs, sizes or {})
+    for one in inputs:
+        if wrong := beyond_bounds(shapes[one.name]):
+            fix = "give its free dimensions smaller sizes: --pin, --size, or parity.sizes in the recipe"
+            raise UsageError(wrong, where=f"input {one.name}", fix=fix)
+    _check_room(model, {name: shape for name, shape in shapes.items() if name not in fixed})
+    limits = {one.name: _index_limit(model, like, one.name) for one in inputs}
+    lone = {one.name: _compared(model, one) for one in inputs if math.prod(shapes[one.name]) == 1}
+
+    def made(one: Input, seed: int) -> Array:
+        if one.name in fixed:
+            return fixed[one.name]
+        if (compared := lone.get(one.name)) is not None:
+            return np.full(shapes[one.name], compared, _numpy_type(one))
+        return _fill(one, shapes, inputs, limits[one.name], seed, rough=rough)
+
+    return [{one.name: made(one, seed + number) for one in inputs} for number in range(count)]
+
+
+def _check_room(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a feed that there is no room for, before anything is made."""
+    needed = _BYTES_PER_ELEMENT * sum(math.prod(shape) for shape in shapes.values())
+    if needed <= model.budget.most_bytes:
+        return
+    largest = max(shapes, key=lambda name: math.prod(shapes[name]))
+    sizes = " x ".join(map(str, shapes[largest]))
+    raise UsageError(
+        f"to make inputs of {sizes} takes {needed >> 20:,} MiB, and {model.budget.most_bytes >> 20:,} may be taken",
+        where=f"input {largest}",
+        fix="give its free dimensions smaller sizes (--pin, --size, parity.sizes in the recipe), give inputs of your "
+        f"own with --feeds, or raise the limit: dmlprep --limit made_bytes={needed} COMMAND",
+        code="DP703",
+    )
+
+
+def _compared(model: Model, one: Input) -> int | float | None:
+    """The constant that a number is compared with, where its type can hold it."""
+    if one.dtype is None or not (one.dtype.is_integer() or one.dtype.is_floating_point()):
+        return None
+    found, kind = compared_with(one.value, model.ir.functions), _numpy_type(one)
+    fits = found is not None and (kind.kind == "f" or np.iinfo(kind).min <= found <= np.iinfo(kind).max)
+    return found if fits else None
+
+
+def _index_limit(model: Model, like: Model | None, name: str) -> int | None:
+    """The smaller limit of an input of both models."""
+    graphs = [one for one in (model, like) if one is not None]
+    inputs = [(one, value) for one in graphs for value in one.ir.graph.inputs if value.name == name]
+    limits = [limit for one, value in inputs if (limit := index_limit(one, value)) is not None]
+    return min(limits, default=None)
+
+
+def _numpy_type(one: Input) -> np.dtype:
+    if one.dtype is None:
+        kind = type(one.value.type).__name__.removesuffix("Type").lower() if one.value.type is not None else "untyped"
+        raise CheckNotRun(
+            f"input {one.name!r} is no tensor ({kind}), and no value can be made up for it",
+            code="DP703",
+            fix="make it a tensor input when exporting",
+        )
+    if one.dtype == ir.DataType.STRING:
+        return np.dtype(object)
+    unmade = ("UNDEFINED", "FLOAT8", "COMPLEX")
+    if one.dtype.name.startswith(unmade) or one.dtype.bitwidth < 8:
+        raise CheckNotRun(
+            f"input {one.name!r} is {one.dtype.name}, and no value can be made up for it",
+            code="DP703",
+            fix="give feeds of your own",
+        )
+    return np.dtype(one.dtype.numpy())
+
+
+def _fill(
+    one: Input,
+    shapes: Mapping[str, tuple[int, ...]],
+    inputs: Sequence[Input],
+    limit: int | None,
+    seed: int,
+    *,
+    rough: bool,
+) -> Array:
+    kind = _numpy_type(one)
+    if one.dims is None:
+        raise CheckNotRun(
+            f"input {one.name!r} has no shape, not even a rank", code="DP703", fix="give feeds of your own"
+        )
+    shape = shapes[one.name]
+    rng = np.random.default_rng([seed, zlib.crc32(one.name.encode())])
+    if kind.kind == "O":
+        words = np.array(["the", "quick", "brown", "fox", "jumps"], dtype=object)
+        return np.asarray(words[rng.integers(0, len(words), shape)], dtype=object).reshape(shape)
+    if kind.kind in "iu":
+        if (images := batch_count(one, shapes)) is not None:
+            return rng.integers(0, images, shape).astype(kind)
+        if (target := reshape_target(one, shape)) is not None:
+            return target.astype(kind)
+    elif len(shape) == 2 and shape[1] == 4 and (extent := region_extent(one, shapes)) is not None:
+        starts, sizes = rng.uniform(0, 0.5, (shape[0], 2)), rng.uniform(0.1, 0.5, (shape[0], 2))
+        return np.asarray(np.concatenate([starts, starts + sizes], 1) * np.tile(extent, 2), dtype=kind)
+    match role(one, limit):
+        case "mask":
+            filled: Array = np.ones(shape) if any(map(caches, inputs)) else _mask(shape, seed)
+        case "flag":
+            filled = np.full(shape, seed % 2 == 0) if not shape or shape == (1,) else rng.random(shape) < 0.5
+        case "positions":
+            filled = _positions(shape, inputs, shapes, limit)
+        case "types":
+            filled = np.zeros(shape)
+        case "ids":
+            # Past the first few rows, which are padding and other special tokens.
+            top = min(limit, np.iinfo(kind).max) if limit is not None else 10
+            filled = rng.integers(5 if top > 10 else 0, top, shape)
+        case "number":
+            # Not seen to index anything: mostly a mask or a class, so 1 and a few 0.
+            filled = rng.random(shape) < 0.8
+        case "timestep":
+            filled = np.full(shape, rng.integers(1, 999))
+        case "count":
+            filled = np.full(shape, min(3, limit - 1) if limit else 3)
+        case "sizes":
+            filled = _image_sizes(shape, inputs, shapes)
+        case "factor":
+            filled = np.ones(shape)
+        case "cache":
+            filled = rng.standard_normal(shape) * 0.3
+        case "image":
+            filled = make_image(rng, shape, kind, smooth=not (rough and seed % 2))
+        case _ if is_signal(one) and shape and max(shape) >= _SOUND:
+            filled = _sound(rng, shape, quiet=bool(seed % 2))
+        case _:
+            # A lone number is mostly a factor or a threshold: positive, and neither 0 nor 1.
+            filled = rng.uniform(0.25, 0.75, shape) if not shape else rng.standard_normal(shape)
+    return np.asarray(filled).astype(kind).reshape(shape)
+
+
+def _mask(shape: tuple[int, ...], seed: int) -> Array:
+    """Ones; the tail of the last row is padding. A single row is whole for even seeds and padded for odd ones."""
+    mask = np.ones(shape)
+    if len(shape) >= 2 and shape[-1] >= 2 and (shape[0] > 1 or seed % 2):
+        mask[-1, ..., -max(1, shape[-1] // 4) :] = 0
+    return mask
+
+
+def _positions(
+    shape: tuple[int, ...], inputs: Sequence[Input], shapes: Mapping[str, tuple[int, ...]], limit: int | None
+) -> Array:
+    past = next((shapes[i.name][2] for i in inputs if "past" in i.name.lower() and len(shapes[i.name]) == 4), 0)
+    length = shape[-1] if shape else 1
+    row = np.arange(past, past + length)
+    return np.broadcast_to(np.minimum(row, limit - 1) if limit else row, shape or (1,))
+
+
+def _image_sizes(shape: tuple[int, ...], inputs: Sequence[Input], shapes: Mapping[str, tuple[int, ...]]) -> Array:
+    height, width = next((shapes[i.name][2:] for i in inputs if len(shapes[i.name]) == 4), (64, 64))
+    sizes = np.array([height, width])
+    return np.broadcast_to(sizes, shape) if shape and shape[-1] == 2 else np.full(shape, height)
+
+
+def make_image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype, *, smooth: bool) -> Array:
+    """A picture of zero mean and unit variance; bytes 0 to 255 where the input takes integers.
+
+    Args:
+        smooth: surfaces and some noise; else noise alone.
+    """
+    if 0 in shape:
+        return np.zeros(shape)
+    # In place: a picture of 8K has 100 million numbers.
+    exact = np.dtype(np.float64 if math.prod(shape) <= _LARGE else np.float32)
+    steps = [np.linspace(0, 1, n) for n in shape]
+    picture: Array = np.zeros(shape, exact)
+    for _ in range(4 if smooth else 0):
+        phase: Array = np.array(rng.uniform(0, 2 * np.pi), exact)
+        for axis, line in enumerate(steps):
+            wave = rng.uniform(1, 4) * 2 * np.pi * line
+            phase = phase + wave.astype(exact).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+        picture += np.sin(phase, out=phase)
+        del phase
+    picture *= 0.5
+    for part in _parts(picture):
+        part += rng.standard_normal(part.shape) * 0.5
+    mean, deviation = _moments(picture)
+    picture -= mean
+    picture /= deviation or 1.0
+    if kind.kind in "iu":
+        picture *= 50
+        picture += 128
+        np.clip(np.rint(picture, out=picture), 0, 127 if kind == np.int8 else 255, out=picture)
+    return picture
+
+
+_LARGE = 1 << 23
+"""Numbers of a picture beyond which it is made in float32."""
+
+
+def _parts(whole: Array) -> Iterator[Array]:
+    """Views on all of a contiguous array, one after the other."""
+    flat = whole.reshape(-1)
+    for start in range(0, flat.size, _LARGE):
+        yield flat[start : start + _LARGE]
+
+
+def _moments(picture: Array) -> tuple[float, float]:
+    """Mean and standard deviation."""
+    if picture.size <= _LARGE:
+        return float(picture.mean()), float(picture.std())
+    mean = float(picture.mean())
+    squares = (float(np.square(part.astype(np.float64) - mean).sum()) for part in _parts(picture))
+    return mean, math.sqrt(sum(squares) / picture.size)
+
+
+_SOUND = 256
+"""Samples from which a signal is long enough for notes."""
+
+
+def _sound(rng: np.random.Generator, shape: tuple[int, ...], *, quiet: bool) -> Array:
+    """Notes that fade, faint noise, and silence at the end: loud and quiet parts.
+
+    A spectrum of noise alone has no small values, and their logarithm is where FP16 breaks a model of sound.
+    """
+    length = max(shape)
+    time = np.arange(length)
+    notes, wave = 4, np.zeros(length)
+    for note in range(notes):
+        since = time - length * (note + 0.1) / (notes + 1)
+        fading = np.where(since >= 0, np.exp(-np.maximum(since, 0) * 3 * (notes + 1) / length), 0.0)
+        pitch, loud = rng.uniform(0.004, 0.05), rng.uniform(0.2, 1.0)
+        tones = [np.sin(2 * np.pi * (pitch * k * time + rng.random())) / k**1.5 for k in range(1, 5)]
+        wave += loud * fading * np.sum(tones, axis=0)
+    wave += 1e-3 * rng.standard_normal(length)
+    wave[-length // 8 :] = 0
+    wave *= (0.05 if quiet else 0.5) / np.max(np.abs(wave))
+    lying = [length if size == length and axis == shape.index(length) else 1 for axis, size in enumerate(shape)]
+    return np.broadcast_to(wave.reshape(lying), shape)
+
+
+def fit_feeds(
+    model: Model, feeds: Iterable[Mapping[str, Array]], where: str = "", optional: Collection[str] = ()
+) -> list[Feed]:
+    """Check the user's feeds against a model; arrays called ``#0``, ``#1`` (``input_0.pb``) take the inputs in order.
+
+    Args:
+        optional: inputs that a feed may lack.
+
+    Raises:
+        InputError: a name, type or shape does not fit; the text says which and what the model has.
+    """
+    inputs = {one.name: one for one in graph_inputs(model)}
+    order = list(inputs)
+    fitted: list[Feed] = []
+    for number, feed in enumerate(feeds, 1):
+        place = _place(feed, where or f"feed {number}")
+        named: Feed = {}
+        for key, array in feed.items():
+            if key.startswith("#") and key[1:].isdigit() and key not in inputs:
+                if int(key[1:]) >= len(order):
+                    raise InputError(
+                        f"there is an input_{key[1:]}.pb, and the model has {len(order)} inputs",
+                        where=place,
+                        code="DP705",
+                    )
+                key = order[int(key[1:])]
+            named[key] = np.asarray(array)
+        _check_names(named, inputs, place, optional)
+        sizes: dict[str, tuple[int, str]] = {}
+        for name, array in named.items():
+            _check_array(inputs[name], array, sizes, place)
+        fitted.append(GivenFeed(named, feed.source) if isinstance(feed, GivenFeed) else named)
+    return fitted
+
+
+def fit_shapes(model: Model, feeds: Iterable[Feed], where: str) -> None:
+    """Check names and shapes of feeds against a model that may take other element types than they have.
+
+    It need not take inputs whose values were pinned.
+
+    Raises:
+        InputError: as ``fit_feeds``; it names the user's file where the feed is the user's, ``where`` else.
+    """
+    gone = set(pinned_values(model.ir)) - {v.name for v in model.ir.graph.inputs}
+    for feed in feeds:
+        adapted = {name: array for name, array in feed.items() if name not in gone}
+        for value in model.ir.graph.inputs:
+            name = value.name or ""
+            if name in adapted and value.dtype is not None and value.dtype != ir.DataType.STRING:
+                # A view of the right type and shape: nothing is copied.
+                adapted[name] = np.broadcast_to(np.zeros((), value.dtype.numpy()), adapted[name].shape)
+        fit_feeds(model, [adapted], _place(feed, where))
+
+
+def _place(feed: Mapping[str, Array], where: str) -> str:
+    return feed.source if isinstance(feed, GivenFeed) else where
+
+
+def _check_names(feed: Feed, inputs: Mapping[str, Input], place: str, optional: Collection[str]) -> None:
+    unknown = sorted(set(feed) - set(inputs))
+    missing = sorted(set(inputs) - set(feed) - set(optional))
+    if unknown or missing:
+        said = [f"no input is called {unknown[0]!r}"] if unknown else []
+        said += [f"input {missing[0]!r} is missing"] if missing else []
+        raise InputError(
+            " and ".join(said), where=place, code="DP705", fix=f"the model's inputs: {', '.join(inputs) or 'none'}"
+        )
+
+
+def _check_array(one: Input, array: Array, sizes: dict[str, tuple[int, str]], place: str) -> None:
+    if one.dtype == ir.DataType.STRING:
+        fits = array.dtype.kind in "OUST"
+        wanted = "string"
+    else:
+        wanted = np.dtype(one.dtype.numpy()).name if one.dtype is not None else array.dtype.name
+        fits = array.dtype.name == wanted
+    if not fits:
+        raise InputError(
+            f"input {one.name!r} takes {wanted}, the feed is {array.dtype.name}",
+            where=place,
+            code="DP705",
+            fix=f"save it as {wanted}",
+        )
+    if one.dims is None:
+        return
+    declared = [dim if dim is not None else "?" for dim in one.dims]
+    if len(one.dims) != array.ndim:
+        raise InputError(
+            f"input {one.name!r} has {len(one.dims)} dimensions {declared}, the feed has shape {list(array.shape)}",
+            where=place,
+            code="DP705",
+        )
+    for axis, (dim, size) in enumerate(zip(one.dims, array.shape, strict=True)):
+        if isinstance(dim, int) and dim != size:
+            raise InputError(
+                f"axis {axis} of input {one.name!r} is {dim}, the feed has shape {list(array.shape)}",
+                where=place,
+                code="DP705",
+                fix="pin that size, or give feeds of the pinned size",
+            )
+        if isinstance(dim, str):
+            first, other = sizes.setdefault(dim, (size, one.name))
+            if first != size:
+                raise InputError(
+                    f"dimension {dim!r} is {first} in {other!r} and {size} in {one.name!r}", where=place, code="DP705"
+                )

@@ -1,0 +1,155 @@
+"""The feeds of one run: the user's, or seeded ones. Steps that run the model and the proof share them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dmlprep.core.errors import InputError
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.pinned import Value, pinned_array, pinned_values
+from dmlprep.parity.feeds.files import GivenFeed
+from dmlprep.parity.feeds.graph_feeds import Feed, fit_feeds, fit_shapes, make_feeds, static_sizes
+from dmlprep.parity.feeds.sizes import free_dimensions, graph_inputs
+from dmlprep.portable.arrays import Array
+
+__all__ = ["RunFeeds", "check_sizes", "check_values", "with_values"]
+
+
+class RunFeeds:
+    """Feeds for the original, and for every model that is made of it.
+
+    Seeded feeds are made when the first model asks, for the sizes that are fixed in it. They stay the same for every
+    later model of these sizes: a search and the proof that judges its result see the same numbers.
+
+    Args:
+        original: the model before the first step; its graph must stay as it is.
+        given: the user's feeds; seeded ones are made where there are none.
+        sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
+        values: what will be fixed for inputs. The user's feeds may lack these inputs.
+        rough: whether odd seeds are noise (see ``make_feeds``) where the caller does not say.
+
+    Attributes:
+        original: as given.
+
+    Raises:
+        InputError: a feed of the user's does not fit the original, or has another value than is fixed; or a size is for
+            a dimension that the original does not have.
+    """
+
+    def __init__(
+        self,
+        original: Model,
+        given: Sequence[Mapping[str, Array]] = (),
+        sizes: Mapping[str, int] | None = None,
+        *,
+        values: Mapping[str, Value] | None = None,
+        rough: bool = False,
+    ) -> None:
+        self.original = original
+        self._given = fit_feeds(original, given, "feeds", values or {})
+        for feed in self._given:
+            check_values(feed, values or {})
+        self._sizes = dict(sizes or {})
+        self._rough = rough
+        self._key: object = None
+        self._made: list[Feed] = []
+        self._ones: dict[str, int] = {}
+        if not self._given:
+            check_sizes(original, self._sizes)
+
+    def of(self, model: Model, count: int, *, rough: bool | None = None) -> list[Feed]:
+        """The user's feeds, at most ``count`` of them, or ``count`` seeded ones in the original's element types.
+
+        Args:
+            model: the original, or what became of it. Seeded feeds take its fixed sizes, and the limits of indices
+                that are seen there.
+            rough: as in ``make_feeds``; ``None``: as this run's feeds are.
+
+        Raises:
+            InputError: a feed of the user's does not fit the model as it is now.
+            CheckNotRun: feeds cannot be made up for an input.
+        """
+        inputs = self.original.ir.graph.inputs
+        noted = pinned_values(model.ir, inputs)
+        if self._given:
+            fixed = {v.name or "": pinned_array(v, noted[v.name or ""]) for v in inputs if v.name in noted}
+            filled = [with_values(feed, fixed) for feed in self._given[:count]]
+            fit_shapes(model, filled, "feeds")
+            return filled
+        noise = self._rough if rough is None else rough
+        wanted = {**self._ones, **self.fixed_sizes(model), **self._sizes}
+        key = (wanted, noise, noted)
+        if key != self._key:
+            self._key, self._made = key, []
+        done, missing = len(self._made), count - len(self._made)
+        if missing > 0:
+            fixed = {v.name or "": pinned_array(v, noted[v.name or ""]) for v in inputs if v.name in noted}
+            self._made += make_feeds(self.original, wanted, missing, seed=done, like=model, rough=noise, values=fixed)
+        return self._made[:count]
+
+    def fixed_sizes(self, model: Model) -> dict[str, int]:
+        """Sizes by ``input:axis`` that ``model`` fixes for the original's inputs."""
+        return static_sizes(model)
+
+    @property
+    def given(self) -> int:
+        """How many feeds the user gave."""
+        return len(self._given)
+
+    def single_batch(self, model: Model) -> bool:
+        """From now on, feeds have batch 1 where nobody said another size.
+
+        A batch that is free in name only (a Reshape traced at batch 1) runs with 1 and nothing else.
+
+        Returns:
+            whether that changes anything.
+        """
+        inputs = [i for i in graph_inputs(self.original) if i.dims and not isinstance(i.dims[0], int)]
+        ones = {f"{i.name}:0": 1 for i in inputs}
+        wanted = {**self.fixed_sizes(model), **self._sizes}
+        by_name = any(isinstance(i.dims[0], str) and i.dims[0] in wanted for i in inputs if i.dims)
+        if self._given or self._ones or not ones or by_name or not wanted.keys().isdisjoint(ones):
+            return False
+        self._ones = ones
+        return True
+
+
+def check_values(feed: Feed, values: Mapping[str, Value]) -> None:
+    """Hold a feed of the user's against the values that are fixed.
+
+    Raises:
+        InputError: it has another value for such an input.
+    """
+    for name, value in values.items():
+        if name in feed and not np.all(feed[name] == np.asarray(value).astype(feed[name].dtype)):
+            raise InputError(
+                f"the feed has another value for input {name!r} than {value}, to which it is pinned",
+                where=getattr(feed, "source", "feeds"),
+                code="DP705",
+                fix="leave the input out of the feed, or pin the value that it has there",
+            )
+
+
+def with_values(feed: Feed, fixed: Mapping[str, Array]) -> Feed:
+    """A feed with the values of the inputs that it lacks."""
+    filled = {**fixed, **feed}
+    return GivenFeed(filled, feed.source) if isinstance(feed, GivenFeed) else filled
+
+
+def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
+    """Check that sizes are for dimensions that the inputs have.
+
+    Raises:
+        InputError: one is not.
+    """
+    known = free_dimensions(graph_inputs(model))
+    for name in sizes:
+        if name not in known:
+            raise InputError(
+                f"no input has a dimension {name!r}",
+                where=str(model.path or ""),
+                code="DP203",
+                fix=f"it has: {', '.join(sorted(known)) or 'none'}",
+            )

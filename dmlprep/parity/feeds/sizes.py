@@ -1,0 +1,335 @@
+"""Sizes for the free dimensions of a model's inputs: given ones, expressions of them, small defaults by name."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from dmlprep.graph.model import Model
+
+__all__ = [
+    "Input",
+    "batch_axis",
+    "caches",
+    "evaluate",
+    "free_dimensions",
+    "graph_inputs",
+    "is_anonymous",
+    "is_signal",
+    "known_shape",
+    "resolve_shapes",
+]
+
+Dim = int | str | None
+
+
+@dataclass(frozen=True)
+class Input:
+    """A graph input that takes a tensor.
+
+    Attributes:
+        value: the value in the graph.
+        dtype: element type, ``None`` where the input is no tensor or has no type.
+        dims: sizes, names of free dimensions, ``None`` for anonymous ones; ``None`` in place of the tuple where the
+            rank is not known.
+        spelled: what the file says of each dimension, also where that is no name (``None``, ``?``).
+    """
+
+    name: str
+    value: ir.Value
+    dtype: ir.DataType | None
+    dims: tuple[Dim, ...] | None
+    spelled: tuple[str, ...] = ()
+
+
+def is_anonymous(name: str | None) -> bool:
+    """Whether a dimension's name says nothing: exporters write ``None`` and ``?`` for unrelated dimensions alike."""
+    return name is None or name.strip() in ("", "None", "?", "-1", "unk__0")
+
+
+def _dim(dim: int | ir.SymbolicDim) -> Dim:
+    if isinstance(dim, int):
+        return dim if dim >= 0 else None
+    return None if is_anonymous(dim.value) else str(dim.value)
+
+
+def graph_inputs(model: Model) -> list[Input]:
+    """The inputs that must be fed, in order; initializers that are inputs as well (IR 3) are left out."""
+    found = []
+    for value in model.ir.graph.inputs:
+        if value.name in model.ir.graph.initializers:
+            continue
+        tensor = isinstance(value.type, ir.TensorType)
+        dims = None if value.shape is None else tuple(_dim(d) for d in value.shape.dims)
+        spelled = (
+            () if value.shape is None else tuple("" if isinstance(d, int) else d.value or "" for d in value.shape.dims)
+        )
+        found.append(Input(value.name or "", value, value.dtype if tensor else None, dims, spelled))
+    return found
+
+
+def free_dimensions(inputs: Sequence[Input]) -> set[str]:
+    """What sizes can be given for: names of dimensions, and ``input:axis`` for every axis."""
+    names: set[str] = set()
+    for one in inputs:
+        for axis, dim in enumerate(one.dims or ()):
+            names.add(f"{one.name}:{axis}")
+            if isinstance(dim, str):
+                names.add(dim)
+                names |= set(_names(dim))
+        names |= {text for text in one.spelled if text and is_anonymous(text)}
+    return names
+
+
+def _spelled_out(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[str, int]:
+    """Sizes given for what stands for no name (``None``), as sizes by input and axis: a user who says it means each."""
+    sizes = dict(given)
+    for one in inputs:
+        for axis, text in enumerate(one.spelled):
+            if text in given and is_anonymous(text):
+                sizes.setdefault(f"{one.name}:{axis}", given[text])
+    return sizes
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def _parse(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _names(text: str) -> list[str]:
+    tree = _parse(text) if len(text) < 200 else None
+    return [] if tree is None else [n.id for n in ast.walk(tree) if isinstance(n, ast.Name)]
+
+
+def evaluate(text: str, sizes: Mapping[str, int]) -> int | None:
+    """The value of a dimension expression (``past + seq``, ``past_plus_seq``); ``None`` where a part is unknown."""
+    if text in sizes:
+        return sizes[text]
+    if "_plus_" in text:
+        left, _, right = text.partition("_plus_")
+        a, b = _by_stem(left, sizes), _by_stem(right, sizes)
+        return None if a is None or b is None else a + b
+    if len(text) > 200:
+        return None
+
+    def walk(tree: ast.expr) -> int | None:
+        if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
+            return tree.value
+        if isinstance(tree, ast.Name):
+            return sizes.get(tree.id)
+        if isinstance(tree, ast.BinOp) and type(tree.op) in _OPERATORS:
+            a, b = walk(tree.left), walk(tree.right)
+            if a is None or b is None or (b == 0 and not isinstance(tree.op, (ast.Add, ast.Sub, ast.Mult))):
+                return None
+            return _OPERATORS[type(tree.op)](a, b)
+        return None
+
+    tree = _parse(text)
+    return None if tree is None else walk(tree)
+
+
+def _by_stem(stem: str, sizes: Mapping[str, int]) -> int | None:
+    if stem in sizes:
+        return sizes[stem]
+    close = {size for name, size in sizes.items() if name.startswith(stem)}
+    return close.pop() if len(close) == 1 else None
+
+
+_LENGTH = 8
+
+_BY_NAME: tuple[tuple[str, int], ...] = (
+    (r"batch|^n$|^b$|^bs$", 2),
+    (r"past|cache|memory", 4),
+    (r"sample|audio|wave", 1600),
+    (r"frame", 32),
+    (r"seq|len|time|token|^s$|^t$", _LENGTH),
+    (r"channel", 3),
+    (r"num|box|point|quer|count", 4),
+)
+
+
+_SIGNAL = 512
+"""Samples of a signal of free length, which suit small speech models (frames of 512 at 16 kHz; wav2vec2 needs 400)."""
+
+_FRAMES = frozenset(("Conv", "DFT", "STFT"))
+_RESHAPES = frozenset(("Cast", "Identity", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"))
+
+
+def is_signal(one: Input) -> bool:
+    """Whether this is sound, or a signal like it: floats [batch, samples] that are mirrored at the ends (as centred
+    frames need it), or that a convolution or a transform reads."""
+    dims = one.dims or ()
+    if one.dtype is None or not one.dtype.is_floating_point() or not 1 <= len(dims) <= 3:
+        return False
+    if len(dims) == 3 and 1 not in dims[1:]:
+        return False
+    stack, seen = [one.value], set[ir.Value]()
+    while stack:
+        value = stack.pop()
+        for node, position in value.uses() if value not in seen else ():
+            mirrored = (
+                node.op_type == "Pad" and "mode" in node.attributes and node.attributes["mode"].value == "reflect"
+            )
+            if node.domain == "" and position == 0 and (mirrored or node.op_type in _FRAMES):
+                return True
+            if node.domain == "" and position == 0 and node.op_type in _RESHAPES:
+                stack.extend(node.outputs)
+        seen.add(value)
+    return False
+
+
+def batch_axis(one: Input) -> int:
+    """The axis that the batch most likely is: 1 of a recurrent state [layers, batch, hidden], else 0."""
+    dims = one.dims or ()
+    return int(len(dims) == 3 and isinstance(dims[0], int) and isinstance(dims[2], int) and dims[1] is None)
+
+
+def caches(one: Input) -> bool:
+    """Whether this is a cache of GroupQueryAttention, whose results at padded tokens mean nothing and differ."""
+    return bool(_cache_sizes(one))
+
+
+def _cache_sizes(one: Input) -> dict[int, int]:
+    """Axis -> size of a cache [batch, heads, past, head size] that GroupQueryAttention reads, as its attributes and
+    its query say: onnxruntime-genai's models leave the last one free."""
+    for node, position in one.value.uses() if len(one.dims or ()) == 4 else ():
+        if (node.domain, node.op_type) != ("com.microsoft", "GroupQueryAttention") or position not in (3, 4):
+            continue
+        heads, own = (node.attributes.get(name) for name in ("num_heads", "kv_num_heads"))
+        query = node.inputs[0].shape if node.inputs[0] is not None else None
+        if heads is None or own is None or query is None or not isinstance(query[-1], int):
+            continue
+        packed = len(node.inputs) < 3 or node.inputs[1] is None
+        count = heads.as_int() + (2 * own.as_int() if packed else 0)
+        if count > 0 and query[-1] % count == 0:
+            # With a cache that holds something, the CPU takes one token or a batch of one, and DirectML reads it
+            # only where past and present are one memory (DP649): the first tokens of a text are what both compute.
+            return {1: own.as_int(), 2: 0, 3: query[-1] // count}
+    return {}
+
+
+def _default(one: Input, axis: int, dim: Dim) -> int:
+    dims = one.dims or ()
+    if (size := _cache_sizes(one).get(axis)) is not None:
+        return size
+    name = dim.lower() if isinstance(dim, str) else ""
+    for pattern, size in _BY_NAME:
+        if name and re.search(pattern, name):
+            return _SIGNAL if size == _LENGTH and axis == len(dims) - 1 and is_signal(one) else size
+    if axis == len(dims) - 1 and is_signal(one):
+        return _SIGNAL
+    spatial = len(dims) >= 4 and axis >= 1 and dims[-1] not in (1, 3, 4)
+    if re.search(r"height|width|^h$|^w$", name) or (not name and spatial and axis >= 2):
+        channels = dims[1] if len(dims) > 1 else None
+        # Latents (4 channels and more) are already down by 8.
+        return 16 if isinstance(channels, int) and channels >= 4 else 64
+    return 2 if axis == batch_axis(one) else 8
+
+
+def resolve_shapes(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """A shape for every input.
+
+    Args:
+        given: sizes by dimension name (``batch``) or by input and axis (``pixel_values:0``), in elements; names that no
+            input has are left alone.
+
+    Returns:
+        shapes by input name; a dimension name has one size throughout.
+    """
+    given = _spelled_out(inputs, given)
+    sizes = {name: size for name, size in given.items() if ":" not in name}
+    sizes.update({name: size for name, size in given.items() if ":" in name})
+    for one in inputs:
+        for axis, dim in enumerate(one.dims or ()):
+            key = f"{one.name}:{axis}"
+            if key in given and isinstance(dim, str) and dim.isidentifier():
+                sizes.setdefault(dim, given[key])
+    # Expressions wait until their parts have sizes.
+    late: list[tuple[Input, int, str]] = []
+    for one in inputs:
+        for axis, dim in enumerate(one.dims or ()):
+            if not isinstance(dim, str) or evaluate(dim, sizes) is not None:
+                continue
+            if "_plus_" in dim or not dim.isidentifier() or _is_total(one, axis, dim):
+                late.append((one, axis, dim))
+            else:
+                sizes[dim] = _default(one, axis, dim)
+    for one, axis, dim in late:
+        for name in _names(dim) if not dim.isidentifier() else ():
+            sizes.setdefault(name, _default(one, axis, name))
+        size = evaluate(dim, sizes)
+        sizes[dim] = size if size is not None else _total(inputs, sizes) or _default(one, axis, dim)
+    return {
+        one.name: tuple(_size(inputs, one, axis, dim, sizes) for axis, dim in enumerate(one.dims or ()))
+        for one in inputs
+    }
+
+
+def known_shape(inputs: Sequence[Input], one: Input, given: Mapping[str, int]) -> list[int | None]:
+    """The sizes of an input that are fixed, given or follow from those that are; ``None`` for others."""
+    sizes = _spelled_out(inputs, given)
+    known: list[int | None] = []
+    for axis, dim in enumerate(one.dims or ()):
+        follows = evaluate(dim, sizes) if isinstance(dim, str) else dim
+        known.append(sizes.get(f"{one.name}:{axis}", follows))
+    return known
+
+
+def _size(inputs: Sequence[Input], one: Input, axis: int, dim: Dim, sizes: Mapping[str, int]) -> int:
+    if f"{one.name}:{axis}" in sizes:
+        return sizes[f"{one.name}:{axis}"]
+    if isinstance(dim, int):
+        return dim
+    if isinstance(dim, str):
+        size = evaluate(dim, sizes)
+        assert size is not None
+        return max(size, 0)
+    if _is_total(one, axis, dim):
+        return _total(inputs, sizes) or _default(one, axis, dim)
+    return _default(one, axis, dim)
+
+
+def _is_total(one: Input, axis: int, dim: Dim) -> bool:
+    """Whether this is the length of past and present together: an attention mask's last axis, or a name says so."""
+    named = isinstance(dim, str) and "total" in dim.lower()
+    return named or ("attention_mask" in one.name.lower() and axis == 1 and not isinstance(dim, int))
+
+
+def _total(inputs: Sequence[Input], sizes: Mapping[str, int]) -> int | None:
+    """Length of the tokens plus that of the cache, where the inputs show both."""
+    tokens = next(
+        (i for i in inputs if re.search(r"input_ids|tokens|inputs_embeds", i.name) and len(i.dims or ()) >= 2), None
+    )
+    if tokens is None or tokens.dims is None:
+        return None
+    own = _known(tokens, 1, sizes)
+    past = next((i for i in inputs if i.name.lower().startswith("past") and len(i.dims or ()) == 4), None)
+    before = 0 if past is None else _known(past, 2, sizes)
+    return None if own is None or before is None else own + before
+
+
+def _known(one: Input, axis: int, sizes: Mapping[str, int]) -> int | None:
+    """A size that is fixed, given, or follows from what is; the default of an anonymous one; else ``None``."""
+    dim = (one.dims or ())[axis]
+    if f"{one.name}:{axis}" in sizes:
+        return sizes[f"{one.name}:{axis}"]
+    if isinstance(dim, int):
+        return dim
+    return evaluate(dim, sizes) if isinstance(dim, str) else _default(one, axis, dim)

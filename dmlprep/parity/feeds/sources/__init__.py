@@ -1,0 +1,313 @@
+"""Feeds from the user's own pictures, sound or text; what kind they are is told by the files' names."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dmlprep.core.errors import InputError, OutputError, UsageError
+from dmlprep.core.files import FileSet, Unfit, check_path, check_plain, staging_folder, unreadable, unwritable
+from dmlprep.core.files.links import check_inside, is_plain_file
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.budget import Budget
+from dmlprep.parity.feeds.constrained_inputs import compared_with
+from dmlprep.parity.feeds.graph_feeds import Feed, fit_feeds, make_feeds
+from dmlprep.parity.feeds.roles import index_limit, role
+from dmlprep.parity.feeds.run_feeds import check_sizes
+from dmlprep.parity.feeds.sizes import Input, batch_axis, graph_inputs, is_signal, known_shape
+from dmlprep.parity.feeds.sources.pictures import Pictures, is_picture, pictures
+from dmlprep.parity.feeds.sources.sound import is_sound, sound
+from dmlprep.parity.feeds.sources.text import is_text, lines, text
+from dmlprep.portable.arrays import Array
+
+__all__ = ["FeedsRequest", "Made", "Pictures", "feeds_from"]
+
+Kind = Literal["pictures", "sound", "text"]
+
+_SUFFIXES: dict[Kind, frozenset[str]] = {
+    "pictures": frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm")),
+    "sound": frozenset((".wav", ".flac", ".ogg", ".mp3", ".aiff", ".aif")),
+    "text": frozenset((".txt", ".md")),
+}
+_RATE = re.compile(r"sr|(sample|sampling)_?rate|rate", re.IGNORECASE)
+"""Names of inputs that take samples a second."""
+
+
+@dataclass(frozen=True)
+class FeedsRequest:
+    """What feeds are asked for.
+
+    Attributes:
+        model: its inputs say layout, size and type.
+        sources: files, and folders of files of one kind.
+        out: folder that takes one ``.npz`` a feed.
+        count: how many feeds; they are taken evenly from all files (lines, of text).
+        input: the input that takes them; empty: the only one that can.
+        sizes: sizes of free dimensions, by name or by ``input:axis``.
+        values: what other inputs get, numbers or arrays; those that are not named are seeded.
+        pictures: how pictures become numbers.
+        rate: samples a second that the model takes; ``None``: as the model compares its rate with, else the files'.
+        tokenizer: the ``tokenizer.json``; ``None``: the one beside the model or among the sources.
+        force: replace the feeds that are there.
+    """
+
+    model: Path
+    sources: Sequence[Path]
+    out: Path
+    count: int = 4
+    input: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, Array] = field(default_factory=dict)
+    pictures: Pictures = field(default_factory=Pictures)
+    rate: int | None = None
+    tokenizer: Path | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Made:
+    """Feeds that were written.
+
+    Attributes:
+        kind: what they are made from.
+        files: one a feed.
+        shapes: of the first feed, by input.
+        seeded: inputs that have made values.
+    """
+
+    kind: Kind
+    files: list[Path]
+    shapes: dict[str, tuple[int, ...]]
+    seeded: list[str]
+
+
+def feeds_from(request: FeedsRequest) -> Made:
+    """Make feeds and write them.
+
+    Raises:
+        InputError: the model, a file or the tokenizer cannot be read, or a value does not fit the model.
+        UsageError: the files are of several kinds, none or several inputs can take them, or a package is missing.
+        OutputError: the folder cannot be written, or holds such files already.
+        CheckNotRun: no value can be made up for another input.
+        ModelRefused: DP014, the model's input is larger than what may be made of it.
+    """
+    model = Model.open(request.model)
+    inputs = graph_inputs(model)
+    check_sizes(model, request.sizes)
+    if wrong := sorted(set(request.values) - {one.name for one in inputs}):
+        raise InputError(f"no input is called {wrong[0]!r}", where="--set", fix=f"it has: {_said(inputs)}")
+    kind, one, files = _chosen(request, model, inputs)
+    for file in files:
+        try:
+            check_plain(file)
+        except Unfit as error:
+            raise InputError(str(error), where=str(file), fix=error.fix) from error
+        except OSError as error:
+            raise unreadable(error, file) from error
+    items: list[Any] = [line for file in files for line in lines(file)] if kind == "text" else list(files)
+    if not items:
+        raise InputError("holds no text", where=str(files[0]))
+    shape = known_shape(inputs, one, request.sizes)
+    batched = len(shape) > (3 if kind == "pictures" else 1)
+    model.budget.require([size or 1 for size in shape], 16, f"input {one.name!r}", str(request.model))
+    groups = _groups(len(items), request.count, (shape[0] or 1) if batched else 1)
+    paths = [request.out / f"{_name(number, len(groups), items[group[0]])}.npz" for number, group in enumerate(groups)]
+    before = _there(request)
+    check_path(paths[-1])
+    real = [_real(request, model, one, shape, kind, [items[i] for i in group]) for group in groups]
+    made = [_others(request, model, inputs, kind, feed, number) for number, feed in enumerate(real)]
+    fit_feeds(model, made, "the feeds that were made")
+    with staging_folder(request.out) as staging:
+        new = {path.name: staging / path.name for path in paths}
+        for path, feed in zip(new.values(), made, strict=True):
+            try:
+                path.write_bytes(_npz(feed))
+            except OSError as error:
+                raise unwritable(error, request.out / path.name) from error
+        head, *others = new
+        gone = (path.name for path in before - set(paths))
+        FileSet(request.out, head, (*others, *gone)).exchange(new, force=request.force)
+    seeded = [i.name for i in inputs if i.name not in real[0] and i.name not in request.values]
+    return Made(kind, paths, {name: array.shape for name, array in made[0].items()}, seeded)
+
+
+def _said(inputs: Sequence[Input]) -> str:
+    return ", ".join(f"{one.name} {[d if d is not None else '?' for d in one.dims or ()]}" for one in inputs) or "none"
+
+
+def _chosen(request: FeedsRequest, model: Model, inputs: Sequence[Input]) -> tuple[Kind, Input, list[Path]]:
+    """The kind of the sources that the model can take, the input that takes it, and the files."""
+    found = _sources(request.sources)
+    takes = {kind: _takers(request, model, inputs, kind) for kind in found}
+    fitting = [kind for kind in found if takes[kind]]
+    there = " and ".join(found)
+    if not fitting:
+        raise UsageError(
+            f"{request.model} has no input that takes {there}" + (f" ({request.input!r})" if request.input else ""),
+            where="--input" if request.input else str(request.sources[0]),
+            fix=f"name the input with --input; it has: {_said(inputs)}",
+        )
+    if len(fitting) > 1:
+        raise UsageError(
+            f"there are {there}, and the model takes either",
+            where=str(request.sources[0]),
+            fix="name files of one kind",
+        )
+    kind = fitting[0]
+    if len(takes[kind]) > 1:
+        names = ", ".join(one.name for one in takes[kind])
+        raise UsageError(
+            f"several inputs may take {kind}: {names}", where=str(request.model), fix="choose with --input"
+        )
+    return kind, takes[kind][0], found[kind]
+
+
+def _takers(request: FeedsRequest, model: Model, inputs: Sequence[Input], kind: Kind) -> list[Input]:
+    """The inputs that may take a kind; of several those that surely do."""
+    if request.input:
+        named = [one for one in inputs if one.name == request.input]
+        if not named:
+            raise InputError(f"no input is called {request.input!r}", where="--input", fix=f"it has: {_said(inputs)}")
+        by_hand = kind == "pictures" and bool(request.pictures.layout)
+        return [one for one in named if by_hand or _may_take(model, one, kind)]
+    found = [one for one in inputs if _may_take(model, one, kind)]
+    if not found and kind == "pictures" and request.pictures.layout:
+        found = [one for one in inputs if len(one.dims or ()) == len(request.pictures.layout)]
+    sure = [one for one in found if is_signal(one) or one.name == "input_ids"]
+    return sure if len(found) > 1 and len(sure) == 1 else found
+
+
+def _may_take(model: Model, one: Input, kind: Kind) -> bool:
+    if kind == "text":
+        return is_text(one, index_limit(model, one.value))
+    return is_picture(one) if kind == "pictures" else is_sound(one)
+
+
+def _sources(sources: Sequence[Path]) -> dict[Kind, list[Path]]:
+    """Files by kind, in the order of their names; other files of a folder are left alone."""
+    found: dict[Kind, list[Path]] = {}
+    for source in sources:
+        if not source.exists():
+            raise InputError("no such file or folder", where=str(source))
+        files = sorted(f for f in source.rglob("*") if f.is_file()) if source.is_dir() else [source]
+        kinds = [(kind, file) for file in files for kind, known in _SUFFIXES.items() if file.suffix.lower() in known]
+        if not kinds:
+            raise InputError(
+                "holds no pictures, no sound and no text" if source.is_dir() else "not a kind of file that is read",
+                where=str(source),
+                fix="give " + "; ".join(f"{kind} ({' '.join(sorted(known))})" for kind, known in _SUFFIXES.items()),
+            )
+        if source.is_dir():
+            check_inside((file for _, file in kinds), source)
+        for kind, file in kinds:
+            found.setdefault(kind, []).append(file)
+    return found
+
+
+def _groups(total: int, count: int, batch: int) -> list[list[int]]:
+    """Which items each feed takes: evenly from all of them; where they are too few, they come again."""
+    feeds = min(count, -(-total // batch))
+    wanted = feeds * batch
+    if total <= wanted:
+        order = [i % total for i in range(wanted)]
+    else:
+        order = [i * total // wanted for i in range(wanted)]
+    return [order[start : start + batch] for start in range(0, wanted, batch)]
+
+
+def _name(number: int, total: int, item: Path | str) -> str:
+    stem = re.sub(r"[^\w-]+", "_", item.stem if isinstance(item, Path) else item)[:40].strip("_")
+    return f"{number:0{len(str(total))}}-{stem}" if stem else str(number)
+
+
+def _there(request: FeedsRequest) -> set[Path]:
+    """Feeds that the folder holds, by their names; they would be taken together with the new ones."""
+    found = sorted(request.out.glob("*.npz")) if request.out.is_dir() else []
+    if found and not request.force:
+        fix = "pass --force to replace them, or name another folder"
+        raise OutputError(f"feeds are there already ({found[0].name})", where=str(request.out), fix=fix)
+    if request.out.exists() and not request.out.is_dir():
+        raise OutputError("a file of this name exists", where=str(request.out), fix="name a folder")
+    return {path for path in found if is_plain_file(path) and re.fullmatch(r"\d+(-[\w-]+)?", path.stem)}
+
+
+def _real(
+    request: FeedsRequest, model: Model, one: Input, shape: Sequence[int | None], kind: Kind, items: Sequence[Any]
+) -> Feed:
+    """What the items say of the inputs."""
+    # The files of a large model are no reason to decode large pictures; an input that its budget affords is one.
+    most = max(Budget().most_bytes, 0 if None in shape else 16 * math.prod(size or 1 for size in shape))
+    if kind == "pictures":
+        return {one.name: pictures(one, shape, items, request.pictures, most)}
+    inputs = graph_inputs(model)
+    if kind == "text":
+        return text(one, inputs, shape, items, _tokenizer(request), most)
+    takes = [i for i in inputs if _RATE.fullmatch(i.name) and i is not one]
+    compared = next((compared_with(i.value, model.ir.functions) for i in takes), None)
+    made, rate = sound(one, shape, items, request.rate or (int(compared) if compared else None), most)
+    return {one.name: made, **{i.name: np.full([1] * len(i.dims or ()), rate, _type(i)) for i in takes}}
+
+
+def _tokenizer(request: FeedsRequest) -> Path:
+    folders = [request.model.parent, *(s if s.is_dir() else s.parent for s in request.sources)]
+    found = request.tokenizer or next((f for d in folders if (f := d / "tokenizer.json").is_file()), None)
+    if found is None:
+        raise UsageError(
+            "no tokenizer.json is beside the model or the text", where="--tokenizer", fix="name it: --tokenizer FILE"
+        )
+    return found
+
+
+def _others(request: FeedsRequest, model: Model, inputs: Sequence[Input], kind: Kind, feed: Feed, number: int) -> Feed:
+    """The feed with all inputs: those named by the user, and seeded ones of sizes that agree with it."""
+    batch = next(iter(feed.values())).shape[:1]
+    free = [i for i in inputs if len(i.dims or ()) > 1 and (i.dims or ())[batch_axis(i)] is None]
+    alike = {f"{i.name}:{batch_axis(i)}": batch[0] for i in free if batch}
+    sizes = {
+        **alike,
+        **request.sizes,
+        **{f"{n}:{axis}": size for n, a in feed.items() for axis, size in enumerate(a.shape)},
+    }
+    if kind == "text":
+        # A cache with nothing in it: the text is all that was said.
+        caches = (i for i in inputs if i.name not in feed and role(i, None) == "cache" and len(i.dims or ()) == 4)
+        sizes.update({f"{i.name}:2": 0 for i in caches if not isinstance((i.dims or ())[2], int)})
+    whole = make_feeds(model, sizes, 1, seed=number)[0]
+    for name, value in request.values.items():
+        whole[name] = _set(name, value, whole[name])
+    return {**whole, **{name: array for name, array in feed.items() if name not in request.values}}
+
+
+def _set(name: str, value: Array, like: Array) -> Array:
+    array = np.asarray(value).astype(like.dtype)
+    if array.ndim == like.ndim:
+        return array
+    try:
+        return np.broadcast_to(array, like.shape).copy()
+    except ValueError:
+        raise InputError(
+            f"{list(array.shape)} values are no array of shape {list(like.shape)}", where=f"--set {name}"
+        ) from None
+
+
+def _type(one: Input) -> np.dtype:
+    assert one.dtype is not None
+    return np.dtype(one.dtype.numpy())
+
+
+def _npz(feed: Feed) -> bytes:
+    """As ``numpy.savez`` writes it, whatever the inputs are called."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        for name, array in feed.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+    return written.getvalue()

@@ -1,0 +1,112 @@
+"""Pictures as the model takes them: layout, size, values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from dmlprep.core.errors import UsageError
+from dmlprep.parity.feeds.sizes import Input
+from dmlprep.portable.arrays import Array
+from dmlprep.runtime.tools.pillow import Fit, read_picture
+from dmlprep.runtime.tools.reading import too_large
+
+__all__ = ["Pictures", "is_picture", "pictures"]
+
+_CHANNELS = (1, 3, 4)
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """How pictures become numbers: value / 255 x ``scale``, less ``mean``, divided by ``deviation``.
+
+    Attributes:
+        layout: the axes of the input (``nchw``, ``nhwc``, ``chw``, ``hwc``); empty: as its shape says.
+        mean, deviation: one for each channel, or one for all.
+        scale: what white is before that: 1, or 255 for models that count so.
+        colour: order of the channels; ``gray`` for one where the model leaves it open.
+        fit: how a picture comes to another shape (``engines.pillow``).
+    """
+
+    layout: Literal["", "nchw", "nhwc", "chw", "hwc"] = ""
+    mean: Sequence[float] = (0.0,)
+    deviation: Sequence[float] = (1.0,)
+    scale: float = 1.0
+    colour: Literal["rgb", "bgr", "gray"] = "rgb"
+    fit: Fit = "crop"
+
+
+def layout_of(one: Input) -> str:
+    """``nchw`` and the like where the shape of an input says so; else empty."""
+    dims = one.dims or ()
+    if len(dims) not in (3, 4) or one.dtype is None:
+        return ""
+    first, last = dims[-3], dims[-1]
+    axes = "chw" if first in _CHANNELS else "hwc" if last in _CHANNELS else ""
+    return ("n" if len(dims) == 4 else "") + axes if axes else ""
+
+
+def is_picture(one: Input) -> bool:
+    """Whether an input may be a picture."""
+    return bool(layout_of(one))
+
+
+def pictures(one: Input, shape: Sequence[int | None], files: Sequence[Path], how: Pictures, most: int) -> Array:
+    """The array of an input.
+
+    Args:
+        shape: sizes where they are known.
+        files: one for each image of the batch.
+        most: bytes that the input may take, at 16 bytes a number.
+
+    Raises:
+        InputError: a file cannot be read, or is too large.
+        UsageError: the layout is not known, or mean and deviation are not one for each channel.
+    """
+    layout = how.layout or layout_of(one)
+    if len(layout) != len(shape):
+        raise UsageError(
+            f"input {one.name!r} has {len(shape)} axes, and no layout of pictures is known for them",
+            where="--layout",
+            fix="say it: --layout nchw, nhwc, chw or hwc, with as many axes as the input has",
+        )
+    size = {axis: shape[place] for place, axis in enumerate(layout)}
+    channels = size["c"] or (1 if how.colour == "gray" else 3)
+    if channels not in _CHANNELS:
+        raise UsageError(
+            f"input {one.name!r} has {channels} channels in layout {layout}",
+            where="--layout",
+            fix="pictures have 1, 3 or 4; say another --layout or --input",
+        )
+    first = read_picture(files[0], channels, (size["h"] or 0, size["w"] or 0), how.fit, most)
+    if (needed := 16 * len(files) * first.size) > most:
+        raise too_large(f"an input of {len(files)} pictures like this", needed, str(files[0]))
+    wanted = (first.shape[0], first.shape[1])
+    batch = np.stack([first, *(read_picture(file, channels, wanted, how.fit, most) for file in files[1:])])
+    axes = ["nhwc".index(axis) for axis in (layout if len(layout) == 4 else f"n{layout}")]
+    done = _values(batch, one, how).transpose(axes)
+    return np.ascontiguousarray(done if len(layout) == 4 else done[0])
+
+
+def _values(batch: Array, one: Input, how: Pictures) -> Array:
+    """Bytes [N, H, W, C] as the model's numbers."""
+    assert one.dtype is not None
+    kind, channels = np.dtype(one.dtype.numpy()), batch.shape[-1]
+    if how.colour == "bgr" and channels >= 3:
+        batch = batch[..., [2, 1, 0, *range(3, channels)]]
+    if kind == np.uint8 and how == Pictures(how.layout, colour=how.colour, fit=how.fit):
+        return batch
+    for name, numbers in (("--mean", how.mean), ("--deviation", how.deviation)):
+        if len(numbers) not in (1, channels):
+            raise UsageError(
+                f"{len(numbers)} numbers for {channels} channels", where=name, fix="give one, or one for each channel"
+            )
+    values = (batch / 255.0 * how.scale - np.asarray(how.mean)) / np.asarray(how.deviation)
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        values = np.clip(np.rint(values), limits.min, limits.max)
+    return np.asarray(values, kind)

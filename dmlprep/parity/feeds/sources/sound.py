@@ -1,0 +1,95 @@
+"""Sound as the model takes it: rate, length, the loudest part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dmlprep.core.errors import UsageError
+from dmlprep.parity.feeds.sizes import Input
+from dmlprep.portable.arrays import Array
+from dmlprep.runtime.tools.reading import too_large
+from dmlprep.runtime.tools.soundfile import read_sound
+
+__all__ = ["is_sound", "resampled", "sound"]
+
+
+def is_sound(one: Input) -> bool:
+    """Whether an input may be sound: [samples], [batch, samples], [batch, 1, samples] or [batch, samples, 1]."""
+    dims = one.dims or ()
+    numbers = one.dtype is not None and (one.dtype.is_floating_point() or one.dtype.name == "INT16")
+    if not numbers or not 1 <= len(dims) <= 3:
+        return False
+    return len(dims) < 3 or dims[1] == 1 or dims[2] == 1
+
+
+def sound(
+    one: Input, shape: Sequence[int | None], files: Sequence[Path], rate: int | None, most: int
+) -> tuple[Array, int]:
+    """The array of an input, and samples a second.
+
+    Args:
+        shape: sizes where they are known. Of a longer file its loudest part is taken; a shorter one is filled with
+            silence. Where the length is free, it is that of the first file.
+        files: one for each row of the batch.
+        rate: samples a second that the model takes; ``None``: those of the first file.
+        most: bytes that the input may take, at 16 bytes a number. Of a file that is larger, where the length is not
+            free, its beginning is read.
+
+    Raises:
+        InputError: a file cannot be read, or is too large.
+        UsageError: the input is not of the shape of sound.
+    """
+    if not is_sound(one):
+        raise UsageError(
+            f"input {one.name!r} {list(one.dims or ())} has no axes for sound",
+            where="--input",
+            fix="name the input that takes samples: [batch, samples]; features such as spectrograms come from --feeds",
+        )
+    place = _samples(one)
+    length, rows = shape[place], []
+    for file in files:
+        samples, own = read_sound(file, rate, length, most)
+        rate = rate or own
+        row = resampled(samples, own, rate)
+        length = length or len(row)
+        if (needed := 16 * len(files) * length) > most:
+            raise too_large(f"an input of {len(files)} x {length} samples", needed, str(file))
+        rows.append(_loudest(row, length))
+    assert one.dtype is not None
+    assert rate is not None
+    made = np.stack(rows) if len(shape) > 1 else rows[0]
+    if len(shape) == 3:
+        made = np.expand_dims(made, 3 - place)
+    return _values(made, np.dtype(one.dtype.numpy())), rate
+
+
+def _samples(one: Input) -> int:
+    """The axis of samples."""
+    dims = one.dims or ()
+    return 1 if len(dims) == 3 and dims[2] == 1 else len(dims) - 1
+
+
+def resampled(samples: Array, rate: int, wanted: int) -> Array:
+    """Samples at another rate, by their Fourier transform: what the new rate cannot hold is left out."""
+    if rate == wanted:
+        return samples
+    count = max(1, round(len(samples) * wanted / rate))
+    return np.fft.irfft(np.fft.rfft(samples), count).astype(np.float32) * np.float32(count / len(samples))
+
+
+def _loudest(row: Array, length: int) -> Array:
+    """The loudest part of so many samples."""
+    if len(row) <= length:
+        return np.pad(row, (0, length - len(row)))
+    energy = np.concatenate([[0.0], np.cumsum(np.square(row, dtype=np.float64))])
+    start = int(np.argmax(energy[length:] - energy[:-length]))
+    return row[start : start + length]
+
+
+def _values(samples: Array, kind: np.dtype) -> Array:
+    if kind.kind == "i":
+        samples = np.clip(np.rint(samples * 32767), -32768, 32767)
+    return np.asarray(samples, kind)

@@ -1,0 +1,69 @@
+"""Text as the model takes it: ids by a tokenizer, with the mask, types and positions that belong to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dmlprep.core.errors import InputError
+from dmlprep.core.files import Unfit, read_text, unreadable
+from dmlprep.parity.feeds.roles import role
+from dmlprep.parity.feeds.sizes import Input
+from dmlprep.portable.arrays import Array
+from dmlprep.runtime.tools.tokenizers import tokenize
+
+__all__ = ["is_text", "lines", "text"]
+
+
+def is_text(one: Input, limit: int | None) -> bool:
+    """Whether an input may be token ids [batch, length]; ``limit`` is that of ``index_limit``."""
+    return (
+        one.dtype is not None and one.dtype.is_integer() and len(one.dims or ()) in (1, 2) and role(one, limit) == "ids"
+    )
+
+
+def lines(file: Path) -> list[str]:
+    """The lines of a file that are not empty; each becomes a text of its own.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return [line.strip() for line in read_text(file).splitlines() if line.strip()]
+    except OSError as error:
+        raise unreadable(error, file) from error
+    except Unfit as error:
+        raise InputError(f"cannot be read as text: {error}", where=str(file), fix=error.fix) from error
+
+
+def text(
+    one: Input,
+    inputs: Sequence[Input],
+    shape: Sequence[int | None],
+    texts: Sequence[str],
+    tokenizer: Path,
+    most: int,
+) -> dict[str, Array]:
+    """Ids of an input, and what other inputs say of them: mask, types, positions.
+
+    Args:
+        shape: of the ids, sizes where they are known.
+        most: bytes that the ids may take, at 16 bytes a number.
+
+    Raises:
+        InputError: the tokenizer cannot be read, or the text becomes too many tokens.
+    """
+    found = tokenize(tokenizer, texts, shape[-1], most)
+    found["positions"] = np.broadcast_to(np.arange(found["ids"].shape[-1]), found["ids"].shape)
+    feed: dict[str, Array] = {}
+    for other in inputs:
+        name = "ids" if other.name == one.name else str(role(other, None))
+        if other.name != one.name and (name == "ids" or other.dtype is None or other.dtype.is_floating_point()):
+            continue
+        if name in found and len(other.dims or ()) == len(shape):
+            assert other.dtype is not None
+            array = found[name] if len(shape) == 2 else found[name][0]
+            feed[other.name] = np.ascontiguousarray(array).astype(other.dtype.numpy())
+    return feed

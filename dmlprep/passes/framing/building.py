@@ -1,0 +1,143 @@
+"""Nodes of a frame: each with its type and sizes, in the order in which they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import ArrayLike, DTypeLike
+
+from dmlprep.graph.model.budget import Budget
+from dmlprep.graph.rewriting.builder import GraphBuilder
+from dmlprep.graph.rewriting.names import Names
+
+__all__ = ["Nodes", "sizes"]
+
+
+def sizes(value: ir.Value) -> list[int]:
+    """The sizes of a value of a frame, which are all known."""
+    assert value.shape is not None
+    return [int(d) for d in value.shape]  # type: ignore[arg-type]
+
+
+class Nodes(GraphBuilder):
+    """Writes nodes that are put into the graph together.
+
+    Args:
+        about: what the nodes belong to; their names begin with it.
+
+    Attributes:
+        made: the nodes so far.
+    """
+
+    graph: ir.Graph
+
+    def __init__(self, graph: ir.Graph, names: Names, budget: Budget | None, about: str) -> None:
+        super().__init__(graph, names, budget, f"frame of {about!r}")
+        self._about = about
+        self.made: list[ir.Node] = []
+
+    @property
+    def opset(self) -> int:
+        """Of ONNX's own domain."""
+        return self.graph.opset_imports.get("", 1)
+
+    def op(
+        self,
+        op: str,
+        inputs: Sequence[ir.Value],
+        shape: Sequence[int],
+        dtype: ir.DataType | None = None,
+        attributes: Mapping[str, object] | None = None,
+    ) -> ir.Value:
+        """A node with one output.
+
+        Args:
+            dtype: of the output; that of the first input where it is not said.
+        """
+        return self.ops(op, inputs, [(shape, dtype)], attributes)[0]
+
+    def ops(
+        self,
+        op: str,
+        inputs: Sequence[ir.Value],
+        outputs: Sequence[tuple[Sequence[int], ir.DataType | None]],
+        attributes: Mapping[str, object] | None = None,
+    ) -> list[ir.Value]:
+        """A node with several outputs: sizes and element type of each."""
+        wish = f"{self._about}_{op.lower()}"
+        values = [
+            self.new_value(
+                wish, ir.TensorType(dtype) if dtype is not None else inputs[0].type, ir.Shape([int(d) for d in shape])
+            )
+            for shape, dtype in outputs
+        ]
+        self.made.append(self.new_node(op, inputs, values, f"{self._about}_{op}", attributes))
+        return values
+
+    def numbers(self, array: ArrayLike, what: str, dtype: DTypeLike = np.float32) -> ir.Value:
+        """A constant, of FP32 where nothing else is said."""
+        return self.constant(np.asarray(array, dtype), f"{self._about}_{what}")
+
+    def with_number(self, op: str, value: ir.Value, number: ArrayLike, what: str) -> ir.Value:
+        """Add, Sub, Mul, Div, Max or Min with a constant of the value's type, which broadcasts to its shape."""
+        assert value.dtype is not None
+        return self.op(op, [value, self.numbers(number, what, value.dtype.numpy())], sizes(value))
+
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """The value in another element type; itself where it has it."""
+        if value.dtype == dtype:
+            return value
+        return self.op("Cast", [value], sizes(value), dtype, {"to": int(dtype)})
+
+    def transpose(self, value: ir.Value, perm: Sequence[int]) -> ir.Value:
+        """Dimensions in another order."""
+        old = sizes(value)
+        return self.op("Transpose", [value], [old[p] for p in perm], None, {"perm": list(perm)})
+
+    def reshape(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+        """Other sizes for the same elements."""
+        return self.op("Reshape", [value, self.numbers(shape, "shape", np.int64)], shape)
+
+    def part(self, value: ir.Value, axis: int, start: int, end: int) -> ir.Value:
+        """Elements ``start`` to ``end`` of one dimension."""
+        shape = sizes(value)
+        if (start, end) == (0, shape[axis]):
+            return value
+        shape[axis] = end - start
+        bounds = [self.numbers([n], w, np.int64) for n, w in ((start, "start"), (end, "end"), (axis, "axis"))]
+        return self.op("Slice", [value, *bounds], shape)
+
+    def sum(self, value: ir.Value, axis: int) -> ir.Value:
+        """The sum over one dimension, which stays with size 1; axes are an input from opset 13 on."""
+        shape = sizes(value)
+        shape[axis] = 1
+        if self.opset < 13:
+            return self.op("ReduceSum", [value], shape, None, {"axes": [axis], "keepdims": 1})
+        return self.op("ReduceSum", [value, self.numbers([axis], "axes", np.int64)], shape, None, {"keepdims": 1})
+
+    def levels(self, value: ir.Value) -> ir.Value:
+        """Nothing below 0 and above 255."""
+        bounds = [self.numbers(n, w) for n, w in ((0.0, "black"), (255.0, "white"))]
+        return self.op("Clip", [value, *bounds], sizes(value))
+
+    def number(self, number: float) -> ir.Value:
+        """A constant of FP32 without dimensions."""
+        return self.numbers(number, "number")
+
+    def largest(self, value: ir.Value, axis: int) -> ir.Value:
+        """The largest number along a dimension, which goes; axes are an input from opset 18 on."""
+        shape = sizes(value)
+        del shape[axis]
+        if self.opset < 18:
+            return self.op("ReduceMax", [value], shape, None, {"axes": [axis], "keepdims": 0})
+        return self.op("ReduceMax", [value, self.numbers([axis], "axes", np.int64)], shape, None, {"keepdims": 0})
+
+    def top(self, value: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
+        """The largest numbers of the last dimension in their order, and their indices."""
+        shape = [*sizes(value)[:-1], count]
+        wanted = self.numbers([count], "count", np.int64)
+        outputs = [(shape, ir.DataType.FLOAT), (shape, ir.DataType.INT64)]
+        values, indices = self.ops("TopK", [value, wanted], outputs, {"axis": -1, "largest": 1, "sorted": 1})
+        return values, indices

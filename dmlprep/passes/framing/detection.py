@@ -1,0 +1,161 @@
+"""A detector's raw boxes as an app can draw them, in ONNX operators of fixed sizes.
+
+DirectML has no kernel for NonMaxSuppression, and what it gives has as many rows as the data want. Here the best
+``candidates`` are compared with each other, all with all, and a fixed number comes out.
+
+Whether a box stays depends on whether the better ones that overlap it stay. That is computed in rounds, all boxes at
+once: after the first, each box is gone that a better one overlaps; after the second, those are back whose better ones
+are gone; and so on. A box is settled after as many rounds as its longest chain of better boxes has links. Rounds are
+even in number: a box that is not settled then stays, so none is lost.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.passes.framing.building import Nodes, sizes
+from dmlprep.passes.framing.frame import Detect
+from dmlprep.passes.framing.results import softmax
+
+__all__ = ["detected"]
+
+_FLOAT = ir.DataType.FLOAT
+
+
+def detected(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> list[ir.Value]:
+    """Write the nodes that make boxes, scores, classes and their number of the outputs ``detect.taken``."""
+    table = detect.table
+    boxes, scores = _split(nodes, detect, [nodes.cast(value, _FLOAT) for value in given])
+    batch, _, _ = sizes(scores)
+    best = nodes.largest(scores, 2)
+    kinds = nodes.op("ArgMax", [scores], sizes(best), ir.DataType.INT64, {"axis": 2, "keepdims": 0})
+    score, order = nodes.top(best, table.candidates)
+    boxes = _chosen(nodes, _corners(nodes, detect, boxes), order)
+    kind = nodes.op("GatherElements", [nodes.cast(kinds, _FLOAT), order], sizes(score), None, {"axis": 1})
+    keep = _over(nodes, score, table.score)
+    if table.suppress:
+        keep = _suppressed(nodes, detect, boxes, kind, keep)
+    # What goes has a score below all others, so the best of what stays come first.
+    shape = sizes(score)
+    kept, gone = nodes.op("Mul", [score, keep], shape), nodes.op("Sub", [nodes.number(1.0), keep], shape, _FLOAT)
+    left = nodes.op("Sub", [kept, gone], shape)
+    left, order = nodes.top(left, table.count)
+    boxes, kind = (
+        _chosen(nodes, boxes, order),
+        nodes.op("GatherElements", [kind, order], [batch, table.count], None, {"axis": 1}),
+    )
+    there = _over(nodes, left, -0.5)
+    shape = sizes(there)
+    wide = nodes.reshape(there, [batch, table.count, 1])
+    boxes = nodes.op("Mul", [_in_the_picture(nodes, detect, boxes), wide], [batch, table.count, 4])
+    found = nodes.op("Mul", [left, there], shape)
+    lifted = nodes.op("Mul", [nodes.with_number("Add", kind, 1.0, "one"), there], shape)
+    number = nodes.reshape(nodes.sum(keep, 1), [batch])
+    number = nodes.with_number("Min", number, float(table.count), "count")
+    return [
+        boxes,
+        found,
+        nodes.cast(nodes.with_number("Sub", lifted, 1.0, "one"), ir.DataType.INT32),
+        nodes.cast(number, ir.DataType.INT32),
+    ]
+
+
+def _split(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> tuple[ir.Value, ir.Value]:
+    """Boxes [N, boxes, 4], and the scores [N, boxes, classes] of the classes that are some."""
+    table = detect.table
+    if table.raw:
+        value = given[0] if table.raw_rows else nodes.transpose(given[0], [0, 2, 1])
+        numbers = sizes(value)[2]
+        boxes, scores = nodes.part(value, 2, 0, 4), nodes.part(value, 2, 5 if table.objectness else 4, numbers)
+        objectness = nodes.part(value, 2, 4, 5) if table.objectness else None
+    else:
+        (boxes, scores), objectness = given, None
+    if table.activation == "softmax":
+        scores = softmax(nodes, scores, 2)
+    elif table.activation == "sigmoid":
+        scores = nodes.op("Sigmoid", [scores], sizes(scores))
+        objectness = objectness and nodes.op("Sigmoid", [objectness], sizes(objectness))
+    classes = sizes(scores)[2]
+    first, last = table.background == "first", table.background == "last"
+    scores = nodes.part(scores, 2, int(first), classes - int(last))
+    return boxes, scores if objectness is None else nodes.op("Mul", [scores, objectness], sizes(scores))
+
+
+def _chosen(nodes: Nodes, boxes: ir.Value, order: ir.Value) -> ir.Value:
+    """The boxes of some indices."""
+    batch, count = sizes(order)
+    indices = nodes.reshape(order, [batch, count, 1])
+    four = nodes.op("Tile", [indices, nodes.numbers([1, 1, 4], "four", np.int64)], [batch, count, 4])
+    return nodes.op("GatherElements", [boxes, four], [batch, count, 4], None, {"axis": 1})
+
+
+def _corners(nodes: Nodes, detect: Detect, boxes: ir.Value) -> ir.Value:
+    """Left, top, right and bottom in pixels of what the model sees."""
+    table = detect.table
+    if table.unit == "share":
+        height, width = detect.model_size
+        boxes = nodes.with_number("Mul", boxes, [width, height, width, height], "pixels")
+    if table.corners == "xyxy":
+        return boxes
+    place, size = nodes.part(boxes, 2, 0, 2), nodes.part(boxes, 2, 2, 4)
+    shape = sizes(place)
+    if table.corners == "cxcywh":
+        place = nodes.op("Sub", [place, nodes.with_number("Mul", size, 0.5, "half")], shape)
+    ends = [place, nodes.op("Add", [place, size], shape)]
+    return nodes.op("Concat", ends, sizes(boxes), None, {"axis": 2})
+
+
+def _over(nodes: Nodes, value: ir.Value, bound: float) -> ir.Value:
+    """1 where a value is above a bound, else 0."""
+    above = nodes.op("Greater", [value, nodes.number(bound)], sizes(value), ir.DataType.BOOL)
+    return nodes.cast(above, _FLOAT)
+
+
+def _suppressed(nodes: Nodes, detect: Detect, boxes: ir.Value, kind: ir.Value, valid: ir.Value) -> ir.Value:
+    """1 for the boxes that stay, of those that are valid."""
+    table = detect.table
+    batch, count = sizes(valid)
+    square = [batch, count, count]
+
+    def beside(value: ir.Value) -> tuple[ir.Value, ir.Value]:
+        return nodes.reshape(value, [batch, count, 1]), nodes.reshape(value, [batch, 1, count])
+
+    def both(op: str, value: ir.Value) -> ir.Value:
+        return nodes.op(op, list(beside(value)), square)
+
+    left, top, right, bottom = (nodes.reshape(nodes.part(boxes, 2, n, n + 1), [batch, count]) for n in range(4))
+    shape = sizes(left)
+    area = nodes.op("Mul", [nodes.op("Sub", [right, left], shape), nodes.op("Sub", [bottom, top], shape)], shape)
+    spans = []
+    for low, high in ((left, right), (top, bottom)):
+        span = nodes.op("Sub", [both("Min", high), both("Max", low)], square)
+        spans.append(nodes.with_number("Max", span, 0.0, "none"))
+    common = nodes.op("Mul", spans, square)
+    union = nodes.op("Sub", [both("Add", area), common], square)
+    over = nodes.op(
+        "Greater", [common, nodes.with_number("Mul", union, table.overlap, "overlap")], square, ir.DataType.BOOL
+    )
+    # [better, worse]: boxes are in the order of their scores.
+    blocks = nodes.with_number("Mul", nodes.cast(over, _FLOAT), np.triu(np.ones((count, count)), 1), "better")
+    if table.per_class:
+        apart = nodes.op("Abs", [both("Sub", kind)], square)
+        same = nodes.op("Less", [apart, nodes.number(0.5)], square, ir.DataType.BOOL)
+        blocks = nodes.op("Mul", [blocks, nodes.cast(same, _FLOAT)], square)
+    keep = valid
+    for _ in range(table.rounds):
+        by = nodes.op("Mul", [blocks, nodes.reshape(keep, [batch, count, 1])], square)
+        left_over = nodes.op("Sub", [valid, nodes.largest(by, 1)], shape)
+        keep = nodes.with_number("Max", left_over, 0.0, "none")
+    return keep
+
+
+def _in_the_picture(nodes: Nodes, detect: Detect, boxes: ir.Value) -> ir.Value:
+    """In pixels of the app's picture, and inside it."""
+    ratios = [size / resized for size, resized in zip(detect.size, detect.resized, strict=True)]
+    (top, left), (height, width) = detect.offset, detect.size
+    if any(detect.offset):
+        boxes = nodes.with_number("Sub", boxes, [left, top, left, top], "offset")
+    boxes = nodes.with_number("Mul", boxes, [ratios[1], ratios[0], ratios[1], ratios[0]], "ratio")
+    boxes = nodes.with_number("Max", boxes, 0.0, "none")
+    return nodes.with_number("Min", boxes, [width, height, width, height], "edge")

@@ -1,0 +1,183 @@
+"""From the app's pictures to what the model takes, in ONNX operators. All of it is computed in FP32.
+
+A resize between fixed sizes is a product with a constant matrix for each side; that is exact up to rounding, and the
+rounding is Pillow's: after each side. ONNX's Resize has no weights like these.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.passes.framing.building import Nodes, sizes
+from dmlprep.passes.framing.frame import Picture
+from dmlprep.passes.framing.weights import Weights, is_nearest, nearest_indices, resize_weights
+from dmlprep.portable.arrays import Array
+
+__all__ = ["GRAY", "prepared"]
+
+
+GRAY = (19595, 38470, 7471)
+"""Of 65536: what Pillow takes of red, green and blue for gray (``Convert.c``, L24)."""
+
+
+def prepared(nodes: Nodes, picture: Picture, given: ir.Value) -> ir.Value:
+    """Write the nodes that make of ``given`` what the model takes.
+
+    Raises:
+        ModelRefused: DP014, the matrices are more than may be made of the model.
+    """
+    value = nodes.cast(given, ir.DataType.FLOAT)
+    if picture.layout == "nhwc":
+        value = nodes.transpose(value, [0, 3, 1, 2])
+    value = _coloured(nodes, picture, value)
+    value = _resized(nodes, picture, value)
+    value = _padded(nodes, picture, value)
+    value = _scaled(nodes, picture, value)
+    model_type = {"float32": ir.DataType.FLOAT, "float16": ir.DataType.FLOAT16, "uint8": ir.DataType.UINT8}
+    value = nodes.cast(value, model_type[picture.model_type])
+    return nodes.transpose(value, [0, 2, 3, 1]) if picture.model_layout == "nhwc" else value
+
+
+def _coloured(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
+    """The model's channels."""
+    batch, channels, height, width = sizes(value)
+    ours, wanted = picture.colour.rstrip("a"), picture.model_colour
+    if ours == wanted:
+        return nodes.part(value, 1, 0, 1 if wanted == "gray" else 3)
+    if ours == "gray":
+        times = nodes.numbers([1, 3, 1, 1], "three", np.int64)
+        return nodes.op("Tile", [value, times], [batch, 3, height, width])
+    if wanted != "gray":
+        order = nodes.numbers([ours.index(c) for c in wanted], "order", np.int64)
+        return nodes.op("Gather", [value, order], [batch, 3, height, width], None, {"axis": 1})
+    # Whole numbers below 2^24: FP32 adds them without loss.
+    share = np.array([GRAY["rgb".index(c)] for c in ours] + [0] * (channels - 3)).reshape(1, channels, 1, 1)
+    weighed = nodes.with_number("Mul", value, share, "share")
+    total = nodes.sum(weighed, 1)
+    if not picture.bytes:
+        return nodes.with_number("Mul", total, 2.0**-16, "unit")
+    half = nodes.with_number("Add", total, 2.0**15, "half")
+    scaled = nodes.with_number("Mul", half, 2.0**-16, "unit")
+    return nodes.op("Floor", [scaled], sizes(scaled))
+
+
+def _resized(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
+    """Both sides resized, columns first, which is Pillow's order."""
+    unit = 1
+    for axis in (3, 2):
+        side = axis - 2
+        source, target = picture.size[side], picture.resized[side]
+        # What the model does not see of the picture is left out.
+        first = max(0, -picture.offset[side])
+        last = min(target, picture.model_size[side] - picture.offset[side])
+        if source == target:
+            value = nodes.part(value, axis, first, last)
+        elif is_nearest(picture.mode):
+            shape = sizes(value)
+            shape[axis] = last - first
+            indices = nodes.numbers(nearest_indices(picture.mode, source, target)[first:last], "nearest", np.int64)
+            value = nodes.op("Gather", [value, indices], shape, None, {"axis": axis})
+        else:
+            nodes.room((last - first, source), 4, "the matrix of a resize")
+            weights = resize_weights(picture.mode, source, target, range(first, last), whole=picture.bytes)
+            value, unit = _side(nodes, picture, value, axis, weights, unit)
+    return _whole_quotient(nodes, value, unit) if unit > 1 else value
+
+
+def _side(
+    nodes: Nodes, picture: Picture, value: ir.Value, axis: int, weights: Weights, unit: int
+) -> tuple[ir.Value, int]:
+    """One side resized, such that no sum for bytes needs more digits than FP32 has.
+
+    Args:
+        unit: what ``value`` is still to be divided by.
+
+    Returns:
+        the value, and what it is to be divided by.
+    """
+    library, name = picture.mode.split("-")
+    if not picture.bytes:
+        return _product(nodes, value, axis, weights.matrix), 1
+    if name == "area":
+        return _product(nodes, value, axis, weights.matrix), unit * weights.unit
+    if library == "opencv":
+        matrix = weights.matrix / weights.unit
+        both = picture.size[0] != picture.resized[0] and picture.size[1] != picture.resized[1]
+        if both and axis == 3:
+            return _product(nodes, value, axis, matrix), 1  # not rounded: multiples of 2^-11
+        if not both:
+            return _whole(nodes, _product(nodes, value, axis, matrix)), 1
+        floor = nodes.op("Floor", [value], sizes(value))
+        rest = nodes.op("Sub", [value, floor], sizes(value))
+        return _whole_sum(nodes, _product(nodes, floor, axis, matrix), _product(nodes, rest, axis, matrix)), 1
+    high = np.round(weights.matrix / _HIGH) * _HIGH
+    low = weights.matrix - high
+    large = _product(nodes, value, axis, high / weights.unit)
+    if not low.any():
+        return _whole(nodes, large), 1
+    return _whole_sum(nodes, large, _product(nodes, value, axis, low / weights.unit)), 1
+
+
+_HIGH = 1 << 7
+"""Pillow's weights are split here: sums of 255 times multiples of 2^-15, and of what is left, are exact in FP32."""
+
+
+def _product(nodes: Nodes, value: ir.Value, axis: int, matrix: Array) -> ir.Value:
+    """One side times a matrix."""
+    shape = sizes(value)
+    shape[axis] = len(matrix)
+    if axis == 3:
+        return nodes.op("MatMul", [value, nodes.numbers(matrix.T, "columns")], shape)
+    return nodes.op("MatMul", [nodes.numbers(matrix[None, None], "rows"), value], shape)
+
+
+def _whole(nodes: Nodes, value: ir.Value) -> ir.Value:
+    """The nearest whole number of 0 to 255, halves up."""
+    half = nodes.with_number("Add", value, 0.5, "half")
+    return nodes.levels(nodes.op("Floor", [half], sizes(half)))
+
+
+def _whole_sum(nodes: Nodes, large: ir.Value, small: ir.Value) -> ir.Value:
+    """The nearest whole number to a sum that FP32 cannot hold: the fraction of the large part is added to the small."""
+    shape = sizes(large)
+    half = nodes.with_number("Add", large, 0.5, "half")
+    floor = nodes.op("Floor", [half], shape)
+    rest = nodes.op("Add", [nodes.op("Sub", [half, floor], shape), small], shape)
+    return nodes.levels(nodes.op("Add", [floor, nodes.op("Floor", [rest], shape)], shape))
+
+
+def _whole_quotient(nodes: Nodes, value: ir.Value, unit: int) -> ir.Value:
+    """The nearest whole number to a whole number divided by ``unit``, halves up, however a device divides."""
+    shape = sizes(value)
+    floor = nodes.op("Floor", [nodes.with_number("Mul", value, 1 / unit, "share")], shape)
+    rest = nodes.op("Sub", [value, nodes.with_number("Mul", floor, unit, "unit")], shape)
+    part = nodes.with_number("Mul", rest, 1 / unit, "share")
+    # Multiples of 1 / unit: a quarter of one is more than the product is off.
+    up = nodes.op("Floor", [nodes.with_number("Add", part, 0.5 + 0.25 / unit, "half")], shape)
+    return nodes.levels(nodes.op("Add", [floor, up], shape))
+
+
+def _padded(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
+    """What is around a letterboxed picture."""
+    batch, channels, *inner = sizes(value)
+    before = [max(0, o) for o in picture.offset]
+    after = [m - b - i for m, b, i in zip(picture.model_size, before, inner, strict=True)]
+    if not any(before + after):
+        return value
+    pads = nodes.numbers([0, 0, *before, 0, 0, *after], "around", np.int64)
+    fill = nodes.numbers(picture.fill * picture.white / 255, "fill")
+    return nodes.op("Pad", [value, pads, fill], [batch, channels, *picture.model_size])
+
+
+def _scaled(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
+    """``(value / white * scale - mean) / deviation`` as one product and one sum; bytes for a model of bytes."""
+    if picture.model_type == "uint8":
+        if picture.bytes:
+            return value
+        return _whole(nodes, nodes.with_number("Mul", value, 255 / picture.white, "factor"))
+    mean, deviation = (np.asarray(n, np.float64).reshape(1, -1, 1, 1) for n in (picture.mean, picture.deviation))
+    factor, shift = picture.scale / picture.white / deviation, -mean / deviation
+    if np.any(factor != 1):
+        value = nodes.with_number("Mul", value, factor, "factor")
+    return nodes.with_number("Add", value, shift, "shift") if np.any(shift != 0) else value

@@ -1,0 +1,293 @@
+"""From the tables of a recipe to a frame with all its numbers, for one model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import onnx_ir as ir
+
+from dmlprep.core.errors import ModelRefused
+from dmlprep.passes.framing.frame import Detect, Frame, Layout, Picture, Result
+from dmlprep.passes.framing.geometry import Size, place
+from dmlprep.passes.framing.options import MOST_NUMBERS, MOST_SIDE, DetectOptions, PictureOptions, ResultOptions
+
+__all__ = ["refused", "resolve"]
+
+_OPSET = 11
+"""The operators of a frame are written as this version of ONNX has them, and later ones."""
+
+
+def resolve(
+    model: ir.Model,
+    inputs: Mapping[str, PictureOptions],
+    outputs: Mapping[str, ResultOptions] | None = None,
+    detect: DetectOptions | None = None,
+) -> Frame:
+    """The frame of a model whose sizes are fixed.
+
+    Raises:
+        ModelRefused: DP305, a table does not fit the model: the text says why.
+    """
+    version = model.graph.opset_imports.get("", 1)
+    if version < _OPSET:
+        raise refused("", f"a frame needs opset {_OPSET}, the model has {version}", "put [step.opset] before")
+    pictures = [_picture(model, name, options) for name, options in inputs.items()]
+    return Frame(
+        pictures=pictures,
+        detect=_detect(model, pictures, detect, outputs or {}) if detect is not None else None,
+        results=[_result(model, name, options) for name, options in (outputs or {}).items()],
+    )
+
+
+def refused(where: str, what: str, fix: str) -> ModelRefused:
+    """DP305."""
+    return ModelRefused(what, where=where, code="DP305", fix=fix)
+
+
+def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
+    where = f"frame.inputs.{name}"
+    sizes, kind = _input(model, name, where)
+    layout, model_colour, channels = _channels(options, sizes, where)
+    wanted = (sizes[2], sizes[3]) if layout == "nchw" else (sizes[1], sizes[2])
+    mean, deviation = _moments(options, channels, where)
+    if kind == "uint8" and (options.scale != 1.0 or any(mean) or set(deviation) != {1.0}):
+        raise refused(where, "the model takes bytes: it has no scale, mean or deviation", "leave these fields out")
+    if kind == "uint8" and options.white not in (None, 255.0) and options.type == "uint8":
+        raise refused(where, "the model and the app have bytes: white is 255 in both", "leave white out")
+    if options.model_size not in (None, wanted):
+        text = f"the model takes {wanted[0]} x {wanted[1]}, and model_size is {options.model_size}"
+        raise refused(where, text, "pin the model's height and width to model_size")
+    resize = _resize(options, wanted, where)
+    resize.check_numbers(sizes[0], 4 if options.colour.endswith("a") else channels, where)
+    if options.resize == "opencv-area":
+        resize.check_area(where, bytes_=options.type == "uint8")
+    return Picture(
+        name=name,
+        batch=sizes[0],
+        size=resize.size,
+        type=options.type,
+        layout=options.layout,
+        colour=options.colour,
+        white=options.white or (255.0 if options.type == "uint8" else 1.0),
+        mode=options.resize,
+        resized=resize.resized,
+        offset=resize.offset,
+        fill=options.fill,
+        scale=options.scale,
+        mean=mean,
+        deviation=deviation,
+        model_size=wanted,
+        model_type=kind,
+        model_layout=layout,
+        model_colour=model_colour,
+    )
+
+
+def _input(model: ir.Model, name: str, where: str) -> tuple[list[int], Literal["uint8", "float16", "float32"]]:
+    """Return the sizes of an input, and its type."""
+    names = [v.name or "" for v in model.graph.inputs if v.name not in model.graph.initializers]
+    value = next((v for v in model.graph.inputs if v.name == name and name in names), None)
+    if value is None:
+        raise refused(where, f"the model has no input {name!r}", f"its inputs: {', '.join(names) or 'none'}")
+    dims = list(value.shape) if value.shape is not None else []
+    if len(dims) != 4:
+        raise refused(where, f"the input has {len(dims)} dimensions: a picture has four", "frame another input")
+    sizes = _fixed(dims, where)
+    kinds: dict[ir.DataType | None, Literal["uint8", "float16", "float32"]]
+    kinds = {ir.DataType.FLOAT: "float32", ir.DataType.FLOAT16: "float16", ir.DataType.UINT8: "uint8"}
+    if value.dtype not in kinds:
+        raise refused(where, f"the input takes {value.dtype}: a frame gives FP32, FP16 or uint8", "frame another input")
+    return sizes, kinds[value.dtype]
+
+
+def _fixed(dims: list[int | ir.SymbolicDim], where: str) -> list[int]:
+    """Return the sizes if all are fixed."""
+    if not dims or not all(isinstance(d, int) and d > 0 for d in dims):
+        raise refused(where, f"its sizes are not fixed: {dims}", "pin them: [step.pin] before the frame, or --pin")
+    return [int(d) for d in dims]  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Resize:
+    """The size of the app's pictures, their size after the resize, and the model's corner in them."""
+
+    size: Size
+    resized: Size
+    offset: Size
+
+    def check_numbers(self, batch: int, channels: int, where: str) -> None:
+        """Refuse a frame with too many numbers."""
+        (height, width), (high, wide) = self.size, self.resized
+        numbers = batch * channels * max(height * width, high * wide)
+        if numbers > MOST_NUMBERS:
+            text = f"{numbers} numbers: {batch} x {height} x {width} pixels, resized to {high} x {wide}"
+            raise refused(where, text, f"give sizes, or a batch, of {MOST_NUMBERS} numbers at most")
+
+    def check_area(self, where: str, *, bytes_: bool) -> None:
+        """Refuse sizes for which INTER_AREA does more than average, or overflows with bytes."""
+        size, resized = self.size, self.resized
+        if resized[0] > size[0] or resized[1] > size[1]:
+            text = f"OpenCV's INTER_AREA only averages when both sides shrink: here {size} becomes {resized}"
+            raise refused(where, text, 'resize = "opencv-linear"')
+        units = [s // math.gcd(s, r) for s, r in zip(size, resized, strict=True)]
+        if bytes_ and 255 * math.prod(units) >= 1 << 24:
+            text = f"INTER_AREA from {size} to {resized} sums more than FP32 holds: the sizes have no common divisor"
+            raise refused(where, text, 'resize = "pillow-box", or a size of the pictures that shares a divisor')
+
+
+def _resize(options: PictureOptions, wanted: Size, where: str) -> _Resize:
+    size = options.size or wanted
+    sides = options.resized if isinstance(options.resized, tuple) else (options.resized or 1,)
+    if min(sides) < 1 or max(sides) > MOST_SIDE:
+        raise refused(where, f"'resized' is {options.resized}", f"give sides of 1 to {MOST_SIDE}")
+    placed = place(options, size, wanted)
+    if isinstance(placed, str):
+        raise refused(where, placed, "give a larger 'resized', or another 'fit'")
+    resized, offset = placed
+    if max(resized) > MOST_SIDE:
+        text = f"pictures of {size[0]} x {size[1]} become {resized[0]} x {resized[1]} before they are cut"
+        raise refused(where, text, f"give a size of pictures nearer to the model's: sides of {MOST_SIDE} at most")
+    return _Resize(size, resized, offset)
+
+
+def _result(model: ir.Model, name: str, options: ResultOptions) -> Result:
+    where = f"frame.outputs.{name}"
+    sizes = _output(model, name, where)
+    if not -len(sizes) <= options.axis < len(sizes):
+        raise refused(where, f"axis {options.axis} is none of {len(sizes)} dimensions", "set another axis")
+    axis = options.axis % len(sizes)
+    if options.take == "topk" and options.top > sizes[axis]:
+        raise refused(where, f"the top {options.top} of {sizes[axis]} numbers", f"set top to {sizes[axis]} at most")
+    if options.take in ("argmax", "topk") and options.index_type == "uint8" and sizes[axis] > 256:
+        raise refused(where, f"uint8 holds no indices of {sizes[axis]}", 'index_type = "int32"')
+    layout: Layout = "nchw"
+    model_colour: Literal["rgb", "bgr", "gray"] = "rgb"
+    mean, deviation = [0.0], [1.0]
+    if options.take == "picture":
+        if len(sizes) != 4:
+            raise refused(where, f"the output has {len(sizes)} dimensions: a picture has four", "take something else")
+        layout, model_colour, channels = _channels(options, sizes, where)
+        mean, deviation = _moments(options, channels, where)
+        if options.colour == "gray" and model_colour != "gray":
+            raise refused(where, "the model has a picture in colour", 'colour = "rgb" or "bgr"')
+    return Result(
+        name=name,
+        made=[f"{name}_values", f"{name}_indices"] if options.take == "topk" else [name],
+        activation=options.activation,
+        axis=axis,
+        take=options.take,
+        top=options.top,
+        index_type=options.index_type,
+        layout=options.layout,
+        colour=options.colour,
+        model_layout=layout,
+        model_colour=model_colour,
+        scale=options.scale,
+        mean=mean,
+        deviation=deviation,
+    )
+
+
+def _output(model: ir.Model, name: str, where: str) -> list[int]:
+    """The sizes of an output."""
+    names = [v.name or "" for v in model.graph.outputs]
+    if names.count(name) != 1:
+        what = "no output" if name not in names else "more than one output"
+        raise refused(where, f"the model has {what} {name!r}", f"its outputs: {', '.join(names)}")
+    value = model.graph.outputs[names.index(name)]
+    if value.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+        raise refused(where, f"the output is {value.dtype}: a frame takes FP32 or FP16", "leave it to the app")
+    return _fixed(list(value.shape) if value.shape is not None else [], where)
+
+
+_MADE = ["detected_boxes", "detected_scores", "detected_classes", "detected_count"]
+
+
+def _detect(
+    model: ir.Model, pictures: list[Picture], options: DetectOptions, outputs: Mapping[str, ResultOptions]
+) -> Detect:
+    where = "frame.detect"
+    if bool(options.raw) == bool(options.boxes) or bool(options.boxes) != bool(options.scores):
+        raise refused(where, "it names other outputs than it needs", "name 'raw', or 'boxes' and 'scores'")
+    taken = [options.raw] if options.raw else [options.boxes, options.scores]
+    if both := [name for name in taken if name in outputs]:
+        raise refused(where, f"output {both[0]!r} has another table", "leave one of them out")
+    shapes = [_output(model, name, where) for name in taken]
+    if any(len(shape) != 3 for shape in shapes):
+        raise refused(where, f"the outputs are {shapes}: they have three dimensions", "frame other outputs")
+    if options.raw:
+        batch, count, numbers = shapes[0] if options.raw_rows else [shapes[0][n] for n in (0, 2, 1)]
+        classes = numbers - (5 if options.objectness else 4)
+    else:
+        (batch, count, numbers), scores = shapes
+        classes = scores[2]
+        if numbers != 4 or scores[:2] != [batch, count]:
+            raise refused(where, f"the outputs are {shapes}, not [N, boxes, 4] and [N, boxes, classes]", "use 'raw'")
+        if options.objectness:
+            raise refused(where, "objectness is a part of 'raw'", "leave it out")
+    classes -= options.background != "none"
+    if classes < 1:
+        raise refused(where, f"{shapes[-1]} leaves no scores of classes", "set raw_rows, or another background")
+    found = [p for p in pictures if options.picture in ("", p.name)]
+    if len(found) != 1:
+        known = ", ".join(p.name for p in pictures) or "none"
+        raise refused(where, "it lies on no one picture", f"name one in 'picture': framed inputs are {known}")
+    if found[0].batch != batch:
+        raise refused(where, f"{found[0].batch} pictures, and boxes of {batch}", "name another picture or output")
+    candidates = min(options.candidates, count)
+    table = msgspec.structs.replace(options, candidates=candidates, count=min(options.count, candidates))
+    picture = found[0]
+    return Detect(
+        table=table,
+        taken=taken,
+        made=_MADE,
+        model_size=picture.model_size,
+        size=picture.size,
+        resized=picture.resized,
+        offset=picture.offset,
+    )
+
+
+def _channels(
+    options: PictureOptions | ResultOptions, sizes: list[int], where: str
+) -> tuple[Layout, Literal["rgb", "bgr", "gray"], int]:
+    """The model's layout, its channels, and how many there are."""
+    layout = _layout(options, sizes, where)
+    channels = sizes[1] if layout == "nchw" else sizes[3]
+    colour = options.model_colour
+    if colour == "auto":
+        colour = "gray" if channels == 1 else "rgb"
+    if channels != (1 if colour == "gray" else 3):
+        text = f"the model has {channels} channels, and {colour} is asked for"
+        raise refused(where, text, "set model_colour, or model_layout where the channels are another dimension")
+    return layout, colour, channels
+
+
+def _moments(options: PictureOptions | ResultOptions, channels: int, where: str) -> tuple[list[float], list[float]]:
+    """Mean and deviation of each channel."""
+    return (
+        _per_channel("mean", options.mean, channels, where),
+        _per_channel("deviation", options.deviation, channels, where),
+    )
+
+
+def _layout(options: PictureOptions | ResultOptions, sizes: list[int], where: str) -> Layout:
+    if options.model_layout != "auto":
+        return options.model_layout
+    first, last = sizes[1] in (1, 3), sizes[3] in (1, 3)
+    if first == last:
+        text = f"the shape {sizes} does not tell which dimension has the channels"
+        raise refused(where, text, 'set model_layout = "nchw" or "nhwc"')
+    return "nchw" if first else "nhwc"
+
+
+def _per_channel(what: str, given: float | list[float], channels: int, where: str) -> list[float]:
+    numbers = [float(n) for n in given] if isinstance(given, list) else [float(given)] * channels
+    if len(numbers) != channels:
+        text = f"{what} has {len(numbers)} numbers, the model has {channels} channels"
+        raise refused(where, text, "give one number, or one for each channel")
+    return numbers

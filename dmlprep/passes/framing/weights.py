@@ -1,0 +1,148 @@
+"""The weights of a resize along one side, as Pillow and OpenCV compute them.
+
+Both libraries resize one side after the other, each with weights that the sizes alone determine. So a resize between
+fixed sizes is a product with a constant matrix for each side.
+
+Sources: Pillow, ``src/libImaging/Resample.c`` (precompute_coeffs, normalize_coeffs_8bpc) and ``Geometry.c``
+(ImagingScaleAffine); OpenCV, ``modules/imgproc/src/resize.cpp`` (interpolateCubic, computeResizeAreaTab).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmlprep.passes.framing.options import Mode
+from dmlprep.portable.arrays import Array
+
+__all__ = ["Weights", "is_nearest", "nearest_indices", "resize_weights"]
+
+
+_PILLOW = 1 << 22
+"""Pillow's weights for bytes are whole numbers of 2^-22 (PRECISION_BITS)."""
+
+_OPENCV = 1 << 11
+"""OpenCV's for bytes, of 2^-11 (INTER_RESIZE_COEF_BITS)."""
+
+_CUBIC = -0.75
+"""OpenCV's A; Pillow's is -0.5."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A matrix [rows, source] of float64, and the number that it is divided by.
+
+    Attributes:
+        matrix: whole numbers for bytes, where ``unit`` is not 1.
+    """
+
+    matrix: Array
+    unit: int = 1
+
+
+def is_nearest(mode: Mode) -> bool:
+    """Whether a mode picks pixels."""
+    return mode.endswith("-nearest")
+
+
+def nearest_indices(mode: Mode, source: int, target: int) -> Array:
+    """Which pixel of a side of ``source`` pixels is taken for each of ``target``, int64."""
+    step = source / target
+    if mode.startswith("pillow"):
+        # Pillow adds step by step, which tells where a pixel's middle is at an edge.
+        at = np.add.accumulate(np.array([step * 0.5, *[step] * (target - 1)]))
+    else:
+        at = np.arange(target) * (1 / (target / source))  # as OpenCV divides: 3 may become 2.99...
+    return np.minimum(np.floor(at).astype(np.int64), source - 1)
+
+
+def resize_weights(mode: Mode, source: int, target: int, rows: range, *, whole: bool) -> Weights:
+    """What makes ``target`` pixels of a side of ``source``: a matrix [rows, source].
+
+    Args:
+        rows: which of the ``target`` pixels are wanted.
+        whole: for bytes: whole numbers, as both libraries have them.
+    """
+    library, name = mode.split("-")
+    if library == "pillow":
+        weights = _pillow(name, source, target, rows)
+        return Weights(np.trunc(weights * _PILLOW + np.copysign(0.5, weights)), _PILLOW) if whole else Weights(weights)
+    if name == "area":
+        # What one pixel covers is a multiple of 1 / target, and of less where both sides have a divisor in common.
+        unit = source // math.gcd(source, target)
+        weights = _area(source, target, rows)
+        return Weights(np.round(weights * unit), unit) if whole else Weights(weights)
+    unit = _OPENCV if whole else 1
+    return Weights(_taps(name, source, target, rows, unit), unit)
+
+
+def _sinc(x: float) -> float:
+    return 1.0 if x == 0 else math.sin(math.pi * x) / (math.pi * x)
+
+
+def _bicubic(x: float) -> float:
+    a = -0.5
+    if x < 1:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+    return (((x - 5) * x + 8) * x - 4) * a if x < 2 else 0.0
+
+
+_FILTERS: dict[str, tuple[float, Callable[[float], float]]] = {
+    "box": (0.5, lambda x: 1.0 if -0.5 < x <= 0.5 else 0.0),
+    "bilinear": (1.0, lambda x: max(0.0, 1 - abs(x))),
+    "hamming": (1.0, lambda x: _sinc(x) * (0.54 + 0.46 * math.cos(math.pi * x)) if abs(x) < 1 else 0.0),
+    "bicubic": (2.0, lambda x: _bicubic(abs(x))),
+    "lanczos": (3.0, lambda x: _sinc(x) * _sinc(x / 3) if -3 <= x < 3 else 0.0),
+}
+"""Reach of each filter in pixels, and its value at a distance."""
+
+
+def _pillow(name: str, source: int, target: int, rows: range) -> Array:
+    reach, weigh = _FILTERS[name]
+    scale = source / target
+    wider = max(scale, 1.0)
+    found = np.zeros((len(rows), source))
+    for row, at in enumerate(rows):
+        centre = (at + 0.5) * scale
+        low = max(0, int(centre - reach * wider + 0.5))
+        high = min(source, int(centre + reach * wider + 0.5))
+        weights = np.array([weigh((x - centre + 0.5) / wider) for x in range(low, high)])
+        found[row, low:high] = weights / weights.sum() if weights.sum() else weights
+    return found
+
+
+def _taps(name: str, source: int, target: int, rows: range, unit: int) -> Array:
+    """OpenCV's linear (two pixels) and cubic (four): no average where a side shrinks; the border is repeated.
+
+    Args:
+        unit: what each weight is multiplied by, and made whole; 1 leaves it.
+    """
+    found = np.zeros((len(rows), source))
+    for row, at in enumerate(rows):
+        place = (at + 0.5) * source / target - 0.5
+        low = math.floor(place)
+        part = place - low
+        if name == "linear":
+            taps, first = [1 - part, part], low
+        else:
+            left = ((_CUBIC * (part + 1) - 5 * _CUBIC) * (part + 1) + 8 * _CUBIC) * (part + 1) - 4 * _CUBIC
+            middle = ((_CUBIC + 2) * part - (_CUBIC + 3)) * part * part + 1
+            right = ((_CUBIC + 2) * (1 - part) - (_CUBIC + 3)) * (1 - part) * (1 - part) + 1
+            taps, first = [left, middle, right, 1 - left - middle - right], low - 1
+        for step, weight in enumerate(taps):
+            found[row, min(max(first + step, 0), source - 1)] += round(weight * unit) if unit > 1 else weight
+    return found
+
+
+def _area(source: int, target: int, rows: range) -> Array:
+    """OpenCV's mean over the pixels that one covers, those at its edges by their share."""
+    scale = source / target
+    edges = np.arange(source)
+    found = np.zeros((len(rows), source))
+    for row, at in enumerate(rows):
+        low, high = at * scale, min((at + 1) * scale, source)
+        found[row] = np.clip(np.minimum(edges + 1, high) - np.maximum(edges, low), 0, 1) / (high - low)
+    return found

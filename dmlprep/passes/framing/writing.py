@@ -1,0 +1,99 @@
+"""Write a frame around a model's graph."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from dmlprep.graph.model import Model
+from dmlprep.graph.rewriting.builder import move_readers, replace_outputs
+from dmlprep.graph.rewriting.names import Names
+from dmlprep.passes.framing.building import Nodes
+from dmlprep.passes.framing.detection import detected
+from dmlprep.passes.framing.frame import Detect, Frame, Picture, Result, note_frame
+from dmlprep.passes.framing.pictures import prepared
+from dmlprep.passes.framing.resolve import refused
+from dmlprep.passes.framing.results import finished
+
+__all__ = ["write_frame"]
+
+
+def write_frame(model: Model, frame: Frame) -> list[ir.Node]:
+    """Write all of a frame, and the note of it.
+
+    Returns:
+        the new nodes.
+
+    Raises:
+        ModelRefused: DP014, its constants are more than may be made of the model.
+    """
+    names = Names(model.ir)
+    made: list[ir.Node] = []
+    for picture in frame.pictures:
+        made += _frame_input(model, picture, names)
+    for result in frame.results:
+        made += _frame_output(model, result, names)
+    if frame.detect is not None:
+        made += _frame_boxes(model, frame.detect, names)
+    note_frame(model.ir, frame)
+    return made
+
+
+def _frame_input(model: Model, picture: Picture, names: Names) -> list[ir.Node]:
+    graph = model.ir.graph
+    index = next(i for i, v in enumerate(graph.inputs) if v.name == picture.name)
+    old = graph.inputs[index]
+    dtype = {"uint8": ir.DataType.UINT8, "float16": ir.DataType.FLOAT16, "float32": ir.DataType.FLOAT}[picture.type]
+    new = ir.Value(
+        name=picture.name, type=ir.TensorType(dtype), shape=ir.Shape(picture.shape), doc_string=old.doc_string
+    )
+    old.name = names.value(f"{picture.name}_unframed")
+    nodes = Nodes(graph, names, model.budget, picture.name)
+    inside = prepared(nodes, picture, new)
+    move_readers(old, inside)
+    replace_outputs(graph, old, inside)
+    graph.inputs[index] = new
+    if len(graph):
+        graph.insert_before(graph[0], nodes.made)
+    else:
+        graph.extend(nodes.made)
+    return nodes.made
+
+
+def _frame_output(model: Model, result: Result, names: Names) -> list[ir.Node]:
+    graph = model.ir.graph
+    index = next(i for i, v in enumerate(graph.outputs) if v.name == result.name)
+    old = graph.outputs[index]
+    _reserve(names, result.name, [name for name in result.made if name != result.name])
+    nodes = Nodes(graph, names, model.budget, result.name)
+    values = finished(nodes, result, old)
+    old.name = names.value(f"{result.name}_unframed")
+    for value, name in zip(values, result.made, strict=True):
+        value.name = name
+    graph.outputs[index : index + 1] = values
+    graph.extend(nodes.made)
+    return nodes.made
+
+
+def _frame_boxes(model: Model, detect: Detect, names: Names) -> list[ir.Node]:
+    graph = model.ir.graph
+    given = {v.name: v for v in graph.outputs}
+    taken = [given[name] for name in detect.taken]
+    _reserve(names, taken[0].name or "", detect.made)
+    nodes = Nodes(graph, names, model.budget, "detected")
+    values = detected(nodes, detect, taken)
+    for value, name in zip(values, detect.made, strict=True):
+        value.name = name
+    graph.outputs[:] = [v for v in graph.outputs if v not in taken] + values
+    graph.extend(nodes.made)
+    return nodes.made
+
+
+def _reserve(names: Names, about: str, made: list[str]) -> None:
+    """Take the names of new outputs before any node takes them.
+
+    Raises:
+        ModelRefused: DP305, the model has such a name.
+    """
+    for name in made:
+        if names.value(name) != name:
+            raise refused(f"frame of {about}", f"the model has a value {name!r} already", "rename it when exporting")

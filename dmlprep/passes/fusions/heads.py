@@ -1,0 +1,121 @@
+"""Queries, keys and values of attention as [batch, length, heads * size], whatever is moved before the product."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.passes.fusions.form import Operand, Shared, given, view
+from dmlprep.passes.fusions.reading import made_by, source
+from dmlprep.passes.fusions.scores import FURTHEST, RANK, factor
+
+__all__ = ["laid"]
+
+
+def laid(node: NodeFacts, index: int, axes: str, *, scaled: bool = True, once: bool = False) -> tuple[float, Operand]:
+    """The number that a value is multiplied by, and the value as [batch, length, heads * size].
+
+    Args:
+        axes: what the axes of the value are: B, N for heads, L for the length, D for the size of a head.
+        scaled: whether a number that it is multiplied by is left out.
+        once: heads that are repeated for several queries are taken before that.
+    """
+    times, graph = 1.0, node.graph
+    for _ in range(FURTHEST):
+        value = node.inputs[index]
+        made = value.producer if value is not None and (once or axes != "BLND") else None
+        if value is None or made is None or made.graph != graph or not all(v is not None for v in made.inputs):
+            break
+        found = factor(made) if scaled and made.key in ("Mul", "Div") else None
+        turned = _turned_in_three(made, value, once=once) if axes == "BNDL" else None
+        before = _before_repeating(made, value.sizes, axes.index("N")) if once and value.static else None
+        if made.key == "Identity":
+            node, index = made, 0
+        elif before is not None:
+            node, index = before, 0
+        elif axes == "BLND":
+            break
+        elif found is not None and source(value) is not None:
+            (index, number), node = found, made
+            times *= number
+        elif made.key == "Transpose" and sorted(made.attribute("perm", [])) == list(range(RANK)):
+            was = [""] * RANK
+            for to, where in enumerate(made.attribute("perm")):
+                was[where] = axes[to]
+            axes, node, index = "".join(was), made, 0
+        elif turned is not None:
+            axes, node, index = "BNLD", turned, 0
+        else:
+            break
+    return times, _flat(node, index, axes)
+
+
+def _turned_in_three(node: NodeFacts, value: Value, *, once: bool) -> NodeFacts | None:
+    """The first of Reshape to three dimensions, Transpose, Reshape back, which turn the last two axes.
+
+    Args:
+        once: the first of those before it that repeat heads, where that Reshape is the last of them too.
+    """
+    turn = made_by(node.input(0), "Transpose") if node.key == "Reshape" else None
+    first = made_by(turn.input(0), "Reshape") if turn is not None else None
+    if turn is None or first is None or list(turn.attribute("perm", [])) != [0, 2, 1]:
+        return None
+    data, three = first.input(0), first.output()
+    if data is None or three is None or not (data.static and three.static and value.static):
+        return None
+    batch, heads, size, length = value.sizes
+    if three.sizes != [batch * heads, length, size]:
+        return None
+    if data.sizes == [batch, heads, length, size]:
+        return first
+    return _before_repeating(first, [batch, heads, length, size], 1) if once else None
+
+
+def _before_repeating(node: NodeFacts, sizes: list[int], heads: int) -> NodeFacts | None:
+    """The first of Unsqueeze, Expand, Reshape, which write each head several times, one after the other.
+
+    Args:
+        node: the Reshape.
+        sizes: what it gives, in four dimensions.
+        heads: the axis of the heads.
+    """
+    spread = made_by(node.input(0), "Expand", "Tile") if node.key == "Reshape" else None
+    first = made_by(spread.input(0), "Unsqueeze", "Reshape") if spread is not None else None
+    if spread is None or first is None or first.graph != node.graph:
+        return None
+    many, one, data = spread.output(), spread.input(0), first.input(0)
+    if many is None or one is None or data is None or not (many.static and one.static and data.static):
+        return None
+    if len(data.sizes) != RANK or len(many.sizes) != RANK + 1:
+        return None
+    before, groups, after = data.sizes[:heads], data.sizes[heads], data.sizes[heads + 1 :]
+    times = many.sizes[heads + 1]
+    fits = one.sizes == [*before, groups, 1, *after] and many.sizes == [*before, groups, times, *after]
+    return first if fits and sizes == [*before, groups * times, *after] else None
+
+
+def _flat(node: NodeFacts, index: int, axes: str) -> Operand:
+    operand = given(node, index)
+    sizes = dict(zip(axes, operand.facts.sizes, strict=True))
+    shape = [sizes["B"], sizes["L"], sizes["N"] * sizes["D"]]
+    if axes != "BLND":
+        operand = _transposed(operand, [axes.index(axis) for axis in "BLND"])
+    else:
+        made = made_by(operand.facts, "Reshape")
+        before = made.input(0) if made is not None else None
+        if made is not None and before is not None and before.static and before.sizes == shape:
+            return given(made, 0)
+    return view(operand, shape, "heads")
+
+
+def _transposed(operand: Operand, perm: list[int]) -> Operand:
+    shape = [operand.facts.sizes[axis] for axis in perm]
+    facts = Value("turned", operand.facts.graph)
+    facts.type, facts.shape = operand.facts.type, tuple(shape)
+
+    def get(edit: Edit, shared: Shared) -> ir.Value:
+        value = operand.get(edit, shared)
+        return edit.before("Transpose", [value], {"perm": perm}, like=value, shape=shape)
+
+    return Operand(facts, get)

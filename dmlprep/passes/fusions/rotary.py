@@ -1,0 +1,461 @@
+"""RotaryEmbedding: halves or pairs of each head, turned by an angle that depends on the position.
+
+Forms: ``x * cos + turned(x) * sin`` where ``turned`` is Concat(-right, left), and ``left * cos - right * sin`` beside
+``right * cos + left * sin``, as ai.onnx's function body has it. Left and right are halves (Slice, Split) or even and
+odd elements (Slice in steps of 2, or a Reshape to pairs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.directml.quirks.editing import END, Edit
+from dmlprep.directml.quirks.patterns import scalar
+from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.passes.fusions.form import Form, Match, Operand, Shared, given, view
+from dmlprep.passes.fusions.reading import made_by, sides, source
+from dmlprep.portable.arrays import Array
+
+__all__ = ["ROTARY"]
+
+Kind = Literal["halves", "pairs"]
+
+_RANK = 4
+"""[batch, heads, sequence, size] or [batch, sequence, heads, size]."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A half of each head: of which value, which half, and how the halves lie."""
+
+    whole: Value
+    reader: NodeFacts
+    right: bool
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Cosines or sines, one for each position and half of a head, and which node reads them at which input."""
+
+    value: Value
+    node: NodeFacts
+    index: int
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What is turned, by which tables."""
+
+    part: _Part
+    cos: _Table
+    sin: _Table
+    doubled: bool
+    """Whether the tables have each number twice."""
+
+
+def _match(node: NodeFacts) -> Match | str | None:
+    turn = _one_sum(node) if node.key == "Add" else _two_sums(node)
+    result = node.output()
+    if turn is None or result is None:
+        return None
+    sizes = turn.part.whole.sizes
+    if not turn.part.whole.static or not result.static or result.sizes != sizes:
+        return "its sizes are not known"
+    if len(sizes) != _RANK or 0 in sizes:
+        return f"it has {len(sizes)} dimensions, and not {_RANK}"
+    half = sizes[-1] // 2
+    # which axis the positions run along: the tables have 1 for the heads
+    for axis, heads in ((2, 1), (1, 2)):
+        width = 2 * half if turn.doubled else half
+        batches = {_batches(table.value, sizes, axis, heads, width) for table in (turn.cos, turn.sin)}
+        if len(batches) == 1 and None not in batches:
+            break
+    else:
+        return "its cosines and sines do not depend on the position alone"
+    batch, positions = batches.pop() or 1, sizes[axis]
+    tables = [_unviewed(table.node, table.index) for table in (turn.cos, turn.sin)]
+    if turn.doubled:
+        tables = [_halved(table, turn.part.kind) for table in tables]
+    tables = [view(table, [batch * positions, half], "table", share=True) for table in tables]
+    data = _unviewed(turn.part.reader, 0, sizes)
+    reshaped: list[int] = []
+    attributes = {"interleaved": int(turn.part.kind == "pairs")}
+    if axis == 1:
+        reshaped = [sizes[0], positions, sizes[2] * sizes[3]]
+        data = view(_unviewed(turn.part.reader, 0, reshaped), reshaped, "data")
+        attributes["num_heads"] = sizes[2]
+    return Match(
+        at=node,
+        gives=[(node, 0)],
+        inputs=[data, _positions(data.facts, sizes[0], batch, positions), *tables],
+        attributes=attributes,
+        reshaped=reshaped,
+    )
+
+
+def _positions(data: Value, batch: int, tables: int, count: int) -> Operand:
+    """Where in the tables each position is: one after the other, for each batch that has its own."""
+    facts = Value("positions", data.graph)
+    facts.type, facts.shape, facts.constant, facts.initializer = "int64", (batch, count), True, True
+
+    def get(edit: Edit, shared: Shared) -> ir.Value:
+        key = ("positions", batch, tables, count)
+        if key not in shared:
+            first = np.arange(batch)[:, None] * (count if tables == batch else 0)
+            shared[key] = edit.constant((first + np.arange(count)).astype(np.int64), "positions")
+        return shared[key]
+
+    return Operand(facts, get)
+
+
+def _batches(table: Value, sizes: list[int], axis: int, heads: int, width: int) -> int | None:
+    """How many batches a table has, where it is of [batch or 1, positions, width] but for a dimension of size 1."""
+    shape = [1] * (_RANK - len(table.sizes)) + table.sizes
+    if not table.static or len(shape) != _RANK or shape[heads] != 1 or shape[axis] != sizes[axis] or shape[3] != width:
+        return None
+    return shape[0] if shape[0] in (1, sizes[0]) else None
+
+
+def _unviewed(node: NodeFacts, index: int, sizes: list[int] | None = None) -> Operand:
+    """What a node reads, before nodes that move no element: Reshape, Unsqueeze, a Slice that cuts nothing off.
+
+    Args:
+        sizes: as far back as it has these; without them, as far as its last axis is as long: often one for all nodes.
+    """
+    start = given(node, index)
+    while sizes is None or start.facts.sizes != sizes:
+        value = node.inputs[index]
+        before = value.producer if value is not None else None
+        under = before.input(0) if before is not None and before.graph == node.graph else None
+        if before is None or under is None or value is None or not (under.static and value.static):
+            break
+        views = (
+            before.key in _VIEWS and under.size == value.size and (before.key != "Concat" or len(before.inputs) == 1)
+        )
+        forwards = before.key != "Slice" or all(step == 1 for step in _integers(before, 4) or [1])
+        if not views or not forwards or (sizes is None and under.sizes[-1:] != value.sizes[-1:]):
+            break
+        node, index = before, 0
+        if sizes is None or under.sizes == sizes:
+            start = given(node, index)
+    return start
+
+
+def _one_sum(add: NodeFacts) -> _Turn | None:
+    """x * cos + turned(x) * sin."""
+    for one, other in sides(add):
+        plain, turned = made_by(add.inputs[one], "Mul"), made_by(add.inputs[other], "Mul")
+        if plain is None or turned is None:
+            continue
+        for at, beside in sides(turned):
+            parts = _joined(turned.inputs[at])
+            if parts is None:
+                continue
+            left_out, right_out, kind = parts
+            negated = made_by(left_out, "Neg")
+            right = _part(negated.input(0)) if negated is not None else None
+            left = _part(right_out)
+            if left is None or right is None or not _halves(left, right, kind):
+                continue
+            for data, cosine in sides(plain):
+                if source(plain.inputs[data]) is source(left.whole):
+                    cos, sin = plain.inputs[cosine], turned.inputs[beside]
+                    twice = _doubled(plain, cosine, kind) and _doubled(turned, beside, kind)
+                    if cos is not None and sin is not None and twice:
+                        return _Turn(left, _Table(cos, plain, cosine), _Table(sin, turned, beside), True)
+    return None
+
+
+def _two_sums(node: NodeFacts) -> _Turn | None:
+    """left * cos - right * sin, joined with right * cos + left * sin."""
+    joined = _joined(node.output())
+    if joined is None:
+        return None
+    real, imaginary, kind = joined
+    less, more = made_by(real, "Sub"), made_by(imaginary, "Add")
+    if less is None or more is None or len(less.inputs) != 2 or len(more.inputs) != 2:
+        return None
+    first, second = _product(less.inputs[0]), _product(less.inputs[1])
+    if first is None or second is None:
+        return None
+    (left, cos), (right, sin) = first, second
+    if not _halves(left, right, kind):
+        return None
+    for one, other in sides(more):
+        third, fourth = _product(more.inputs[one]), _product(more.inputs[other])
+        if third is None or fourth is None:
+            continue
+        same = third[0].right and not fourth[0].right and _alike(third[1], cos) and _alike(fourth[1], sin)
+        if same and all(part.whole is left.whole and part.kind == kind for part in (third[0], fourth[0])):
+            return _Turn(left, cos, sin, False)
+    return None
+
+
+def _alike(one: _Table, other: _Table) -> bool:
+    return source(one.value) is source(other.value)
+
+
+def _halves(left: _Part, right: _Part, kind: Kind) -> bool:
+    return left.whole is right.whole and not left.right and right.right and left.kind == right.kind == kind
+
+
+def _product(value: Value | None) -> tuple[_Part, _Table] | None:
+    """A half of each head times a table."""
+    product = made_by(value, "Mul")
+    if product is None:
+        return None
+    for one, other in sides(product):
+        part, table = _part(product.inputs[one]), product.inputs[other]
+        if part is not None and table is not None:
+            return part, _Table(table, product, other)
+    return None
+
+
+def _part(value: Value | None) -> _Part | None:
+    """Which half of each head a value is."""
+    value = source(value)
+    node = value.producer if value is not None else None
+    if value is None or node is None or not node.inputs:
+        return None
+    if node.key in ("Squeeze", "Reshape") and value.static and value.sizes:
+        inner = node.input(0)
+        if inner is not None and inner.static and inner.sizes == [*value.sizes, 1]:  # the other half of [.., half, 2]
+            return _of_pairs(inner)
+    if node.key == "Gather":
+        return _of_pairs(value)
+    whole = source(node.input(0))
+    if whole is None or not whole.static or not value.static or len(whole.sizes) != len(value.sizes):
+        return None
+    size = whole.sizes[-1] if whole.sizes else 0
+    if size < 2 or size % 2 or value.sizes != [*whole.sizes[:-1], size // 2]:
+        return None
+    if node.key == "Split":
+        at = next((i for i, out in enumerate(node.outputs) if out is value), None)
+        halved = len(node.outputs) == 2 and node.attribute("axis", 0) % len(whole.sizes) == len(whole.sizes) - 1
+        return _Part(whole, node, at == 1, "halves") if halved else None
+    cut = _cut(node, whole)
+    if cut is None:
+        return None
+    start, step = cut
+    if step == 1 and start in (0, size // 2):
+        return _Part(whole, node, start > 0, "halves")
+    return _Part(whole, node, start > 0, "pairs") if step == 2 and start in (0, 1) else None
+
+
+def _of_pairs(value: Value) -> _Part | None:
+    """One element of each pair, where the pairs are [.., half, 2]: by Gather, Slice or Split."""
+    node = value.producer
+    pairs = source(node.input(0)) if node is not None else None
+    before = made_by(pairs, "Reshape")
+    whole = source(before.input(0)) if before is not None else None
+    if node is None or pairs is None or before is None or whole is None or not whole.static or not pairs.static:
+        return None
+    if not whole.sizes or whole.sizes[-1] % 2 or pairs.sizes != [*whole.sizes[:-1], whole.sizes[-1] // 2, 2]:
+        return None
+    last = len(pairs.sizes) - 1
+    if node.key == "Gather":
+        index = _integers(node, 1)
+        fits = index is not None and len(index) == 1 and node.attribute("axis", 0) % (last + 1) == last
+        return _Part(whole, before, bool(index[0]), "pairs") if fits and index and index[0] in (0, 1, -1) else None
+    if node.key == "Split":
+        at = next((i for i, out in enumerate(node.outputs) if out is value), None)
+        fits = len(node.outputs) == 2 and node.attribute("axis", 0) % (last + 1) == last
+        return _Part(whole, before, at == 1, "pairs") if fits else None
+    cut = _cut(node, pairs)
+    return _Part(whole, before, cut[0] == 1, "pairs") if cut is not None and cut[0] in (0, 1) else None
+
+
+def _cut(node: NodeFacts, data: Value) -> tuple[int, int] | None:
+    """First element and step of a Slice of the last axis alone."""
+    if node.key != "Slice":
+        return None
+    rank = len(data.sizes)
+    starts, axes, steps = _integers(node, 1), _integers(node, 3), _integers(node, 4) or [1]
+    if starts is None or len(starts) != 1 or len(steps) != 1:
+        return None
+    axes = axes if axes is not None else [0]
+    if len(axes) != 1 or axes[0] % rank != rank - 1:
+        return None
+    start, size = starts[0], data.sizes[-1]
+    return (start + size if start < 0 else start), steps[0]
+
+
+def _integers(node: NodeFacts, index: int) -> list[int] | None:
+    value = node.input(index)
+    return value.integers() if value is not None else None
+
+
+def _joined(value: Value | None) -> tuple[Value, Value, Kind] | None:
+    """The two values that lie in a value as halves or as pairs of the last axis."""
+    value = source(value)
+    node = value.producer if value is not None else None
+    if value is None or node is None or not value.static or not value.sizes:
+        return None
+    if node.key == "Concat":
+        live = [v for v in node.inputs if v is not None and v.size != 0]  # an empty rest of each head changes nothing
+        last = node.attribute("axis", 0) % len(value.sizes) == len(value.sizes) - 1
+        halves = len(live) == 2 and all(v.static and 2 * v.sizes[-1] == value.sizes[-1] for v in live)
+        return (live[0], live[1], "halves") if last and halves else None
+    if node.key != "Reshape":
+        return None
+    pairs = source(node.input(0))
+    join = pairs.producer if pairs is not None else None
+    if pairs is None or join is None or join.key != "Concat" or not pairs.static or len(join.inputs) != 2:
+        return None
+    last = join.attribute("axis", 0) % len(pairs.sizes) == len(pairs.sizes) - 1
+    if not last or pairs.sizes != [*value.sizes[:-1], value.sizes[-1] // 2, 2]:
+        return None
+    inside = [made_by(v, "Unsqueeze", "Reshape") for v in join.inputs]
+    values = [n.input(0) if n is not None else None for n in inside]
+    left, right = values
+    fits = all(v is not None and v.static and v.sizes == pairs.sizes[:-1] for v in values)
+    return (left, right, "pairs") if fits and left is not None and right is not None else None
+
+
+_ALIKE = frozenset({"Cos", "Sin", "Cast", "Identity", "Unsqueeze", "Squeeze", "Neg", "Reshape", "Slice", "Concat"})
+"""Operators that give twice what they are given twice along the last axis, where that keeps its length."""
+_BY_A_NUMBER = frozenset({"Mul", "Div", "Add", "Sub"})
+_VIEWS = frozenset({"Unsqueeze", "Squeeze", "Reshape", "Identity", "Slice", "Concat"})
+_FURTHEST = 24
+"""Nodes between a table and where its halves are joined."""
+
+
+def _doubled(node: NodeFacts, index: int, kind: Kind) -> bool:
+    """Whether a table has each number twice, as halves or as pairs: by its values, or by how it is made."""
+    for _ in range(_FURTHEST):
+        value = node.inputs[index]
+        if value is None or not value.static or not value.sizes:
+            return False
+        if value.constant:
+            tensor = node.ir.inputs[index]
+            array = tensor.const_value.numpy() if tensor is not None and tensor.const_value is not None else None
+            if array is None:
+                array = value.array()
+            return array is not None and np.array_equal(*_two(np.asarray(array), kind))
+        joined = _joined(value)
+        if joined is not None and joined[2] == kind:
+            return source(joined[0]) is source(joined[1])
+        maker = value.producer
+        if maker is None or not maker.inputs:
+            return False
+        under = maker.inputs[0]
+        last = under.sizes[-1:] if under is not None and under.static else []
+        if kind == "pairs" and maker.key == "Reshape" and last == [2]:
+            wide = under.producer if under is not None else None
+            inner = wide.input(0) if wide is not None and wide.key in ("Expand", "Tile") else None
+            return inner is not None and inner.static and inner.sizes[-1:] == [1]
+        if maker.key in _BY_A_NUMBER and len(maker.inputs) == 2:
+            at = next((a for a, b in sides(maker) if scalar(maker.inputs[b]) is not None), None)
+            if at is None:
+                return False
+            node, index = maker, at
+            continue
+        alone = maker.key != "Concat" or len(maker.inputs) == 1
+        if last != value.sizes[-1:] or maker.key not in _ALIKE or not alone:
+            return False
+        node, index = maker, 0
+    return False
+
+
+def _two(array: Array, kind: Kind) -> tuple[Array, Array]:
+    """The two halves of the last axis."""
+    if kind == "pairs":
+        return array[..., 0::2], array[..., 1::2]
+    half = array.shape[-1] // 2
+    return array[..., :half], array[..., half:]
+
+
+def _halved(operand: Operand, kind: Kind) -> Operand:
+    """Each number of a table once."""
+    sizes = operand.facts.sizes
+    shape = [*sizes[:-1], sizes[-1] // 2]
+    facts = Value("table", operand.facts.graph)
+    facts.type, facts.shape = operand.facts.type, tuple(shape)
+
+    def get(edit: Edit, shared: Shared) -> ir.Value:
+        value = operand.get(edit, shared)
+        key = ("half", value, kind)
+        if key not in shared:
+            if value.const_value is not None and operand.facts.constant:
+                shared[key] = edit.constant(_two(value.const_value.numpy(), kind)[0], "table")
+            else:
+                end, step = (END, 2) if kind == "pairs" else (shape[-1], 1)
+                numbers = [edit.integers([n], "slice") for n in (0, end, len(shape) - 1, step)]
+                shared[key] = edit.before("Slice", [value, *numbers], like=value, shape=shape)
+        return shared[key]
+
+    return Operand(facts, get)
+
+
+def _write_out(facts: NodeFacts, edit: Edit) -> str:
+    node, old = edit.node, edit.node.outputs[0]
+    if facts.attribute("scale", 1.0) != 1.0 or facts.attribute("is_packed_batching", 0):
+        return "it scales, or its batches are packed"
+    known = [facts.input(index) for index in range(4)]
+    if any(v is None or v.rank is None for v in known) or any(v is None for v in node.inputs[:4]):
+        return "the shapes of its inputs are not known"
+    x, positions, cos = (v for v in known[:3] if v is not None)
+    half = (cos.shape or (None,))[-1]
+    if x.rank not in (3, 4) or not isinstance(half, int) or not x.static:
+        return "the shapes of its inputs are not known"
+    part = int(facts.attribute("rotary_embedding_dim", 0))
+    heads = int(facts.attribute("num_heads", 0)) or (x.sizes[1] if x.rank == 4 else x.sizes[2] // (part or 2 * half))
+    value, rank3 = node.inputs[0], x.rank == 3
+    sizes = [*x.sizes[:2], heads, x.sizes[2] // heads] if rank3 else x.sizes
+    if rank3:
+        value = edit.before("Reshape", [value, edit.integers(sizes, "shape")], like=old, shape=sizes)
+    count, width = sizes[1] if rank3 else sizes[2], sizes[3]
+    at = node.inputs[1]
+    if positions.rank == 1:
+        at = edit.before("Add", [at, edit.integers(range(count), "offsets")], dtype=ir.DataType.INT64, shape=[count])
+    tables = []
+    for table in node.inputs[2:4]:
+        read = edit.before("Gather", [table, at], {"axis": 0}, like=table)
+        lead = x.sizes[0] if positions.rank == 2 else 1
+        spread = [lead, count, 1, half] if rank3 else [lead, 1, count, half]
+        tables.append(edit.before("Reshape", [read, edit.integers(spread, "shape")], like=table, shape=spread))
+    rest = None
+    if 2 * half < width:
+        rest = _part_of(edit, value, old, 2 * half, width, 1)
+        value = _part_of(edit, value, old, 0, 2 * half, 1)
+    pairs = bool(facts.attribute("interleaved", 0))
+    ends = ((0, END, 2), (1, END, 2)) if pairs else ((0, half, 1), (half, 2 * half, 1))
+    left, right = (_part_of(edit, value, old, *end) for end in ends)
+
+    def product(one: ir.Value, other: ir.Value) -> ir.Value:
+        return edit.before("Mul", [one, other], like=old)
+
+    real = edit.before("Sub", [product(left, tables[0]), product(right, tables[1])], like=old)
+    imaginary = edit.before("Add", [product(right, tables[0]), product(left, tables[1])], like=old)
+    joined = [real, imaginary]
+    if pairs:
+        to = edit.integers([*sizes[:3], half, 1], "shape")
+        joined = [edit.before("Reshape", [one, to], like=old) for one in joined]
+    done = edit.before("Concat", joined, {"axis": -1}, like=old)
+    if pairs:
+        done = edit.before("Reshape", [done, edit.integers([*sizes[:3], 2 * half], "shape")], like=old)
+    if rest is not None:
+        done = edit.before("Concat", [done, rest], {"axis": -1}, like=old)
+    if rank3:
+        done = edit.before("Reshape", [done, edit.integers(x.sizes, "shape")], like=old, shape=x.sizes)
+    return edit.become(done)
+
+
+def _part_of(edit: Edit, value: ir.Value | None, like: ir.Value, start: int, end: int, step: int) -> ir.Value:
+    """A part of the last axis of a value of four dimensions."""
+    return edit.before("Slice", [value, *(edit.integers([n], "slice") for n in (start, end, 3, step))], like=like)
+
+
+ROTARY = Form(
+    option="rotary",
+    op_type="RotaryEmbedding",
+    anchors=frozenset({"Add", "Concat", "Reshape"}),
+    match=_match,
+    write_out=_write_out,
+    on_cpu=True,
+)

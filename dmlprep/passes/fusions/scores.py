@@ -1,0 +1,299 @@
+"""The scores of attention: what the Softmax reads, back to the product of queries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+
+from dmlprep.directml.quirks.patterns import scalar
+from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.passes.fusions.computed import MOST, computed
+from dmlprep.passes.fusions.reading import made_by, reader, sides, source
+from dmlprep.portable.arrays import Array
+
+__all__ = ["FURTHEST", "RANK", "Attention", "Mask", "attention", "factor", "never_empty", "spread"]
+
+RANK = 4
+"""[batch, heads, queries, keys]."""
+
+_TYPES = ("float", "float16")
+
+_LOWEST = -1e30
+"""An FP32 number from here on has no sum with a score other than itself."""
+
+_MOST_READ = 1 << 20
+"""Elements of a constant mask that is looked at."""
+
+FURTHEST = 12
+"""Nodes between the product and what is one vector for each position."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What is added to the scores: ``value``; or ``number`` where ``value`` is true (false: where ``inverted``)."""
+
+    node: NodeFacts
+    index: int
+    value: Value
+    number: float | None = None
+    inverted: bool = False
+
+    @property
+    def sizes(self) -> list[int]:
+        """As four dimensions."""
+        return [1] * (RANK - len(self.value.sizes)) + self.value.sizes
+
+    @property
+    def key(self) -> object:
+        """The same for masks that are the same numbers: exporters write one again for each layer."""
+        array = self.array()
+        if array is not None:
+            return ("constant", array.shape, sha256(np.ascontiguousarray(array).tobytes()).digest())
+        made = made_by(self.value, "Where")
+        if made is None or self.number is not None:
+            return (_same(self.value), self.number, self.inverted)
+        return ("Where", *(_same(v) if (n := scalar(v)) is None else n for v in made.inputs))
+
+    def array(self) -> Array | None:
+        """The numbers of a mask that is added and a constant, where it is not too large to look at."""
+        return None if self.number is not None else self._held(_MOST_READ)
+
+    def numbers(self) -> Array | None:
+        """What a mask adds that is a constant or computed from constants, where it has ``computed.MOST`` elements."""
+        held = self._held(MOST) if self.value.constant else computed(self.value)
+        if held is None or self.number is None:
+            return held
+        return np.where(held != self.inverted, np.float32(self.number), np.float32(0.0))
+
+    def _held(self, most: int) -> Array | None:
+        if not self.value.constant or (self.value.size or 0) > most:
+            return None
+        held = self.node.ir.inputs[self.index]
+        tensor = held.const_value if held is not None else None
+        return np.asarray(tensor.numpy()) if tensor is not None else None
+
+
+def _same(value: Value | None) -> int:
+    return id(source(value))
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """The Softmax's input, read back to the product."""
+
+    product: NodeFacts
+    scale: float
+    masks: tuple[Mask, ...]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Weights of keys times values, the heads of which a Transpose brings together.
+
+    Attributes:
+        last: the product with the values.
+        product: the product of queries and keys.
+        scale: what a number multiplies that product by.
+        masks: what is added to it.
+        guarded: whether rows that are masked throughout are zeros.
+        whole: the weights, [batch, heads, queries, keys].
+        size: elements of a head of queries and keys.
+        wide: elements of a head of values.
+        giver: the last node of all.
+    """
+
+    last: NodeFacts
+    product: NodeFacts
+    scale: float
+    masks: tuple[Mask, ...]
+    guarded: bool
+    whole: Value
+    size: int
+    wide: int
+    giver: NodeFacts
+
+
+def attention(last: NodeFacts) -> Attention | str | None:
+    """The attention that ends in a product; a sentence where it has the form, and yet a part of it has not."""
+    weights = _weights(last.input(0))
+    if weights is None:
+        return None
+    softmax, guard = weights
+    scores = _scores(softmax)
+    if scores is None:
+        return None
+    q, k, v, whole = scores.product.input(0), scores.product.input(1), last.input(1), softmax.output()
+    if q is None or k is None or v is None or whole is None or scores.product.graph != last.graph:
+        return None
+    if not all(value.static and 0 not in value.sizes for value in (q, k, v, whole)):
+        return "its sizes are not known"
+    if any(len(value.sizes) != RANK for value in (q, k, v, whole)):
+        return "it has not four dimensions"
+    batch, heads, queries, keys = whole.sizes
+    size, wide = q.sizes[3], v.sizes[3]
+    wanted = ([batch, heads, queries, size], [batch, heads, size, keys], [batch, heads, keys, wide])
+    if [q.sizes, k.sizes, v.sizes] != list(wanted):
+        return "its heads or batches are broadcast"
+    if whole.type not in _TYPES:
+        return f"its data are {whole.type}"
+    if _read_elsewhere(softmax, last):
+        return "its weights are read elsewhere"
+    turned = reader(last.output(), "Transpose")
+    if turned is None or list(turned.attribute("perm", [])) != [0, 2, 1, 3]:
+        return "its heads are not brought together behind it"
+    if guard is not None and guard.key == "Equal" and not _asks_for_empty(guard, scores.masks):
+        return None
+    giver = reader(turned.output(), "Reshape") or turned
+    result = giver.output()
+    if result is None or not result.static:
+        return "its sizes are not known"
+    guarded = guard is not None
+    return Attention(last, scores.product, scores.scale, scores.masks, guarded, whole, size, wide, giver)
+
+
+def _weights(value: Value | None) -> tuple[NodeFacts, NodeFacts | None] | None:
+    """The Softmax over the last axis that gives these weights, and what asks for rows to be zeros, where that is."""
+    guard: NodeFacts | None = None
+    cleared = made_by(value, "Where")
+    if cleared is not None:
+        if len(cleared.inputs) != 3 or scalar(cleared.input(1)) != 0.0:
+            return None
+        guard = made_by(cleared.input(0), "IsNaN", "Equal")
+        value = cleared.input(2)
+        if guard is None or (guard.key == "IsNaN" and source(guard.input(0)) is not source(value)):
+            return None
+    softmax = made_by(value, "Softmax")
+    data = softmax.input(0) if softmax is not None else None
+    if softmax is None or data is None or data.rank is None:
+        return None
+    axis = softmax.attribute("axis", -1 if softmax.since >= 13 else 1)
+    return (softmax, guard) if axis % data.rank == data.rank - 1 else None
+
+
+def _scores(softmax: NodeFacts) -> _Scores | None:
+    masks: list[Mask] = []
+    whole = softmax.output()
+    node: NodeFacts | None = softmax
+    index = 0
+    for _ in range(FURTHEST):
+        made = made_by(node.inputs[index], "Add", "Where") if node is not None else None
+        if made is None or whole is None:
+            break
+        found = _masked(made, whole)
+        if found is None:
+            return None
+        index, mask = found
+        array = mask.array()
+        if array is None or array.any():  # exporters write a mask of zeros where there is none
+            masks.append(mask)
+        node = made
+    assert node is not None
+    scale, data = _unscaled(node.inputs[index])
+    product = made_by(data, "MatMul")
+    return _Scores(product, scale, tuple(masks)) if product is not None else None
+
+
+def _masked(node: NodeFacts, whole: Value) -> tuple[int, Mask] | None:
+    """Where the scores come into a node that masks them, and the mask."""
+    if node.key == "Add":
+        for one, other in sides(node):
+            mask = node.inputs[other]
+            if mask is not None and _fits(mask, whole, whole.type) and _from_product(node.inputs[one]):
+                return one, Mask(node, other, mask)
+        return None
+    condition = node.input(0)
+    for one, other in ((1, 2), (2, 1)):
+        number = scalar(node.input(other))
+        low = number is not None and (number == -np.inf or (whole.type == "float" and number <= _LOWEST))
+        if low and condition is not None and _fits(condition, whole, "bool") and _from_product(node.input(one)):
+            return one, Mask(node, 0, condition, number, inverted=other == 2)
+    return None
+
+
+def _fits(mask: Value, whole: Value, kind: str) -> bool:
+    if not mask.static or not whole.static or mask.type != kind or len(mask.sizes) > RANK or not mask.sizes:
+        return False
+    spread = all(have in (1, want) for have, want in zip(mask.sizes[::-1], whole.sizes[::-1], strict=False))
+    return spread and mask.sizes[-1] == whole.sizes[-1]
+
+
+def _from_product(value: Value | None) -> bool:
+    """Whether a value is scores: a product, scaled and masked or not."""
+    for _ in range(FURTHEST):
+        _, value = _unscaled(value)
+        if made_by(value, "MatMul") is not None:
+            return True
+        node = made_by(value, "Add", "Where")
+        if node is None:
+            return False
+        value = next((v for v in node.inputs if v is not None and v.producer is not None and v.rank == RANK), None)
+    return False
+
+
+def _unscaled(value: Value | None) -> tuple[float, Value | None]:
+    """The number that a value is multiplied by, and the value without it."""
+    times = 1.0
+    while (node := made_by(value, "Mul", "Div")) is not None and len(node.inputs) == 2:
+        found = factor(node)
+        if found is None:
+            break
+        at, number = found
+        times, value = times * number, node.inputs[at]
+    return times, value
+
+
+def factor(node: NodeFacts) -> tuple[int, float] | None:
+    """Which input is multiplied by a number, and the number."""
+    for one, other in sides(node):
+        number, data, result = scalar(node.inputs[other]), node.inputs[one], node.output()
+        if number is None or data is None or result is None or data.rank != result.rank:
+            continue
+        if node.key == "Mul":
+            return one, number
+        if one == 0 and number:
+            return one, 1 / number
+    return None
+
+
+def _read_elsewhere(softmax: NodeFacts, last: NodeFacts) -> bool:
+    stack = [softmax]
+    while stack:
+        value = stack.pop().output()
+        if value is None or value.graph_output:
+            return True
+        for node in value.consumers:
+            if node is last:
+                continue
+            if node.key not in ("IsNaN", "Where", "Identity") or node.graph != last.graph:
+                return True
+            stack.append(node)
+    return False
+
+
+def never_empty(masks: Sequence[Mask]) -> bool:
+    """Whether a mask is known to leave each query a key."""
+    array = masks[0].array() if len(masks) == 1 else None
+    return array is not None and not bool(np.isneginf(array.astype(np.float32).max(axis=-1)).any())
+
+
+def _asks_for_empty(guard: NodeFacts, masks: Sequence[Mask]) -> bool:
+    """Whether a node compares the largest of each row of the one mask with -inf."""
+    for one, other in sides(guard):
+        most = made_by(guard.inputs[one], "ReduceMax")
+        if most is None or scalar(guard.inputs[other]) != -np.inf or len(masks) != 1:
+            continue
+        asked, axes = most.input(0), most.input(1)
+        which = axes.integers() if axes is not None else most.attribute("axes")
+        if asked is None or asked.rank is None or which is None or not most.attribute("keepdims", 1):
+            continue
+        if [a % asked.rank for a in which] == [asked.rank - 1]:
+            return masks[0].number is None and Mask(most, 0, asked).key == masks[0].key
+    return False
+
+
+def spread(masks: Sequence[Mask]) -> list[int]:
+    """The smallest shape that all masks have a place in."""
+    return [max(sizes) for sizes in zip(*(mask.sizes for mask in masks), strict=True)]

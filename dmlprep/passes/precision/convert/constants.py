@@ -1,0 +1,330 @@
+"""Constants on the way to FP16: masks are lowered as far as is safe, what would be lost keeps its readers in FP32."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.operators import MOVES
+from dmlprep.passes.precision.convert.masks import Mask, agreed, from_big_constant, mask_of, side_of
+from dmlprep.passes.precision.convert.rescale import RELATIVE_LOSS, RESTORES, Rescale, in_range, plan_rescale
+from dmlprep.passes.precision.fp16 import FP16_MAX, FP16_NORMAL, Loss, measure, to_half
+from dmlprep.passes.precision.policy.rules import Reason
+from dmlprep.passes.precision.policy.scales import out_of_range, result_scale
+from dmlprep.passes.precision.view import View, scalar
+
+__all__ = ["NEEDS_FP64", "RELATIVE_LOSS", "Constants", "from_big_constant", "judge"]
+
+_LOW_ENOUGH = FP16_MAX / 8
+"""Up to here, eight masks may be added up, and no mask has to change."""
+
+_SMALL = 1 << 16
+"""Elements up to which a constant is read though only nodes in FP32 do: it may be a mask that goes on into FP16."""
+
+_THREADS = min(4, os.cpu_count() or 1)
+"""Constants are read in parallel: numpy works without Python's lock, and each thread holds one piece of one tensor."""
+
+NEEDS_FP64 = "needs-fp64"
+"""The rule for constants that FP32 cannot hold either: what reads them keeps the type it has."""
+
+_FP32_MAX, _FP32_NORMAL = 3.4028234663852886e38, 2.0**-126
+_FACTOR_LOSS = 2.0**-7  # of the largest factor of a BatchNormalization: a quarter of the bound of FP16 parity
+_TINY_FLOOR, _HIGH_FLOOR = 2.0**-20, 32768.0
+
+
+@dataclass
+class Constants:
+    """What was decided about constants.
+
+    Attributes:
+        limits: value -> magnitude beyond which its elements are clamped, where that is not 65504.
+        keep: nodes that stay in FP32 because of a constant.
+        losses: what each constant measured loses, by value.
+        masks: value -> the magnitude that its mask entries get.
+        bounds: values that are limits of Clip: the lowest and highest finite FP16 value serve them.
+        rescaled: constants that are multiplied by a power of two instead, once that is done to the model.
+        measured: ``id(tensor)`` -> the tensor and its loss, so that a second look reads nothing twice.
+    """
+
+    limits: dict[ir.Value, float] = field(default_factory=dict)
+    keep: dict[ir.Node, Reason] = field(default_factory=dict)
+    losses: dict[ir.Value, Loss] = field(default_factory=dict)
+    masks: dict[ir.Value, float] = field(default_factory=dict)
+    bounds: set[ir.Value] = field(default_factory=set)
+    kept_for: dict[ir.Value, str] = field(default_factory=dict)
+    rescaled: list[Rescale] = field(default_factory=list)
+    measured: dict[int, tuple[ir.TensorProtocol, Loss]] = field(default_factory=dict)
+
+
+def judge(view: View, full: Iterable[ir.Node], known: Constants | None = None) -> Constants:
+    """Read every constant that a node would take in FP16, once.
+
+    Args:
+        full: nodes that stay in FP32 anyway; what only they read is not looked at.
+        known: what was found before some constants were rescaled; tensors measured then are not read again.
+    """
+    found = Constants(measured=dict(known.measured) if known is not None else {})
+    kept = set(full)
+    wanted: list[tuple[ir.Value, ir.TensorProtocol, list[ir.Node]]] = []
+    for value in _candidates(view):
+        tensor = view.constant(value) or _filled(value)
+        double = tensor is not None and tensor.dtype == ir.DataType.DOUBLE
+        readers = [n for n in value.consumers() if (double or n not in kept) and _takes_half(view, n, value)]
+        if tensor is not None and (readers or not value.consumers() or tensor.size <= _SMALL):
+            wanted.append((value, tensor, readers))
+    unique = {id(tensor): tensor for _, tensor, _ in wanted if id(tensor) not in found.measured}
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for tensor, loss in zip(unique.values(), pool.map(measure, unique.values()), strict=True):
+            found.measured[id(tensor)] = tensor, loss
+    _restored(view, found)
+    masks = {
+        value: mask
+        for value, tensor, _ in wanted
+        if (mask := _mask(view, value, tensor, found.measured[id(tensor)][1], kept)) is not None
+    }
+    found.masks = agreed(masks)
+    found.limits = dict(found.masks)
+    for value, tensor, readers in wanted:
+        loss = found.measured[id(tensor)][1]
+        if not _beyond_fp32(tensor, loss):
+            readers = [n for n in readers if n not in kept]
+        if value in found.masks:
+            found.losses[value] = loss
+        if value in found.masks or (value.consumers() and not readers):
+            continue
+        found.losses[value] = loss
+        _variances(view, value, readers, found)
+        if loss.over:
+            _beyond(view, value, tensor, loss, readers, found)
+        elif loss.relative > RELATIVE_LOSS or 0 < loss.peak < FP16_NORMAL:  # 2**-20 is exact, and its products are not
+            _below(view, value, tensor, loss, readers, found)
+        elif not in_range(loss.peak):
+            _rescales(view, value, tensor, loss, readers, found, at_no_cost=True)
+    return found
+
+
+def _mask(view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, kept: set[ir.Node]) -> Mask | None:
+    """The mask that a constant is, where it is one and has to be less low."""
+    if loss.peak <= _LOW_ENOUGH or (readers := value.consumers()) == () or _is_bound(value, readers):
+        return None
+    mask = mask_of(view, value, side_of(tensor, FP16_MAX if loss.over else _LOW_ENOUGH), kept)
+    return mask if mask is not None and mask.half and loss.peak > mask.limit else None
+
+
+def _is_bound(value: ir.Value, readers: Iterable[ir.Node]) -> bool:
+    return all(n.op_type in ("Clip", "Pad") and n.inputs[0] is not value for n in readers)
+
+
+def _restored(view: View, found: Constants) -> None:
+    """What divides by a power of two, and makes values that FP16 cannot hold, does so in FP32; so do their readers."""
+    for node in view.order:
+        size = node.meta.get(RESTORES)
+        if size is not None and not in_range(size):
+            text = f"it brings back values of {size:.2g}"
+            found.keep[node] = Reason("rescaled", text)
+            _follow_scale(view, node, size, "rescaled", text, found)
+
+
+def _rescales(
+    view: View,
+    value: ir.Value,
+    tensor: ir.TensorProtocol,
+    loss: Loss,
+    readers: list[ir.Node],
+    found: Constants,
+    *,
+    at_no_cost: bool = False,
+) -> bool:
+    """Plan to multiply the constant by a power of two, where all that reads it can be rid of that again."""
+    if set(value.consumers()) != set(readers) or view.constant(value) is None:
+        return False
+    planned = plan_rescale(view, value, tensor, loss, at_no_cost=at_no_cost)
+    if planned is not None:
+        found.rescaled.append(planned)
+    return planned is not None
+
+
+def _beyond_fp32(tensor: ir.TensorProtocol, loss: Loss) -> bool:
+    return tensor.dtype == ir.DataType.DOUBLE and (loss.peak > _FP32_MAX or 0 < loss.peak < _FP32_NORMAL)
+
+
+def _candidates(view: View) -> list[ir.Value]:
+    values: dict[ir.Value, None] = {}
+    for node in view.order:
+        for value in node.inputs:
+            if value is not None and view.wide(value) and view.constant(value) is not None:
+                values.setdefault(value)
+        made = node.outputs[0] if node.outputs else None
+        handed_on = node.op_type == "Constant" and made is not None and made.is_graph_output()
+        if made is not None and view.wide(made) and (handed_on or node.op_type == "ConstantOfShape"):
+            values.setdefault(made)
+    return list(values)
+
+
+def _filled(value: ir.Value) -> ir.TensorProtocol | None:
+    producer = value.producer()
+    if producer is None or producer.op_type != "ConstantOfShape":
+        return None
+    attribute = producer.attributes.get("value")
+    return attribute.as_tensor() if attribute is not None else None
+
+
+def _takes_half(view: View, node: ir.Node, value: ir.Value) -> bool:
+    if node.op_type in ("Cast", "CastLike"):
+        return True
+    return any(
+        v is value and port is not None and port.variable and ir.DataType.FLOAT16 in port.floats
+        for _, v, port in view.wide_inputs(node)
+    )
+
+
+def _keep(found: Constants, value: ir.Value, nodes: Iterable[ir.Node], rule: str, text: str) -> None:
+    found.kept_for[value] = rule
+    for node in nodes:
+        found.keep.setdefault(node, Reason(rule, text))
+
+
+def _beyond(
+    view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, readers: list[ir.Node], found: Constants
+) -> None:
+    if readers and _is_bound(value, readers):
+        found.bounds.add(value)
+        return
+    if _rescales(view, value, tensor, loss, readers, found):
+        return
+    text = f"constant {value.name!r} holds {loss.peak:g}"
+    rule = NEEDS_FP64 if _beyond_fp32(tensor, loss) else "constant-too-large"
+    _keep(found, value, readers, rule, f"{text}, above 65504")
+    for node in readers:
+        _follow_scale(view, node, result_scale(node, value, loss.peak), rule, text, found)
+    producer = value.producer()
+    if producer is not None and value.is_graph_output():  # of a body: what holds the body hands it on
+        _follow_scale(view, producer, loss.peak, rule, text, found)
+
+
+_ADDED = {
+    # operator -> inputs that are only added to the result: losing tiny ones changes nothing that shows
+    "BatchNormalization": (2, 3, 4),
+    "Conv": (2,),
+    "ConvTranspose": (2,),
+    "FusedConv": (2, 3),
+    "Gemm": (2,),
+    "GroupNormalization": (2,),
+    "InstanceNormalization": (2,),
+    "LayerNormalization": (2,),
+    "SkipLayerNormalization": (3, 4),
+}
+
+
+def _below(
+    view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, readers: list[ir.Node], found: Constants
+) -> None:
+    if _rescales(view, value, tensor, loss, readers, found):
+        return
+    text = (
+        f"constant {value.name!r} would have a relative rounding error of {loss.relative:.2g} in FP16 "
+        f"(largest value {loss.peak:g})"
+    )
+    number = scalar(tensor)
+    for node in readers:
+        places = [i for i, v in enumerate(node.inputs) if v is value]
+        if all(i in _ADDED.get(node.op_type, ()) for i in places):
+            continue
+        if node.op_type in ("Add", "Sub", "Max", "Min", "Sum") or (node.op_type == "Clip" and 0 not in places):
+            # only an epsilon, added so that a later division finds no zero, matters beside the other operand
+            if number is not None and (chain := _floor_chain(view, node, abs(number))):
+                _keep(found, value, [node], "constant-too-small", text)
+                for reader in chain:
+                    found.keep.setdefault(reader, Reason("constant-too-small", f"relies on an epsilon: {text}"))
+        elif node.op_type not in ("Constant", "Where", "Concat", "Pad", "Equal", "Greater", "Less"):
+            rule = NEEDS_FP64 if _beyond_fp32(tensor, loss) else "constant-too-small"
+            _keep(found, value, [node], rule, text)
+            _follow_scale(view, node, result_scale(node, value, loss.peak), rule, text, found)
+
+
+def _follow_scale(view: View, start: ir.Node, scale: float, rule: str, text: str, found: Constants) -> None:
+    """Keep what reads a result out of range, until it is back."""
+    for reader in out_of_range(view, start, scale):
+        found.keep.setdefault(reader, Reason(rule, f"reads a value out of range: {text}"))
+
+
+def _variances(view: View, value: ir.Value, readers: list[ir.Node], found: Constants) -> None:
+    """Keep a BatchNormalization whose factors change: a variance may be as small as what is added to it."""
+    for node in readers:
+        if node.op_type != "BatchNormalization" or len(node.inputs) < 5 or node.inputs[4] is not value:
+            continue
+        scale, variance = (view.constant(node.inputs[i]) for i in (1, 4))
+        if scale is None or variance is None:
+            continue
+        epsilon = node.attributes.get_float("epsilon", 1e-5)
+        arrays = [np.asarray(t.numpy(), np.float64) for t in (scale, variance)]
+        with np.errstate(all="ignore"):
+            factor, rounded = (
+                s / np.sqrt(np.abs(v) + epsilon) for s, v in (arrays, [to_half(a).astype(np.float64) for a in arrays])
+            )
+            off = np.abs(factor - rounded).max(initial=0)
+        if not off <= _FACTOR_LOSS * np.abs(factor).max(initial=0):
+            _keep(found, value, [node], "constant-too-small", f"a variance of {value.name!r} vanishes in FP16")
+
+
+def _floor_chain(view: View, start: ir.Node, floor: float) -> list[ir.Node]:
+    """The nodes that read a value as small as ``floor`` on its way to a division or logarithm; empty without one."""
+    chain: list[ir.Node] = []
+    stack = [(start, floor)]
+    seen: set[ir.Node] = set()
+    sensitive = False
+    while stack and len(seen) < 64:
+        node, low = stack.pop()
+        for value in node.outputs:
+            for reader in value.consumers():
+                if reader.op_type in ("Cast", "Shape") or reader in seen:
+                    continue
+                seen.add(reader)
+                divides = reader.op_type in ("Reciprocal", "Log") or (
+                    reader.op_type == "Div" and reader.inputs[1] is value
+                )
+                if reader.op_type == "Pow":
+                    power = scalar(view.constant(reader.inputs[1]))
+                    divides = divides or power is None or power < 0
+                after = _floor_through(view, reader, low)
+                outside = _outside(low)
+                needed = outside or (after is not None and _outside(after))
+                if needed and (divides or after is not None or low > _HIGH_FLOOR):
+                    chain.append(reader)
+                    sensitive = sensitive or divides or low > _HIGH_FLOOR
+                if after is not None:
+                    sensitive = sensitive or (outside and reader.op_type == "Sqrt" and _divides_soon(reader))
+                    stack.append((reader, after))
+    return chain if sensitive else []
+
+
+def _outside(floor: float) -> bool:
+    return not _TINY_FLOOR <= floor <= _HIGH_FLOOR
+
+
+def _divides_soon(node: ir.Node) -> bool:
+    """Whether a root is divided by, or its reciprocal taken, right after."""
+    readers = [(v, r) for v in node.outputs for r in v.consumers()]
+    readers += [(w, r) for v, n in readers if n.op_type in MOVES for w in n.outputs for r in w.consumers()]
+    return any(r.op_type in ("Reciprocal", "Log") or (r.op_type == "Div" and r.inputs[1] is v) for v, r in readers)
+
+
+def _floor_through(view: View, node: ir.Node, low: float) -> float | None:
+    if node.op_type == "Sqrt":
+        return math.sqrt(low)
+    if node.op_type == "Reciprocal":
+        return 1 / low
+    if node.op_type == "Pow":
+        power = scalar(view.constant(node.inputs[1]))
+        return low**power if power is not None and -8 < power < 8 else None
+    if node.op_type in MOVES:
+        return low
+    if node.op_type == "Div" and view.constant(node.inputs[0]) is not None:
+        return abs(scalar(view.constant(node.inputs[0])) or 1.0) / low
+    return None

@@ -1,0 +1,215 @@
+"""dmlprep's own FP16 converter: decide, rewrite, check."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from dmlprep.core.errors import ModelRefused
+from dmlprep.directml.targets import Target
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.casts import cast_target
+from dmlprep.graph.model.checking import check
+from dmlprep.graph.model.walk import label, nodes
+from dmlprep.passes.precision.convert.calls import inline_calls
+from dmlprep.passes.precision.convert.masks import lower
+from dmlprep.passes.precision.convert.plan import KeepIo, Plan, make_plan
+from dmlprep.passes.precision.convert.rescale import Rescale, rescale
+from dmlprep.passes.precision.convert.rewrite import rewrite
+from dmlprep.passes.precision.fp16 import FP16_MAX
+from dmlprep.passes.precision.policy.rules import Level
+from dmlprep.passes.precision.view import View
+from dmlprep.record import Finding, finding
+from dmlprep.record.steps import Kept
+
+__all__ = ["Converted", "convert"]
+
+
+@dataclass
+class Converted:
+    """What a conversion did.
+
+    Attributes:
+        changed: whether the model is another now.
+        kept: name of each floating node that stays in FP32 -> why.
+        rules: rule -> how many nodes it kept.
+        casts: Cast nodes between floating types that are left.
+        findings: about constants.
+    """
+
+    changed: bool
+    kept: dict[str, Kept] = field(default_factory=dict)
+    rules: dict[str, int] = field(default_factory=dict)
+    casts: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+def convert(
+    model: Model,
+    target: Target | None,
+    *,
+    level: Level = "balanced",
+    keep_io: KeepIo = True,
+    keep: Mapping[int, str] | None = None,
+    convert_anyway: Mapping[int, str] | None = None,
+    half_weights: bool = False,
+) -> Converted:
+    """Convert ``model`` to FP16 in place. Model-local functions are inlined.
+
+    Args:
+        target: whose kernels count; ``None`` for any hardware.
+        level: how careful the policy is.
+        keep_io: whether graph inputs and outputs keep their types, or the names of those that do.
+        keep: ``id(node)`` -> why it stays in FP32.
+        convert_anyway: ``id(node)`` -> why it is converted although the policy would keep it.
+        half_weights: whether a large weight that kept nodes share with nodes in FP16 is stored in FP16 alone.
+
+    Raises:
+        ModelRefused: the result would be invalid (DP403).
+    """
+    keep, convert_anyway = dict(keep or {}), dict(convert_anyway or {})
+    inlined = inline_calls(model, keep, convert_anyway)
+    view = View.of(model.ir, target)
+    _refuse_unknown(view)
+    plan = make_plan(view, level=level, keep=keep, convert=convert_anyway, keep_io=keep_io)
+    rescaled: list[Finding] = []
+    while plan.constants.rescaled and (done := rescale(model.ir, plan.constants.rescaled)):
+        rescaled += [_rescaled(one) for one in done]
+        view = View.of(model.ir, target)
+        plan = make_plan(view, level=level, keep=keep, convert=convert_anyway, keep_io=keep_io, known=plan.constants)
+    plan.half_weights = half_weights
+    names = {id(n): label(n) for n in plan.full}
+    findings = rescaled + _findings(plan)
+    lower(plan.constants.masks)
+    changed = rewrite(plan) or bool(rescaled or plan.constants.masks) or inlined
+    if changed:
+        fault = check(model.ir)
+        if fault:
+            raise ModelRefused(
+                f"the converted model is invalid: {fault}",
+                code="DP403",
+                fix="keep the node that is named in FP32, or leave the model in FP32",
+            )
+    kept = {
+        names[id(node)]: Kept(reason.rule, reason.text)
+        for node, reason in plan.full.items()
+        if node.graph is not None and node.op_type not in ("Cast", "Constant") and view.is_float(node)
+    }
+    rules = Counter(one.rule for one in kept.values())
+    return Converted(changed, kept, dict(rules), _count_casts(model.ir), findings)
+
+
+def _refuse_unknown(view: View) -> None:
+    for node in view.order:
+        if any(
+            attribute.type in (ir.AttributeType.SPARSE_TENSOR, ir.AttributeType.SPARSE_TENSORS)
+            for attribute in node.attributes.values()
+        ):
+            raise ModelRefused(
+                "a sparse constant has no FP16 form", where=label(node), code="DP403", fix="export it dense"
+            )
+
+
+def _count_casts(model: ir.Model) -> int:
+    floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+    return sum(
+        1
+        for node in nodes(model)
+        if node.op_type == "Cast"
+        and not node.domain
+        and cast_target(node) in floats
+        and node.inputs[0] is not None
+        and (node.inputs[0].dtype is None or node.inputs[0].dtype.is_floating_point())
+    )
+
+
+def _rescaled(one: Rescale) -> Finding:
+    taker = label(one.division.node) if one.division.node is not None else f"a Mul behind {label(one.node)}"
+    if one.before.over:
+        why = f"{one.before.over} of {one.before.size} values beyond {FP16_MAX:g} (largest {one.before.peak:g})"
+    elif one.before.relative > one.after.relative:
+        why = f"largest value {one.before.peak:g}, of which FP16 would lose {one.before.relative:.2g}"
+    else:
+        why = f"largest value {one.before.peak:g}: sums of its products may leave FP16's range"
+    return finding(
+        "DP408",
+        f"{one.value.name!r} ({why}) is multiplied by 2^{one.exponent}, and then loses {one.after.relative:.2g}; "
+        f"{taker} takes 2^{one.result} out again",
+        node=one.value.name or "",
+        exponent=one.exponent,
+        peak=one.before.peak,
+        over=one.before.over,
+        flushed=one.before.flushed,
+        relative=one.before.relative,
+        relative_after=one.after.relative,
+        taken_out_by=taker,
+    )
+
+
+def _findings(plan: Plan) -> list[Finding]:
+    found: list[Finding] = []
+    quiet_lost = quiet_size = quiet_tensors = 0
+    worst = 0.0
+    constants = plan.constants
+    for value, loss in constants.losses.items():
+        name = value.name or ""
+        if value in constants.masks:
+            found.append(
+                finding(
+                    "DP401",
+                    f"mask {name!r} holds {loss.peak:g}; its entries become {constants.masks[value]:g} in magnitude, "
+                    "still low enough that their softmax weight is 0",
+                    node=name,
+                    severity="note",
+                    remedy="",
+                    peak=loss.peak,
+                    becomes=constants.masks[value],
+                    over=loss.over,
+                )
+            )
+        elif value in constants.bounds:
+            continue
+        elif value in constants.kept_for:
+            code = "DP401" if loss.over else "DP402"
+            readers = [label(n) for n in value.consumers() if n in plan.full]
+            what = (
+                f"{loss.over} of {loss.size} values of {name!r} exceed {FP16_MAX:g} (largest {loss.peak:g})"
+                if loss.over
+                else f"{name!r} would have a relative rounding error of {loss.relative:.2g} "
+                f"({loss.flushed} of {loss.size} values become zero)"
+            )
+            found.append(
+                finding(
+                    code,
+                    f"{what}; kept in FP32: {', '.join(readers[:4])}{' ...' if len(readers) > 4 else ''}",
+                    node=name,
+                    severity="note",
+                    remedy="",
+                    peak=loss.peak,
+                    over=loss.over,
+                    flushed=loss.flushed,
+                    relative=loss.relative,
+                )
+            )
+        elif loss.flushed:
+            quiet_lost += loss.flushed
+            quiet_size += loss.size
+            quiet_tensors += 1
+            worst = max(worst, loss.relative)
+    if quiet_lost:
+        found.append(
+            finding(
+                "DP402",
+                f"{quiet_lost} of {quiet_size} values in {quiet_tensors} constants round to zero; no constant has a "
+                f"relative rounding error above {worst:.2g}",
+                severity="note",
+                remedy="",
+                flushed=quiet_lost,
+                size=quiet_size,
+                relative=worst,
+            )
+        )
+    return found

@@ -1,0 +1,118 @@
+"""How much larger than its operand the result of a product by a constant can be, whatever the operand is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.operators import MOVES
+from dmlprep.passes.precision.fp16 import FP16_MAX, Loss, pieces
+from dmlprep.passes.precision.view import View, scalar
+from dmlprep.portable.arrays import Array
+
+__all__ = ["HOMOGENEOUS", "allowed_gain", "gain", "reciprocal_peak"]
+
+HOMOGENEOUS = (MOVES - {"Concat", "Split", "Dropout"}) | frozenset(
+    """
+    Abs AveragePool GlobalAveragePool GlobalMaxPool MaxPool Neg ReduceMax ReduceMean ReduceMin Relu
+    """.split()  # noqa: SIM905 - reads better as words
+)
+"""Operators of one operand whose result is scaled as the operand is, by any positive factor, and is no larger."""
+
+_LIMITED = {
+    "Softmax": 1.0,
+    "Sigmoid": 1.0,
+    "HardSigmoid": 1.0,
+    "Tanh": 1.0,
+    "Sin": 1.0,
+    "Cos": 1.0,
+    "Erf": 1.0,
+    "Softsign": 1.0,
+}
+"""Operator -> largest absolute value of its result."""
+
+
+_Column = Callable[[Array], Array]
+"""Flat indices of elements -> the sum that each is part of."""
+_FARTHEST = 16  # nodes between an operand and what bounds it
+
+
+def allowed_gain(view: View, operand: ir.Value) -> float:
+    """The largest gain with which no operand makes a result beyond half of FP16's range."""
+    return FP16_MAX / 2 / min(FP16_MAX, ceiling(view, operand))
+
+
+def ceiling(view: View, value: ir.Value) -> float:
+    """A bound of a value's magnitude: what its producer implies, else all that FP16 holds."""
+    for _ in range(_FARTHEST):
+        node = value.producer()
+        if node is None or node.domain:
+            break
+        if node.op_type in _LIMITED:
+            return _LIMITED[node.op_type]
+        if node.op_type == "Clip":
+            bounds = [scalar(view.constant(v)) for v in node.inputs[1:3]]
+            if len(bounds) == 2 and bounds[0] is not None and bounds[1] is not None:
+                return max(abs(bounds[0]), abs(bounds[1]))
+        if node.op_type not in HOMOGENEOUS or node.inputs[0] is None:
+            break
+        value = node.inputs[0]
+    return FP16_MAX
+
+
+def gain(node: ir.Node, index: int, tensor: ir.TensorProtocol, loss: Loss) -> float:
+    """The largest absolute result for operands of absolute value one."""
+    shape = tuple(int(d) for d in tensor.shape.numpy())
+    if node.op_type == "Mul":
+        return loss.peak
+    if node.op_type == "Div":
+        return reciprocal_peak(tensor)
+    if node.op_type in ("Conv", "ConvTranspose"):
+        if len(shape) < 3:
+            return 0.0
+        inner = math.prod(shape[1:])
+        if node.op_type == "Conv":
+            return _largest_sum(tensor, shape[0], lambda flat: flat // inner)
+        groups = node.attributes.get_int("group", 1)
+        each, window = max(1, shape[0] // groups), math.prod(shape[2:])
+        return _largest_sum(
+            tensor, groups * shape[1], lambda flat: flat // inner // each * shape[1] + flat // window % shape[1]
+        )
+    scale = 1.0
+    if node.op_type == "Gemm":
+        if len(shape) != 2:
+            return 0.0
+        if "alpha" in node.attributes:
+            scale = abs(node.attributes["alpha"].as_float())
+        name = "transB" if index else "transA"
+        turned = name in node.attributes and node.attributes[name].as_int() != 0
+        kept = (0 if turned else 1) if index else (1 if turned else 0)
+    else:
+        if len(shape) < 2:
+            return loss.peak * tensor.size
+        kept = len(shape) - 1 if index else len(shape) - 2
+    # batches of a product: each has its own columns; the largest of all bounds them
+    inner, count = math.prod(shape[kept + 1 :]), shape[kept]
+    batch = shape[-1] * shape[-2]
+    many = max(1, tensor.size // batch) if batch else 1
+
+    return scale * _largest_sum(tensor, many * count, lambda flat: flat // batch * count + flat // inner % count)
+
+
+def _largest_sum(tensor: ir.TensorProtocol, columns: int, column: _Column) -> float:
+    """The largest sum of absolute values of those elements whose flat index has the same column."""
+    sums = np.zeros(columns)
+    start = 0
+    for part in pieces(tensor):
+        flat = np.arange(start, start + part.size)
+        sums += np.bincount(column(flat), weights=np.abs(part.astype(np.float64)), minlength=columns)
+        start += part.size
+    return float(sums.max(initial=0.0))
+
+
+def reciprocal_peak(tensor: ir.TensorProtocol) -> float:
+    least = min((float(np.abs(part.astype(np.float64)).min(initial=math.inf)) for part in pieces(tensor)), default=0.0)
+    return 1 / least if least > 0 else 0.0

@@ -1,0 +1,258 @@
+"""Attention masks: constants whose only meaning is 'lower than any score', and how low they can be in FP16."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.operators import MOVES
+from dmlprep.passes.precision.fp16 import FP16_MAX, cast_tensor, pieces
+from dmlprep.passes.precision.view import View, constant_tensor, set_constant_tensor
+
+__all__ = ["MASK", "Mask", "agreed", "from_big_constant", "lower", "mask_of", "side_of"]
+
+MASK = 57344.0
+"""Magnitude that masks get: 7 * 2**13. Scores up to 8160 added to it stay finite, and its spacing of 32 swallows scores
+below 16, so that a row that is masked whole stays uniform, as in FP32 with -1e9."""
+
+LEAST = 1024.0
+"""A mask that is scaled below this may no longer be lower than any score."""
+
+_STEPS, _DEEPEST = 4096, 8
+_SMALL = 4096  # elements of a constant that is looked at for the factor it is
+
+_WAYS = MOVES | frozenset(
+    """
+    Add Sub Mul Where Neg Cast Div Max Min Sum Pad Gemm
+    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
+)
+_LOW_ENDS = frozenset(
+    """
+    Softmax LogSoftmax ArgMax TopK ReduceMax Max Exp Sigmoid Hardmax GlobalMaxPool MaxPool Attention
+    MultiHeadAttention GroupQueryAttention BiasSoftmax Relu Tanh
+    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
+)
+_HIGH_ENDS = frozenset(
+    """
+    ArgMin ReduceMin Min
+    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
+)
+_COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsInf", "IsNaN"})
+
+
+@dataclass(frozen=True)
+class Mask:
+    """One mask.
+
+    Attributes:
+        limit: magnitude that its entries may have.
+        compared: constants that it is compared with, which must have the same limit.
+        half: whether anything on its way computes in FP16; true as well where nothing but comparisons reads it.
+    """
+
+    limit: float
+    compared: frozenset[ir.Value]
+    half: bool
+
+
+@dataclass
+class _Trace:
+    """What was seen on the ways of one constant: value -> (side, how many masks it adds up, factor)."""
+
+    state: dict[ir.Value, tuple[int, int, float]]
+    deepest: int = 1
+    highest: float = 1.0
+    lowest: float = 1.0
+    ended: bool = False
+    compared: set[ir.Value] = field(default_factory=set)
+    nodes: set[ir.Node] = field(default_factory=set)
+
+
+def side_of(tensor: ir.TensorProtocol, over: float = FP16_MAX) -> int:
+    """-1 where every finite value beyond ``over`` is negative, 1 where every one is positive, else 0; in pieces."""
+    low = high = False
+    for part in pieces(tensor):
+        finite = part[np.isfinite(part)]
+        low, high = low or bool((finite < -over).any()), high or bool((finite > over).any())
+    return 0 if low == high else -1 if low else 1
+
+
+def lower(masks: Mapping[ir.Value, float]) -> None:
+    """Set the entries of masks beyond their limits to these, in the type that they have; tensors stay lazy.
+
+    What makes a mask may stay in FP32, and what adds it to scores not; the cast between them would make infinities.
+    """
+    for value, limit in masks.items():
+        producer = value.producer()
+        if producer is None:
+            tensor = value.const_value
+            assert tensor is not None
+            value.const_value = cast_tensor(tensor, tensor.dtype, name=value.name, limit=None, clamp=limit)
+            continue
+        if producer.op_type == "ConstantOfShape":
+            tensor = producer.attributes["value"].as_tensor()
+        else:
+            found = constant_tensor(producer)
+            assert found is not None
+            tensor = found
+        set_constant_tensor(producer, cast_tensor(tensor, tensor.dtype, limit=None, clamp=limit))
+
+
+def mask_of(view: View, value: ir.Value, side: int, kept: Collection[ir.Node]) -> Mask | None:
+    """The mask that a constant is; ``None`` where more than 'lower than any score' may be read from it.
+
+    Args:
+        side: -1 for a very low constant, 1 for a very high one.
+        kept: nodes that stay in FP32.
+    """
+    trace = _Trace({value: (side, 1, 1.0)})
+    if not side or not _follow(view, value, trace) or not (trace.ended or trace.compared):
+        return None
+    depth = max(trace.deepest, 2 if _meets_another(trace, value) else 1)
+    limit = MASK / depth / max(1.0, trace.highest)
+    if limit * min(1.0, trace.lowest) < LEAST:
+        return None
+    return Mask(limit, frozenset(trace.compared), not trace.ended or any(node not in kept for node in trace.nodes))
+
+
+def _follow(view: View, value: ir.Value, trace: _Trace) -> bool:
+    stack, steps = [value], 0
+    while stack:
+        at = stack.pop()
+        for node in at.consumers():
+            steps += 1
+            step = _step(view, node, at, trace) if steps <= _STEPS else None
+            if step is None:
+                return False
+            if not step:
+                continue
+            side, depth, factor = step
+            trace.deepest = max(trace.deepest, depth)
+            trace.highest, trace.lowest = max(trace.highest, factor), min(trace.lowest, factor)
+            for out in node.outputs:
+                if out.is_graph_output() or depth > _DEEPEST:
+                    return False
+                known = trace.state.get(out)
+                if known is None or depth > known[1]:
+                    trace.state[out] = side, depth, factor
+                    stack.append(out)
+    return True
+
+
+def _step(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> tuple[int, int, float] | tuple[()] | None:
+    """What a node makes of a mask; ``()`` where its way ends well, ``None`` where its value counts."""
+    side, depth, factor = trace.state[at]
+    op = node.op_type
+    if op in _COMPARES:
+        return () if _compares_well(view, node, at, trace) else None
+    if op == "Clip" and node.inputs[0] is not at:
+        return ()
+    if op == "Cast" and not any(view.wide(v) for v in node.outputs):
+        to = node.attributes.get("to")
+        return () if to is not None and to.value == ir.DataType.BOOL.value else None
+    if view.is_float(node) and op != "Cast":
+        trace.nodes.add(node)
+    if op in (_LOW_ENDS if side < 0 else _HIGH_ENDS):
+        trace.ended = True
+        return ()
+    if op not in _WAYS or (op == "Div" and node.inputs[0] is not at):
+        return None
+    if op == "Gemm" and at in node.inputs[:2]:
+        return None  # the simplifier makes Gemm of MatMul and Add: a mask that was added is its C
+    if op == "Neg" or (op == "Sub" and node.inputs[1] is at):
+        side = -side
+    if op in ("Mul", "Div", "Gemm"):
+        by = _beta(node) if op == "Gemm" else _factor(view, next((v for v in node.inputs if v is not at), None))
+        side, factor = (-side if by < 0 else side), factor * (1 / abs(by) if op == "Div" else abs(by))
+    if op in ("Add", "Sum", "Sub", "Gemm"):
+        # Adding two values that both come from masks doubles what is added.
+        others = {v for v in node.inputs if v is not None and v is not at}
+        depth += sum(trace.state[v][1] for v in others if v in trace.state)
+    return side, depth, factor
+
+
+def _beta(gemm: ir.Node) -> float:
+    """What a Gemm multiplies its C by."""
+    beta = gemm.attributes.get("beta")
+    return 1.0 if beta is None else beta.as_float()
+
+
+def _factor(view: View, other: ir.Value | None) -> float:
+    """The constant that a mask is multiplied by; 1 for a selection computed from data (0 or 1)."""
+    tensor = view.constant(other)
+    if tensor is None or not 0 < tensor.size <= _SMALL:
+        return 1.0
+    values = np.asarray(tensor.numpy(), np.float64).reshape(-1)
+    peak = float(values[np.abs(values).argmax()])
+    return peak if peak and np.isfinite(peak) else 1.0
+
+
+def _compares_well(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> bool:
+    """Whether a comparison comes out the same for a mask that is less low."""
+    for other in (v for v in node.inputs if v is not None and v is not at):
+        tensor = view.constant(other)
+        if tensor is not None and tensor.size <= _SMALL:
+            values = np.asarray(tensor.numpy(), np.float64)
+            if (np.abs(values) <= LEAST / 2).all() or np.isinf(values).all():
+                continue
+        others = _big_constants(other, FP16_MAX) if node.op_type == "Equal" else set()
+        if not others:
+            return False
+        trace.compared |= others
+    return True
+
+
+def _meets_another(trace: _Trace, value: ir.Value) -> bool:
+    """Whether the way of this mask runs through an Add of something that holds another very large constant."""
+    for at in trace.state:
+        for node in at.consumers():
+            if node.op_type not in ("Add", "Sum", "Where"):
+                continue
+            for other in node.inputs:
+                if other is None or other in trace.state or other is value:
+                    continue
+                if from_big_constant(other, 1e4):  # -1e4 is a mask as well, and fits
+                    return True
+    return False
+
+
+def from_big_constant(value: ir.Value, over: float = FP16_MAX) -> bool:
+    """Whether a value is made of a constant beyond ``over`` by steps that masks are made with."""
+    return bool(_big_constants(value, over))
+
+
+def _big_constants(value: ir.Value, over: float) -> set[ir.Value]:
+    """The constants beyond ``over`` that a value is made of by steps that masks are made with."""
+    found: set[ir.Value] = set()
+    stack, seen = [value], 0
+    while stack and seen < 24:
+        seen += 1
+        at = stack.pop()
+        tensor = at.const_value if at.is_initializer() else None
+        producer = at.producer()
+        if tensor is None and producer is not None and producer.op_type in ("Constant", "ConstantOfShape"):
+            attribute = producer.attributes.get("value")
+            tensor = attribute.as_tensor() if attribute is not None else constant_tensor(producer)
+        if tensor is not None and tensor.size <= _SMALL and tensor.dtype.is_floating_point():
+            array = np.asarray(tensor.numpy(), np.float64)
+            if array.size and bool((np.isfinite(array) & (np.abs(array) > over)).any()):
+                found.add(at)
+        elif producer is not None and (
+            producer.op_type in MOVES or producer.op_type in ("Mul", "Where", "Sub", "Cast", "Add")
+        ):
+            stack += [v for v in producer.inputs if v is not None]
+    return found
+
+
+def agreed(masks: Mapping[ir.Value, Mask]) -> dict[ir.Value, float]:
+    """The limit of each mask; masks that are compared get the same one, or, where one of them is no mask, none."""
+    left = dict(masks)
+    while lost := [v for v, mask in left.items() if any(other not in left for other in mask.compared)]:
+        for value in lost:
+            del left[value]
+    same = min((mask.limit for mask in left.values()), default=0.0)
+    together = any(mask.compared for mask in left.values())
+    return {value: same if together else mask.limit for value, mask in left.items()}

@@ -1,0 +1,115 @@
+"""FP16 by onnxconverter-common, with the weights kept out of it and its result checked."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.model import Frozen, Model, freeze, protos, thaw
+from dmlprep.graph.model.checking import check
+from dmlprep.graph.model.frozen import stub_index
+from dmlprep.graph.model.walk import attribute_graphs, label, nodes
+from dmlprep.graph.rewriting.names import Names
+from dmlprep.passes.precision.fp16 import FP16_MAX, FP16_TINY, cast_tensor, measure
+from dmlprep.record import Finding, finding
+from dmlprep.runtime.tools import onnxconverter_common as engine
+
+__all__ = ["convert_with_onnxconverter_common"]
+
+_FIX = 'use engine = "own", or leave the model in FP32'
+
+
+def convert_with_onnxconverter_common(
+    model: Model, *, keep_io: bool, keep_operators: set[str], keep: dict[int, str]
+) -> list[Finding] | None:
+    """Convert ``model`` in place.
+
+    Args:
+        keep: nodes that stay FP32, by ``id``.
+
+    Returns:
+        findings about clamped and flushed weights; ``None`` where the model holds FP16 already and was left alone.
+
+    Raises:
+        ModelRefused: the converter failed, or made a model that is invalid.
+    """
+    names = _name_nodes(model, keep)
+    frozen = freeze(model.ir)
+    if engine.holds_fp16(frozen.proto):
+        return None
+    before = {t.name: t for t in frozen.proto.graph.initializer}
+    findings = _findings(model)
+    converted = engine.convert_to_fp16(frozen.proto, keep_io=keep_io, keep_operators=keep_operators, keep_nodes=names)
+    if len(converted.functions) != len(model.ir.functions) or not before.keys() <= _initializers(converted):
+        raise ModelRefused("onnxconverter-common lost a part of the model", code="DP403", fix=_FIX)
+    model.ir = thaw(Frozen(converted, _cast(converted, frozen.tensors)))
+    fault = check(model.ir)
+    if fault:
+        raise ModelRefused(f"onnxconverter-common made an invalid model: {fault}", code="DP403", fix=_FIX)
+    return findings
+
+
+def _initializers(proto: onnx.ModelProto) -> set[str]:
+    return {t.name for t in proto.graph.initializer}
+
+
+def _name_nodes(model: Model, keep: dict[int, str]) -> list[str]:
+    """Names of the kept nodes. The engine knows nodes by their names: all get one, and one of their own."""
+    names, seen = Names(model.ir), set[str]()
+    for node in nodes(model.ir):
+        if not node.name or node.name in seen:
+            node.name = names.node(node.name or label(node))
+        seen.add(node.name)
+    return [n.name for n in nodes(model.ir) if id(n) in keep and n.name]
+
+
+def _cast(proto: onnx.ModelProto, held: list[ir.TensorProtocol]) -> list[ir.TensorProtocol]:
+    """The tensors that the engine's stubs stand for, cast where it changed the type of the stub."""
+    tensors = list(held)
+    for tensor in protos.tensors(proto):
+        index = stub_index(tensor)
+        if index is not None and tensor.data_type != held[index].dtype.value:
+            tensors[index] = cast_tensor(held[index], ir.DataType(tensor.data_type), limit=FP16_MAX)
+    return tensors
+
+
+def _findings(model: Model) -> list[Finding]:
+    found = []
+    tensors = {v.name or "": v.const_value for v in model.ir.graph.initializers.values()}
+    for node in nodes(model.ir):
+        value = node.attributes.get("value")
+        if node.op_type in ("Constant", "ConstantOfShape") and value is not None and not value.is_ref():
+            tensors[label(node)] = value.as_tensor() if value.type == ir.AttributeType.TENSOR else None
+        if any(True for _ in attribute_graphs(node)):
+            for _, graph in attribute_graphs(node):
+                tensors |= {v.name or "": v.const_value for v in graph.initializers.values()}
+    for name, tensor in tensors.items():
+        if tensor is None or tensor.dtype != ir.DataType.FLOAT:
+            continue
+        loss = measure(tensor)
+        if loss.over:
+            found.append(
+                finding(
+                    "DP401",
+                    f"{loss.over} of {loss.size} values of {name!r} exceed {FP16_MAX:g} (largest {loss.peak:g}) "
+                    "and are clamped to it",
+                    node=name,
+                    over=loss.over,
+                    size=loss.size,
+                    peak=loss.peak,
+                )
+            )
+        if loss.flushed:
+            found.append(
+                finding(
+                    "DP402",
+                    f"{loss.flushed} of {loss.size} values of {name!r} lie below {FP16_TINY:.3g} "
+                    f"and are lost; relative error of the whole {loss.relative:.2g}",
+                    node=name,
+                    flushed=loss.flushed,
+                    size=loss.size,
+                    relative=loss.relative,
+                )
+            )
+    return found

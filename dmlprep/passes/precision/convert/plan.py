@@ -1,0 +1,141 @@
+"""Which node computes in FP16 and which stays in FP32, decided before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.operators import MOVES
+from dmlprep.graph.model.walk import attribute_graphs
+from dmlprep.passes.precision.convert.constants import NEEDS_FP64, Constants, judge
+from dmlprep.passes.precision.policy.rules import Level, Reason, keep_by_policy
+from dmlprep.passes.precision.view import UNTYPED, View
+
+__all__ = ["COMPRESSES", "KeepIo", "Plan", "make_plan"]
+
+KeepIo = bool | Collection[str]
+"""Whether graph inputs and outputs keep their types; or the names of those that do."""
+
+
+@dataclass
+class Plan:
+    """The decisions.
+
+    Attributes:
+        view: the model they are about.
+        full: nodes that stay in FP32, each with the reason.
+        constants: what becomes of constants.
+        keep_io: as the user said.
+        half_weights: whether a large weight that is read in both types may be stored in FP16 alone.
+    """
+
+    view: View
+    full: dict[ir.Node, Reason]
+    constants: Constants
+    keep_io: KeepIo
+    half_weights: bool = False
+
+    def keeps(self, value: ir.Value) -> bool:
+        """Whether a graph input or output keeps its type."""
+        return self.keep_io if isinstance(self.keep_io, bool) else value.name in self.keep_io
+
+
+def make_plan(
+    view: View,
+    *,
+    level: Level = "balanced",
+    keep: Mapping[int, str] | None = None,
+    convert: Mapping[int, str] | None = None,
+    keep_io: KeepIo = True,
+    known: Constants | None = None,
+) -> Plan:
+    """Decide for every node.
+
+    Args:
+        keep: ``id(node)`` -> why the user keeps it.
+        convert: ``id(node)`` -> why the user converts it against the policy; firm reasons stand.
+        known: the constants of an earlier plan of the same model; see ``judge``.
+    """
+    keep, convert = keep or {}, convert or {}
+    full = {
+        node: reason for node, reason in keep_by_policy(view, level).items() if reason.firm or id(node) not in convert
+    }
+    for node in view.order:
+        if id(node) in keep:
+            full.setdefault(node, Reason("user", keep[id(node)]))
+    _into_bodies(view, full)
+    constants = judge(view, full, known)
+    for node, reason in constants.keep.items():
+        if reason.rule == NEEDS_FP64:
+            full[node] = reason
+        elif id(node) not in convert and node.op_type not in ("Constant", "Cast"):
+            full.setdefault(node, reason)
+    _compress_first(view, full)
+    plan = Plan(view, full, constants, keep_io)
+    _follow(plan)
+    return plan
+
+
+def _into_bodies(view: View, full: dict[ir.Node, Reason]) -> None:
+    """A user who keeps a Loop means what is inside it, too."""
+    for node in view.order:
+        reason = full.get(node)
+        if reason is None or reason.rule not in ("user", "own-island"):
+            continue
+        for _, graph in attribute_graphs(node):
+            for inner in graph:
+                full.setdefault(inner, Reason(reason.rule, f"inside {node.name or node.op_type}: {reason.text}"))
+
+
+COMPRESSES = frozenset({"Sqrt", "Log", "Tanh", "Sigmoid", "Erf", "Atan", "Sign", "Softsign"})
+"""Operators of one operand whose result needs less range than it: computed before the cast down, they save it."""
+
+
+def _compress_first(view: View, full: dict[ir.Node, Reason]) -> None:
+    for node in view.order:
+        if node.op_type in COMPRESSES and node not in full and not node.domain:
+            value = node.inputs[0]
+            producer = value.producer() if value is not None else None
+            if producer is not None and producer in full and view.wide(value) and full[producer].rule == "user":
+                full[node] = Reason("before-the-cast", "it brings a value held in FP32 into the range of FP16")
+
+
+_FILLS = frozenset({"ConstantOfShape", "EyeLike"})
+
+
+def _follow(plan: Plan) -> None:
+    """Movements between FP32 nodes stay in FP32: casting down and up again would only lose digits."""
+    view, full = plan.view, plan.full
+    wide: set[ir.Value] = {v for v in view.model.graph.inputs if view.wide(v) and plan.keeps(v)}
+    for node in full:
+        wide.update(node.outputs)
+    moved: list[ir.Node] = []
+    for node in view.order:
+        if node in full or node.domain:
+            continue
+        if node.op_type in _FILLS and view.is_float(node):
+            moved.append(node)
+            wide.update(node.outputs)
+            continue
+        if node.op_type not in MOVES:
+            continue
+        fed = [v for _, v, _ in view.wide_inputs(node) if view.constant(v) is None]
+        if fed and all(v in wide for v in fed):
+            moved.append(node)
+            wide.update(node.outputs)
+    main = set(view.model.graph.outputs)
+    stay = set(moved)
+    for node in reversed(moved):
+        for value in node.outputs:
+            readers = [n for n in value.consumers() if n.op_type not in UNTYPED]
+            leaves = value.is_graph_output() and not (value in main and plan.keeps(value))
+            if leaves or any(n not in full and n not in stay for n in readers):
+                stay.discard(node)
+    for node in moved:
+        # what feeds it may itself have been let go
+        fed = [v for _, v, _ in view.wide_inputs(node) if view.constant(v) is None]
+        used = any(n in full or n in stay for v in node.outputs for n in v.consumers())
+        if node in stay and (fed or used) and all(v.producer() is None or v.producer() in full for v in fed):
+            full[node] = Reason("between", "it only moves values between FP32 nodes")

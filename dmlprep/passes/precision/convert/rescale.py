@@ -1,0 +1,294 @@
+"""Constants out of FP16's range, multiplied by a power of two; the factor is undone downstream.
+
+``MatMul(x, w) * 1e6`` with weights of 1e-7 is ``MatMul(x, w * 2**k) * (1e6 * 2**-k)``, exactly: a power of two changes
+no digit. The division is put into the next constant factor or BatchNormalization, else into a Mul of its own.
+
+Safe without a run: the result is linear in the operand, ``|result| <= gain * |operand|``, where the gain is the largest
+sum of absolute weights that make one element. With a gain of at most one half, and a bias of at most 2**14, whatever
+operand FP16 holds, FP16 holds the result; rounding it costs no more than rounding the operand did.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.graph.rewriting.builder import GraphBuilder, replace_value
+from dmlprep.graph.rewriting.names import Names
+from dmlprep.passes.precision.convert.gains import HOMOGENEOUS, allowed_gain, gain, reciprocal_peak
+from dmlprep.passes.precision.fp16 import FP16_MAX, FP16_NORMAL, CastTensor, Loss, cast_tensor, measure
+from dmlprep.passes.precision.view import View, constant_tensor
+
+__all__ = ["RELATIVE_LOSS", "RESTORES", "Division", "Rescale", "in_range", "plan_rescale", "rescale"]
+
+RELATIVE_LOSS = 2.0**-9
+"""A tensor whose rounding error exceeds this share of its norm lost more than digits: 8 times what rounding costs."""
+
+RESTORES = "dmlprep.restores"
+"""Key in the ``meta`` of a Mul that divides by a power of two: the size of what it makes."""
+
+_BIAS_MAX = 2.0**14
+_WORTH = 4096
+"""Elements from which on a weight in FP16 is worth a node that divides what it makes."""
+_LOW, _HIGH = FP16_NORMAL, FP16_MAX / 16
+_FP32_NORMAL = 2.0**-126
+_FARTHEST_EXPONENT = 120  # FP32 holds this power of two, and its reciprocal
+_FARTHEST = 16  # nodes between a constant and the factor that takes the power of two
+
+_PRODUCTS = {"MatMul": (0, 1), "Gemm": (0, 1), "Conv": (1,), "ConvTranspose": (1,), "Mul": (0, 1), "Div": (1,)}
+"""Operator -> the operands in which its result is linear (Div: in the reciprocal)."""
+_BIAS = {"Gemm": 2, "Conv": 2, "ConvTranspose": 2}
+
+
+@dataclass(frozen=True)
+class Division:
+    """Where the power of two is divided out again.
+
+    Attributes:
+        on_the_way: values that are scaled, the first one included.
+        node: the node whose constants take it; ``None``: a Mul of its own, behind the last value.
+        changes: (index of a constant operand of ``node``, exponent by which it is multiplied).
+        epsilon: factor of ``node``'s epsilon.
+        size: of the values as they were, for operands of about one.
+    """
+
+    on_the_way: tuple[ir.Value, ...]
+    node: ir.Node | None
+    changes: tuple[tuple[int, int], ...] = ()
+    epsilon: float = 1.0
+    size: float = 1.0
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """One constant to be rescaled.
+
+    Attributes:
+        value: the constant.
+        node: the node that reads it.
+        exponent: it is multiplied by ``2**exponent``.
+        result: what it makes is multiplied by ``2**result``.
+        before, after: what it loses in FP16 as it is, and rescaled.
+        bias: index of the operand that is multiplied by ``2**result``, too; ``None`` for none.
+        dtype: its type.
+        division: where ``2**result`` is taken out again.
+    """
+
+    value: ir.Value
+    node: ir.Node
+    exponent: int
+    result: int
+    before: Loss
+    after: Loss
+    bias: int | None
+    dtype: ir.DataType
+    division: Division = field(compare=False)
+
+
+def plan_rescale(
+    view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, *, at_no_cost: bool = False
+) -> Rescale | None:
+    """How a constant that FP16 cannot hold is rescaled; ``None`` where it cannot be, or not safely.
+
+    Reads the tensor twice, in pieces: once for its gain, once for what it loses when it is scaled.
+
+    Args:
+        at_no_cost: only where another constant takes the power of two, so that no node is added.
+    """
+    uses = list(value.uses())
+    if len(uses) != 1 or value.is_graph_output() or not loss.norm or not math.isfinite(loss.norm):
+        return None
+    if view.model.ir_version < 4:  # every constant would have to be an input as well
+        return None
+    node, index = uses[0].node, uses[0].idx
+    if node.domain or index not in _PRODUCTS.get(node.op_type, ()):
+        return None
+    operand = node.inputs[1 - index]
+    if operand is None or not view.wide(operand) or view.constant(operand) is not None:
+        return None
+    grows = gain(node, index, tensor, loss)
+    if not grows or not math.isfinite(grows):
+        return None
+    result = math.floor(math.log2(min(_BIAS_MAX * 2, allowed_gain(view, operand)) / grows))
+    peak = reciprocal_peak(tensor) if node.op_type == "Div" else loss.peak
+    result = min(result, -math.frexp(peak)[1])  # a peak of at most 1 is enough
+    exponent = -result if node.op_type == "Div" else result
+    if not result or abs(result) > _FARTHEST_EXPONENT:
+        return None
+    after = measure(_scaled(tensor, exponent))
+    if after.over or after.relative > RELATIVE_LOSS:
+        return None
+    bias = _BIAS.get(node.op_type)
+    bias = bias if bias is not None and bias < len(node.inputs) and node.inputs[bias] is not None else None
+    if bias is not None and not _bias_fits(view, node, bias, result):
+        return None
+    division = _division(view, node.outputs[0], result, peak)
+    if division.node is None and (at_no_cost or node.op_type in ("Mul", "Div") or tensor.size < _WORTH):
+        return None
+    return Rescale(value, node, exponent, result, loss, after, bias, tensor.dtype, division)
+
+
+def in_range(size: float) -> bool:
+    """Whether values of this size are normal in FP16, and finite when they are sixteen times as large."""
+    return _LOW <= size <= _HIGH
+
+
+def _scaled(tensor: ir.TensorProtocol, exponent: int) -> CastTensor:
+    return CastTensor(tensor, ir.DataType.DOUBLE, exponent=exponent)
+
+
+def _peak(tensor: ir.TensorProtocol, exponent: int) -> float:
+    return measure(tensor).peak * 2.0**exponent
+
+
+def _fits(tensor: ir.TensorProtocol, exponent: int) -> bool:
+    if not FP16_NORMAL <= _peak(tensor, exponent) <= FP16_MAX:
+        return False
+    loss = measure(_scaled(tensor, exponent))
+    return not loss.over and loss.relative <= RELATIVE_LOSS
+
+
+def _bias_fits(view: View, node: ir.Node, index: int, result: int) -> bool:
+    value = node.inputs[index]
+    tensor = view.constant(value)
+    if value is None or tensor is None or len(list(value.uses())) != 1 or value.is_graph_output():
+        return False
+    beta = node.attributes.get_float("beta", 1.0) if node.op_type == "Gemm" else 1.0
+    return _peak(tensor, result) * max(1.0, abs(beta)) <= _BIAS_MAX
+
+
+# -- where the power of two is taken out again ------------------------------------------------------------------------
+
+
+def _division(view: View, value: ir.Value, result: int, size: float) -> Division:
+    """Follow a scaled value to a constant factor that brings it back into range; where it is read twice, added or bent
+    before one comes, it is divided right where it is made.
+
+    Args:
+        size: of the value as it was, for operands of about one.
+    """
+    way = [value]
+    here = Division((value,), None, size=size)
+    for _ in range(_FARTHEST):
+        uses = list(value.uses())
+        if len(uses) != 1 or value.is_graph_output():
+            return here
+        reader, index = uses[0].node, uses[0].idx
+        if reader.graph is not value.graph or reader.domain:
+            return here
+        folded = _folded(view, reader, index, result, size)
+        if folded is not None:
+            return Division(tuple(way), reader, *folded)
+        if reader.op_type in ("Mul", "Div") and (factor := _factor(view, reader, index)) and factor <= 1:
+            size *= factor  # it makes nothing larger, and leaves the power of two to the next
+            value = reader.outputs[0]
+            way.append(value)
+            continue
+        plain = all(not v.uses() and not v.is_graph_output() for v in reader.outputs[1:])
+        if reader.op_type not in HOMOGENEOUS or index != 0 or not plain:
+            return here
+        value = reader.outputs[0]
+        way.append(value)
+    return here
+
+
+def _factor(view: View, node: ir.Node, index: int) -> float | None:
+    """The largest factor by which a Mul or Div changes operand ``index``; ``None`` where it is not constant."""
+    if index != 0 and node.op_type != "Mul":
+        return None
+    tensor = view.constant(node.inputs[1 - index])
+    if tensor is None:
+        return None
+    return measure(tensor).peak if node.op_type == "Mul" else reciprocal_peak(tensor)
+
+
+def _folded(
+    view: View, node: ir.Node, index: int, result: int, size: float
+) -> tuple[tuple[tuple[int, int], ...], float] | None:
+    """By which exponents constants of ``node`` take ``2**result`` out of operand ``index``, and epsilon's factor."""
+    if node.op_type in ("Mul", "Div"):
+        factor, tensor = _factor(view, node, index), view.constant(node.inputs[1 - index])
+        exponent = -result if node.op_type == "Mul" else result
+        if not factor or tensor is None or not in_range(size * factor) or not _fits(tensor, exponent):
+            return None
+        return ((1 - index, exponent),), 1.0
+    if node.op_type != "BatchNormalization" or index != 0 or len([v for v in node.outputs if v.uses()]) > 1:
+        return None
+    scale, mean, variance = (view.constant(v) for v in (node.inputs[1], node.inputs[3], node.inputs[4]))
+    if scale is None or mean is None or variance is None or _peak(mean, result) > _BIAS_MAX:
+        return None
+    # (x - m) s / sqrt(v + e) stays what it is with x, m times 2**r, and either s / 2**r, or v and e times 4**r
+    epsilon = node.attributes.get_float("epsilon", 1e-5)
+    for into_variance in (result, 0):
+        grown = epsilon * 4.0**into_variance
+        changes = ((1, into_variance - result), (3, result), (4, 2 * into_variance))
+        if _FP32_NORMAL <= grown <= FP16_MAX and _fits(scale, changes[0][1]) and _fits(variance, changes[2][1]):
+            return tuple(c for c in changes if c[1]), 4.0**into_variance
+    return None
+
+
+# -- carrying it out --------------------------------------------------------------------------------------------------
+
+
+def rescale(model: ir.Model, wanted: list[Rescale]) -> list[Rescale]:
+    """Change the constants of ``model`` and put the divisions in; tensors stay lazy.
+
+    Returns:
+        what was done; what meets another one's constants or values waits for the next plan.
+    """
+    names = Names(model)
+    touched: set[ir.Value] = set()
+    done: list[Rescale] = []
+    for one in wanted:
+        division = one.division
+        changes = [(one.node, one.node.inputs.index(one.value), one.exponent)]
+        changes += [(one.node, one.bias, one.result)] if one.bias is not None else []
+        changes += [(division.node, index, exponent) for index, exponent in division.changes if division.node]
+        involved = {value for node, index, _ in changes if (value := node.inputs[index]) is not None}
+        involved.update(division.on_the_way)
+        if involved & touched:
+            continue
+        touched |= involved
+        for node, index, exponent in changes:
+            _multiply(node, index, exponent, names)
+        if division.epsilon != 1.0 and division.node is not None:
+            epsilon = division.node.attributes.get_float("epsilon", 1e-5)
+            division.node.attributes["epsilon"] = ir.AttrFloat32("epsilon", epsilon * division.epsilon)
+        if division.node is None:
+            _divide_here(one, names)
+        else:
+            for value in division.on_the_way:
+                value.name = names.value(f"{value.name}_scaled")
+        done.append(one)
+    return done
+
+
+def _multiply(node: ir.Node, index: int, exponent: int, names: Names) -> None:
+    """Multiply a constant operand by ``2**exponent``; one that others read, too, is copied."""
+    value = node.inputs[index]
+    assert value is not None
+    producer = value.producer()
+    tensor = value.const_value if producer is None else constant_tensor(producer)
+    assert tensor is not None
+    assert node.graph is not None
+    scaled = cast_tensor(tensor, tensor.dtype, name=value.name, limit=None, exponent=exponent)
+    if len(list(value.uses())) == 1 and producer is None and not value.is_graph_output():
+        value.const_value = scaled
+        return
+    node.replace_input_with(index, GraphBuilder(node.graph, names).initializer(scaled, f"{value.name}_scaled"))
+
+
+def _divide_here(one: Rescale, names: Names) -> None:
+    """A Mul by the reciprocal takes over the name, the readers and the place among the graph's outputs."""
+    value, node = one.division.on_the_way[0], one.node
+    assert node.graph is not None
+    builder = GraphBuilder(node.graph, names)
+    kind = value.type if isinstance(value.type, ir.TensorType) else ir.TensorType(one.dtype)
+    factor = builder.constant(np.asarray(2.0**-one.result, kind.dtype.numpy()), f"{value.name}_scale")
+    made = ir.Value(type=kind)
+    restore = builder.new_node("Mul", [value, factor], [made], f"{node.name or node.op_type}_restore")
+    restore.meta[RESTORES] = one.division.size
+    replace_value(value, made, builder.value_name(f"{value.name}_scaled"), [restore])

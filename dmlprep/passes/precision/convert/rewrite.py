@@ -1,0 +1,399 @@
+"""Carry a plan out: types of ports first, then casts wherever a value meets a port of another type.
+
+Type-correct by construction: every node's ports are solved from its signature, and an edge gets a cast exactly where
+the two ends differ. Casts are shared: one per value and type, right behind the value's producer.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import attribute_graphs, graphs
+from dmlprep.graph.rewriting.builder import as_initializer, inherit, insert_behind
+from dmlprep.graph.rewriting.names import Names
+from dmlprep.passes.precision.convert.constants import NEEDS_FP64
+from dmlprep.passes.precision.convert.plan import Plan
+from dmlprep.passes.precision.fp16 import FP16_MAX, WIDE, cast_tensor, is_half
+from dmlprep.passes.precision.signature import Port
+from dmlprep.passes.precision.types import FROM_ATTRIBUTE
+from dmlprep.passes.precision.view import UNTYPED, constant_tensor, set_constant_tensor
+
+__all__ = ["rewrite", "shares_weights"]
+
+_HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
+_OPSET_FOR_CASTS = 17
+"""Every target loads it, and each has a DirectML kernel for its Cast."""
+_FLOATS = WIDE | {_HALF}
+_WEIGHTY = 4096
+"""Elements from which on it matters that a weight is stored twice."""
+_FACTORS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Operators whose sums and activations lose digits in FP16; their second operand, the weights, loses few."""
+_FULL_LABELS = {("Resize", "T2")}  # roi: FP16 coordinates would move the crop, and the tensor has a few numbers
+
+
+def rewrite(plan: Plan) -> bool:
+    """Change the model of ``plan.view`` as planned.
+
+    Returns:
+        whether anything changed.
+    """
+    return _Rewriter(plan).run()
+
+
+def shares_weights(model: Model) -> bool:
+    """Whether two products have a large weight in common, so that one of them may read it in FP32 and one in FP16."""
+    every = (
+        value for _, graph in graphs(model.ir) if isinstance(graph, ir.Graph) for value in graph.initializers.values()
+    )
+    return any(
+        value.const_value is not None
+        and value.const_value.size >= _WEIGHTY
+        and sum(use.idx == 1 and use.node.op_type in _FACTORS for use in value.uses()) > 1
+        for value in every
+    )
+
+
+class _Rewriter:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.view = plan.view
+        self.names = Names(plan.view.model)
+        self.wants: dict[tuple[ir.Node, int], ir.DataType] = {}
+        self.ends: dict[ir.Value, set[ir.DataType]] = {}
+        self.home: dict[ir.Value, ir.DataType] = {}
+        self.casts: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
+        self.changed = False
+
+    def run(self) -> bool:
+        for node in self.view.order:
+            if node.domain:
+                continue
+            if node.op_type == "CastLike" and self.view.is_float(node):
+                self._plain_cast(node)
+            elif node.op_type == "MeanVarianceNormalization" and "axes" not in node.attributes:
+                # onnx 1.23's checker expands the operator's body without the attribute's default, and refuses it
+                node.attributes["axes"] = ir.AttrInt64s("axes", [0, 2, 3])
+                self.changed = True
+        for node in self.view.order:
+            for index, value, port in self.view.wide_inputs(node):
+                if node.op_type not in UNTYPED:
+                    self.wants[node, index] = self._port(node, port, self._original(value))
+        self._graph_ends()
+        for node in self.view.order:
+            self._homes(node)
+        for _, graph in graphs(self.view.model):
+            if isinstance(graph, ir.Graph):
+                for value in list(graph.initializers.values()):
+                    self._initializer(graph, value)
+        for node in self.view.order:
+            self._attributes(node)
+        for node in self.view.order:
+            self._connect(node)
+        self._outputs()
+        self._drop_idle_casts()
+        return self.changed
+
+    def _original(self, value: ir.Value) -> ir.DataType:
+        kind = self.view.types[value]
+        assert kind is not None
+        return kind.dtype
+
+    def _port(self, node: ir.Node, port: Port | None, original: ir.DataType) -> ir.DataType:
+        # BitCast is about bits; tables in attributes of ai.onnx.ml have the type of its operands
+        if port is None or node.op_type == "BitCast" or node.domain == "ai.onnx.ml":
+            return original
+        if node in self.plan.full and self.plan.full[node].rule == NEEDS_FP64:
+            return original
+        if (
+            port.variable
+            and node not in self.plan.full
+            and _HALF in port.floats
+            and (node.op_type, port.label) not in _FULL_LABELS
+            and self.view.half_kernel(node, port.label)
+        ):
+            return _HALF
+        return _SINGLE if _SINGLE in port.floats and port.plain else original
+
+    def _plain_cast(self, node: ir.Node) -> None:
+        """CastLike of or to a floating type is a Cast: what it is like may change its type, the result must not."""
+        if not isinstance(self.view.types.get(node.outputs[0]), ir.TensorType):
+            return
+        node.op_type = "Cast"
+        node.replace_input_with(1, None)
+        node.resize_inputs(1)
+        node.attributes["to"] = ir.AttrInt64("to", self._original(node.outputs[0]).value)
+        self.changed = True
+
+    # -- ends of graphs -------------------------------------------------------------------------------------------
+
+    def _is_weight(self, value: ir.Value) -> bool:
+        """An initializer whose type its readers choose; before IR 4 every initializer is listed as an input, too."""
+        return value.is_initializer() and (not value.is_graph_input() or self.view.model.ir_version < 4)
+
+    def _graph_ends(self) -> None:
+        main = self.view.model.graph
+        for value in main.inputs:
+            if self.view.wide(value) and not self._is_weight(value):
+                self.home[value] = self._original(value) if self._io_kept(value) else _HALF
+        for value in main.outputs:
+            if self.view.wide(value):
+                kept = self._io_kept(value) if value.is_graph_input() else self.plan.keeps(value)
+                self.ends.setdefault(value, set()).add(self._original(value) if kept else _HALF)
+        for node in self.view.order:
+            for name, graph in attribute_graphs(node):
+                self._body_ends(node, name, graph)
+
+    def _io_kept(self, value: ir.Value) -> bool:
+        # A default that callers can replace keeps its type in any case: ONNX Runtime 1.24.4's CPU provider crashes when
+        # it loads a MatMul by such a default in FP16.
+        return value.is_initializer() or self.plan.keeps(value)
+
+    def _body_ends(self, node: ir.Node, name: str, graph: ir.Graph) -> None:
+        loop = node.op_type == "Loop"
+        shift = 2 if loop else len(node.inputs) - len(graph.inputs)
+        for index, value in enumerate(graph.inputs):
+            if self.view.wide(value):
+                at = index if loop else index + shift
+                known = node.op_type in ("Loop", "Scan")
+                self.home[value] = self.wants.get((node, at), self._original(value)) if known else self._original(value)
+        skip = 1 if loop and name == "body" else 0
+        for index, value in enumerate(graph.outputs):
+            if not self.view.wide(value):
+                continue
+            wanted = self._original(value)
+            if node.op_type in ("If", "Loop", "Scan") and index >= skip:
+                signature = self.view.signature(node)
+                port = signature.output(index - skip) if signature else None
+                wanted = self._port(node, port, wanted)
+            self.ends.setdefault(value, set()).add(wanted)
+
+    # -- where values are made ------------------------------------------------------------------------------------
+
+    def _demands(self, value: ir.Value) -> set[ir.DataType]:
+        found = {self.wants[use.node, use.idx] for use in value.uses() if (use.node, use.idx) in self.wants}
+        return found | self.ends.get(value, set())
+
+    def _homes(self, node: ir.Node) -> None:
+        for _, value, port in self.view.wide_outputs(node):
+            if node.op_type == "Cast":
+                self.home[value] = self._cast_home(node, value)
+            elif node.op_type == "Constant":
+                demands = self._demands(value)
+                self.home[value] = self._original(value) if not demands else _SINGLE if _SINGLE in demands else _HALF
+            elif node.op_type == "LayerNormalization" and port is not None and port.label == "U":
+                self.home[value] = self._original(value)
+            else:
+                self.home[value] = self._port(node, port, self._original(value))
+
+    def _cast_home(self, node: ir.Node, value: ir.Value) -> ir.DataType:
+        source = node.inputs[0]
+        demands = self._demands(value)
+        if len(demands) == 1:
+            return next(iter(demands))
+        given = self._home(source) if source is not None else None
+        if given in (_HALF, _SINGLE):
+            return given
+        # an integer that becomes an integer again must stay exact
+        return _SINGLE if self._original(value) in WIDE else self._original(value)
+
+    def _home(self, value: ir.Value) -> ir.DataType | None:
+        if value in self.home:
+            return self.home[value]
+        kind = self.view.types.get(value)
+        return kind.dtype if isinstance(kind, ir.TensorType) else None
+
+    def _set_type(self, value: ir.Value, dtype: ir.DataType) -> None:
+        self.home[value] = dtype
+        if value.dtype == dtype:
+            return
+        if value.type is not None or value.is_graph_input() or value.is_graph_output() or value.is_initializer():
+            denotation = value.type.denotation if isinstance(value.type, ir.TensorType) else None
+            value.type = ir.TensorType(dtype, denotation=denotation)
+            self.changed = True
+
+    def _initializer(self, graph: ir.Graph, value: ir.Value) -> None:
+        tensor = value.const_value
+        if tensor is None or tensor.dtype not in WIDE:
+            return
+        if not self._is_weight(value):
+            if value in self.home:  # a default that a caller can replace: it follows its input
+                self._store(value, tensor, self.home[value])
+            return
+        demands = self._demands(value) & (_FLOATS - {ir.DataType.BFLOAT16})
+        if not demands:
+            self.home[value] = tensor.dtype
+            return
+        ends = self.ends.get(value, set()) & demands
+        primary = min(ends or demands, key=lambda dtype: -dtype.bitwidth)
+        if demands == {_HALF, _SINGLE} and self._half_is_enough(value, tensor):
+            self._store(value, tensor, _HALF)  # a cast gives it to the readers in FP32
+            return
+        self._store(value, tensor, primary)
+        for other in sorted(demands - {primary}, key=lambda dtype: -dtype.bitwidth):
+            if value.is_graph_input():  # of IR 3
+                continue
+            copy = self._like(value, other)
+            cast = cast_tensor(tensor, other, name=copy.name, limit=self._limit(value))
+            self.casts[value, other] = as_initializer(graph, copy, cast)
+
+    def _half_is_enough(self, value: ir.Value, tensor: ir.TensorProtocol) -> bool:
+        """Whether a weight that is read in FP16, too, may be stored in FP16 alone: it loses nothing there; or each
+        reader in FP32 is there for the sake of what it computes, by the user's word or the search's, and a search
+        measures it with this weight."""
+        if tensor.size < _WEIGHTY or self.ends.get(value) or value.is_graph_input():
+            return False
+        readers = [use for use in value.uses() if self.wants.get((use.node, use.idx)) == _SINGLE]
+        return is_half(tensor, self._limit(value)) or (
+            self.plan.half_weights
+            and all(
+                use.node.op_type in _FACTORS
+                and use.idx == 1
+                and use.node in self.plan.full
+                and self.plan.full[use.node].rule == "user"
+                for use in readers
+            )
+        )
+
+    def _limit(self, value: ir.Value) -> float:
+        return self.plan.constants.limits.get(value, FP16_MAX)
+
+    def _store(self, value: ir.Value, tensor: ir.TensorProtocol, dtype: ir.DataType) -> None:
+        if tensor.dtype != dtype:
+            value.const_value = cast_tensor(tensor, dtype, name=value.name, limit=self._limit(value))
+            self.changed = True
+        self._set_type(value, dtype)
+
+    def _attributes(self, node: ir.Node) -> None:
+        """Operators whose output type is written in an attribute."""
+        if node.domain or not node.outputs or node.outputs[0] not in self.home:
+            return
+        value = node.outputs[0]
+        home, op = self.home[value], node.op_type
+        if op == "Cast":
+            if node.attributes["to"].type == ir.AttributeType.STRING:  # Cast-1
+                attribute = ir.AttrString("to", home.name)
+            else:
+                attribute = ir.AttrInt64("to", home.value)
+            if node.attributes["to"].value != attribute.value:
+                node.attributes["to"] = attribute
+                self.changed = True
+        elif op == "Constant":
+            self._constant(node, value, home)
+        elif op == "ConstantOfShape":
+            given = node.attributes.get("value")
+            tensor = given.as_tensor() if given is not None else ir.tensor([0.0], dtype=_SINGLE)
+            if tensor.dtype != home:
+                set_constant_tensor(node, cast_tensor(tensor, home, limit=self._limit(value)))
+                self.changed = True
+        elif op in FROM_ATTRIBUTE and self._original(value) != home:
+            name = FROM_ATTRIBUTE[op][0]
+            node.attributes[name] = ir.AttrInt64(name, home.value)
+            self.changed = True
+
+    def _constant(self, node: ir.Node, value: ir.Value, home: ir.DataType) -> None:
+        tensor = constant_tensor(node)
+        if tensor is None:
+            return
+        if tensor.dtype != home:
+            set_constant_tensor(node, cast_tensor(tensor, home, limit=self._limit(value)))
+            self.changed = True
+        if {_HALF, _SINGLE} <= self._demands(value):
+            copy = self._like(value, _HALF)
+            twin = ir.Node("", "Constant", [], outputs=[copy], name=self.names.node(f"{copy.name}_constant"))
+            half = cast_tensor(tensor, _HALF, name=copy.name, limit=self._limit(value))
+            set_constant_tensor(twin, half)
+            insert_behind(value, twin)
+            self.casts[value, _HALF] = copy
+            self.changed = True
+
+    # -- edges ----------------------------------------------------------------------------------------------------
+
+    def _like(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        suffix = "fp16" if dtype == _HALF else "fp32" if dtype == _SINGLE else dtype.name.lower()
+        new = ir.Value(
+            name=self.names.value(f"{value.name}_{suffix}"),
+            shape=value.shape.copy() if value.shape is not None else None,
+            type=ir.TensorType(dtype),
+        )
+        self.home[new] = dtype
+        return new
+
+    def _as(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """The value in another type: its shared cast, made on first use."""
+        if self.home.get(value) == dtype:
+            return value
+        found = self.casts.get((value, dtype))
+        if found is not None:
+            return found
+        producer = value.producer()
+        if producer is not None and producer.op_type == "Cast" and producer.inputs[0] is not None:
+            source = producer.inputs[0]
+            if dtype == _HALF and self._home(source) == _HALF:
+                return source  # it was FP16 before it was cast up
+        new = self._like(value, dtype)
+        insert_behind(value, self._cast_node(value, new))
+        self.casts[value, dtype] = new
+        return new
+
+    def _cast_node(self, value: ir.Value, new: ir.Value) -> ir.Node:
+        self.changed = True
+        to = self.home[new]
+        attribute = ir.AttrInt64("to", to.value)
+        opsets = self.view.model.opset_imports
+        if "" not in opsets and "ai.onnx" not in opsets:  # a model of other domains only (ai.onnx.ml)
+            opsets[""] = _OPSET_FOR_CASTS
+        if opsets.get("", opsets.get("ai.onnx", 1)) < 6:  # Cast-1 names its type in words
+            attribute = ir.AttrString("to", to.name)
+        return ir.Node("", "Cast", [value], [attribute], outputs=[new], name=self.names.node(f"{new.name}_cast"))
+
+    def _connect(self, node: ir.Node) -> None:
+        for _, made, _ in list(self.view.wide_outputs(node)):
+            self._set_type(made, self.home[made])
+        for index, value in enumerate(node.inputs):
+            wanted = self.wants.get((node, index))
+            if value is not None and wanted is not None and self.home.get(value) != wanted:
+                node.replace_input_with(index, self._as(value, wanted))
+                self.changed = True
+
+    def _outputs(self) -> None:
+        for _, graph in graphs(self.view.model):
+            if not isinstance(graph, ir.Graph):
+                continue
+            for value in graph.inputs:
+                if value in self.home:
+                    self._set_type(value, self.home[value])
+            replaced: dict[ir.Value, ir.Value] = {}
+            for value in dict.fromkeys(graph.outputs):  # a value may be listed twice: both are the one new output
+                wanted = next(iter(self.ends.get(value, set())), None)
+                if wanted is not None and self.home.get(value) != wanted:
+                    replaced[value] = self._output(graph, value, wanted)
+            for index, value in enumerate(graph.outputs[:] if replaced else []):
+                if value in replaced:
+                    graph.outputs[index] = replaced[value]
+
+    def _output(self, graph: ir.Graph, value: ir.Value, wanted: ir.DataType) -> ir.Value:
+        """A new output of the same name: what made the old one gets another, and a cast takes over."""
+        made_here = value.producer() is not None and value.graph is graph
+        # What nothing here makes keeps its name; it is a body's output then, and those may change theirs.
+        new = ir.Value() if made_here else self._like(value, wanted)
+        if made_here:
+            inherit(value, new, self.names.value(f"{value.name}_{'fp16' if self.home[value] == _HALF else 'fp32'}"))
+            self._set_type(new, wanted)
+        graph.append(self._cast_node(value, new))
+        return new
+
+    def _drop_idle_casts(self) -> None:
+        for node in self.view.order:
+            if node.op_type != "Cast" or node.domain or node.graph is None:
+                continue
+            source, value = node.inputs[0], node.outputs[0]
+            if source is None or self._home(value) not in _FLOATS or self._home(source) != self._home(value):
+                continue
+            if value.is_graph_output():
+                node.op_type = "Identity"
+                node.attributes.clear()
+            else:
+                value.replace_all_uses_with(source)
+                node.graph.remove(node, safe=True)
+            self.changed = True

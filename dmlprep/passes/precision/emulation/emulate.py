@@ -1,0 +1,147 @@
+"""The FP16 emulation: what FP16 hardware would compute, as an FP32 model that any machine runs.
+
+ONNX Runtime's CPU provider computes FP16 graphs in FP32 and drops the casts between, so it sees no FP16 overflow. Here
+every FP16 value of a converted model becomes an FP32 value that is rounded to FP16 right after it is computed: a
+shadow of the model, run at FP32 speed.
+
+Two ways to accumulate: ``storage`` (products are summed in FP32, results stored in FP16, as DirectML's shaders do) and
+``everywhere`` (partial sums are rounded, too, in blocks; hardware with FP16 accumulators). In both, normalisations hold
+their variance in FP16, as DirectML does (measured: LayerNormalization is right up to a standard deviation of 200, and
+wrong from 400).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import onnx_ir as ir
+
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.analysis.operators import MOVES
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.casts import cast_target
+from dmlprep.graph.model.walk import graphs
+from dmlprep.graph.rewriting.builder import insert_behind, move_readers
+from dmlprep.graph.rewriting.names import Names
+from dmlprep.passes.precision.emulation import composites
+from dmlprep.passes.precision.emulation.rounding import Builder, Constants, Rounding
+from dmlprep.passes.precision.fp16 import cast_tensor
+from dmlprep.passes.precision.types import Types, solve_types
+from dmlprep.passes.precision.view import constant_tensor, set_constant_tensor
+
+__all__ = ["EXACT", "Accumulation", "Rounding", "emulate", "forget_symbolic_shapes"]
+
+Accumulation = Literal["storage", "everywhere"]
+
+_HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
+EXACT = MOVES | frozenset(
+    """
+    Abs Neg Relu Max Min Where Sign MaxPool GlobalMaxPool ReduceMax ReduceMin TopK Pad ScatterND
+    ScatterElements Constant ConstantOfShape EyeLike Clip Hardmax Floor Ceil Round ArgMax If Loop Scan
+    MaxUnpool
+    """.split()  # noqa: SIM905 - reads better as words
+)
+"""Operators whose result is an FP16 value where their operands are: rounding it again would change nothing."""
+
+_DTYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "output_dtype")
+
+
+def emulate(model: Model, mode: Accumulation = "storage", rounding: Rounding = "nearest") -> Model:
+    """Make the FP16 emulation of a converted model; ``model`` is not changed.
+
+    Inputs and outputs keep their names; those of type FP16 become FP32 (inputs are rounded inside). Values of FP16
+    keep their names too, so that any of them can be asked for.
+
+    Raises:
+        ModelRefused: the model has functions, which the converter inlines.
+    """
+    if model.ir.functions:
+        raise ModelRefused("the FP16 emulation needs a model without functions", code="DP403", fix="convert it first")
+    shadow = model.copy()
+    types = solve_types(shadow.ir)
+    half = {v for v, kind in types.items() if isinstance(kind, ir.TensorType) and kind.dtype == _HALF}
+    names = Names(shadow.ir)
+    constants = Constants(shadow.ir, names)
+    opset = shadow.opset
+    order = [(graph, list(graph)) for _, graph in graphs(shadow.ir) if isinstance(graph, ir.Graph)]
+    for graph, _ in order:
+        _widen_ends(graph, half)
+    for graph, inside in order:
+        for node in inside:
+            builder = Builder(graph, names, opset, rounding, constants)
+            _node(node, half, types, builder, mode)
+        if graph is shadow.ir.graph:
+            _round_inputs(graph, half, Builder(graph, names, opset, rounding, constants))
+    # What was an output is an inner value now.
+    forget_symbolic_shapes(shadow)
+    return shadow
+
+
+def _widen_ends(graph: ir.Graph, half: set[ir.Value]) -> None:
+    for value in graph.initializers.values():
+        if value in half and value.const_value is not None:
+            value.const_value = cast_tensor(value.const_value, _SINGLE, name=value.name)
+            value.type = ir.TensorType(_SINGLE)
+    for value in (*graph.inputs, *graph.outputs, *(v for node in graph for v in node.outputs)):
+        if value in half:
+            value.type = ir.TensorType(_SINGLE)
+
+
+def _round_inputs(graph: ir.Graph, half: set[ir.Value], builder: Builder) -> None:
+    for value in list(graph.inputs):
+        if value not in half or value.is_initializer():
+            continue
+        rounded = builder.round(value)
+        move_readers(value, rounded, but=set(builder.made))
+    if builder.made:
+        insert_behind(graph.inputs[0], builder.made)
+
+
+def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mode: Accumulation) -> None:
+    outputs = [v for v in node.outputs if v in half and v.name]  # an output left out has no name
+    _attributes(node, outputs)
+    if not outputs or (node.op_type in EXACT and not node.domain):
+        if node.op_type == "Cast" and node.inputs[0] in half:
+            _same_type(node, types)
+        return
+    if node.op_type == "Cast":
+        _same_type(node, types)
+    if composites.decompose(node, builder, everywhere=mode == "everywhere"):
+        return
+    for value in outputs:
+        builder.replace(value, builder.round(value), "unrounded")
+
+
+def _same_type(node: ir.Node, types: Types) -> None:
+    """A cast between two values that are both FP32 now moves its operand."""
+    source = node.inputs[0]
+    kind = types.get(source) if source is not None else None
+    if isinstance(kind, ir.TensorType) and kind.dtype in (_HALF, _SINGLE) and cast_target(node) == _SINGLE:
+        node.op_type = "Identity"
+        node.attributes.clear()
+
+
+def _attributes(node: ir.Node, half_outputs: list[ir.Value]) -> None:
+    for name in _DTYPE_ATTRIBUTES:
+        given = node.attributes.get(name)
+        if given is not None and given.type == ir.AttributeType.INT and given.as_int() == _HALF.value:
+            node.attributes[name] = ir.AttrInt64(name, _SINGLE.value)
+    if node.op_type in ("Constant", "ConstantOfShape") and half_outputs:
+        tensor = constant_tensor(node)
+        if tensor is not None and tensor.dtype == _HALF:
+            set_constant_tensor(node, cast_tensor(tensor, _SINGLE))
+
+
+def forget_symbolic_shapes(model: Model) -> None:
+    """Drop the shapes of inner values that name dimensions.
+
+    ONNX Runtime lets values of the same named size share memory. Exporters name an output's height as the input's,
+    though it is twice that; as an output that does no harm, as an inner value the run fails.
+    """
+    for _, graph in graphs(model.ir):
+        ends = {id(v) for v in (*graph.inputs, *graph.outputs)} if isinstance(graph, ir.Graph) else set()
+        for node in graph:
+            for value in node.outputs:
+                shape = value.shape
+                if shape is not None and id(value) not in ends and not all(isinstance(d, int) for d in shape):
+                    value.shape = None

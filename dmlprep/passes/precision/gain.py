@@ -1,0 +1,158 @@
+"""What FP16 gains: bytes of weights and operations, of a node before it is converted and of a model afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf, isfinite, prod
+
+import onnx_ir as ir
+
+from dmlprep.directml.targets.building import build
+from dmlprep.directml.targets.flops import flops
+from dmlprep.graph.analysis.knowledge import Knowledge
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import nodes, tensors
+from dmlprep.passes.precision.fp16 import WIDE
+from dmlprep.passes.precision.types import solve_types
+from dmlprep.passes.precision.view import UNTYPED
+from dmlprep.portable.shares import percent
+from dmlprep.record.steps import StepFacts
+
+__all__ = ["Gain", "gain_by_node", "gained", "little_gain", "smaller_question"]
+
+_HALF = (ir.DataType.FLOAT16,)
+_FULL_WIDTH = 4
+"""Bytes of a number that FP16 stands for."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a converted model gains.
+
+    Attributes:
+        nbytes: of all weights as they are; ``full``: of the same weights in FP32; ``quantised``: of 8 bits and less.
+        half, single: operations in FP16, and in FP32 or wider.
+    """
+
+    nbytes: int
+    full: int
+    quantised: int
+    half: int
+    single: int
+
+    @property
+    def saved(self) -> float:
+        """Share of the bytes that FP16 saves."""
+        return 1 - self.nbytes / self.full if self.full else 0.0
+
+    @property
+    def mostly_quantised(self) -> str:
+        """A clause that says that there is little to halve; empty where there is."""
+        if 2 * self.quantised <= self.nbytes:
+            return ""
+        return (
+            f"; {percent(self.quantised / self.nbytes, 0)} of the bytes are quantised to 8 bits or less already, which "
+            "FP16 cannot halve"
+        )
+
+    @property
+    def in_fp32(self) -> float:
+        """Share of the floating-point operations that stay in FP32."""
+        return self.single / (self.half + self.single) if self.single else 0.0
+
+
+def gained(model: Model) -> Gain:
+    """What a model gains by being in FP16 as far as it is."""
+    once = {id(tensor): tensor for tensor in tensors(model.ir)}.values()
+    nbytes = sum(tensor.nbytes for tensor in once)
+    halved = sum(tensor.size * _FULL_WIDTH - tensor.nbytes for tensor in once if tensor.dtype in _HALF)
+    quantised = sum(tensor.nbytes for tensor in once if tensor.dtype.is_integer() and tensor.dtype.bitwidth <= 8)
+    types = solve_types(model.ir)
+    operations = _operations(model)
+    done = {True: 0, False: 0}
+    for node in nodes(model.ir):
+        kinds = {kind.dtype for v in node.outputs if isinstance(kind := types.get(v), ir.TensorType)}
+        if node.op_type not in UNTYPED and (wide := bool(kinds & WIDE)) | bool(kinds.intersection(_HALF)):
+            done[wide] += operations(node)
+    return Gain(nbytes, nbytes + halved, quantised, done[False], done[True])
+
+
+def gain_by_node(model: Model) -> Callable[[ir.Node], float]:
+    """What FP16 would gain at a node: its share of operations, of weights and of nodes, as one number."""
+    operations = _operations(model)
+    every = [n for n in nodes(model.ir) if n.op_type != "Constant"]
+    work = max(1, sum(map(operations, every)))
+    weights = max(1, sum(map(_weights, every)))
+    return lambda node: operations(node) / work + _weights(node) / weights + 1 / len(every)
+
+
+def _weights(node: ir.Node) -> int:
+    """Elements of the weights that a node reads: one reader in FP32 is enough to keep all of a weight in FP32."""
+    return sum(v.const_value.size for v in node.inputs if v is not None and v.const_value is not None)
+
+
+def _operations(model: Model) -> Callable[[ir.Node], int]:
+    """Floating-point operations of a node; where its shapes are not known, as many as its weights take once."""
+    built = build(model.ir, Knowledge.swept(model.ir))
+    known = {facts.ir: flops(facts) for graph in built.all_graphs() for facts in graph.nodes}
+
+    def of(node: ir.Node) -> int:
+        found = known.get(node, 0)
+        if found is None:
+            shapes = [v.const_value.shape.numpy() for v in node.inputs if v is not None and v.const_value is not None]
+            found = 2 * sum(prod(shape) for shape in shapes)
+        return found
+
+    return of
+
+
+_LEAST_SAVED, _MOST_IN_FP32 = 0.1, 0.5
+"""An FP16 file that saves fewer bytes, or keeps more of the operations in FP32, is one by name only."""
+
+_FEW_BYTES, _FEW_OPERATIONS = 4096, 10_000
+"""Weights and operations of which it does not matter what FP16 gains."""
+
+
+def little_gain(gain: Gain) -> str:
+    """Why FP16 gains next to nothing, in a clause; empty where it does gain."""
+    counts = gain.full >= _FEW_BYTES, gain.half + gain.single >= _FEW_OPERATIONS
+    if not (counts[0] and gain.saved < _LEAST_SAVED) and not (any(counts) and gain.in_fp32 > _MOST_IN_FP32):
+        return ""
+    return (
+        f"FP16 saves {percent(gain.saved)} of the bytes of the weights, and {percent(gain.in_fp32)} of the "
+        "floating-point operations stay in FP32"
+    )
+
+
+def _off(error: float) -> str:
+    return f"is off by {error:.2g}" if isfinite(error) else "overflows"
+
+
+def _or_infinite(error: float | None) -> float:
+    return inf if error is None else error
+
+
+def smaller_question(facts: StepFacts, tolerance: float) -> str:
+    """What to ask for where FP16 cannot be had as it was asked for: which output, which tolerance.
+
+    Args:
+        facts: of the step; those of a search are there where one ran.
+        tolerance: that the search had to meet.
+    """
+    otherwise = "prepare the model with an FP32 recipe such as @static-fp32"
+    outputs = {name: _or_infinite(error) for name, error in facts.outputs_in_fp16.items()}
+    off = sorted((name for name, error in outputs.items() if error > tolerance), key=lambda name: -outputs[name])
+    if not off:
+        return otherwise
+    trials = [(_or_infinite(trial.error), trial.kept) for trial in facts.trials]
+    most = max(count for _, count in trials)
+    error, kept = min((error, count) for error, count in trials if 2 * count <= most)
+    worst = ", ".join(f"{name!r} {_off(outputs[name])}" for name in off[:3])
+    if not isfinite(error):
+        return f"with everything in FP16 {worst}, and no tolerance accepts that: {otherwise}"
+    rest = f", the other {len(outputs) - len(off)} outputs meet {tolerance:g}" if len(outputs) > len(off) else ""
+    return (
+        f"ask for less: with everything in FP16 {worst}{rest}; a tolerance of {1.05 * error:.2g} needs no more "
+        f"than {kept} nodes in FP32 (step.fp16.tolerance); or give feeds of your own (--feeds), or {otherwise}"
+    )

@@ -1,0 +1,93 @@
+"""Rules that follow from schemas, the target's kernels and the model itself."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from dmlprep.graph.model.texts import text_of
+from dmlprep.graph.model.walk import attribute_graphs
+from dmlprep.passes.precision.view import Found, View
+
+__all__ = ["no_fp16_kernel", "no_fp16_type", "not_a_tensor", "own_island"]
+
+_FP32_BODIES = frozenset({"MeanVarianceNormalization"})
+"""Measured with onnx 1.23.2 over every operator with a body: versions 9 and 13."""
+
+_SEQUENCE_MAKERS = frozenset({"SequenceMap", "SequenceConstruct", "SplitToSequence", "SequenceInsert", "Optional"})
+
+_TYPELESS = frozenset({"Constant", "If", "Loop", "Scan", "Cast", "CastLike"})
+
+
+def no_fp16_type(view: View) -> Found:
+    """Nodes without an FP16 form in their schema."""
+    for node in view.order:
+        known = view.signature(node)
+        if known is None:
+            if view.is_float(node):
+                yield node, f"operator {node.domain}::{node.op_type} is not known"
+            continue
+        ports = [p for _, _, p in (*view.wide_inputs(node), *view.wide_outputs(node))]
+        if ports and not any(p and p.variable and ir.DataType.FLOAT16 in p.floats for p in ports):
+            yield node, "its schema has no FP16"
+        elif ports and node.op_type in _FP32_BODIES:
+            yield node, "its function body in ONNX holds FP32 constants, so that the checker refuses it in FP16"
+
+
+def not_a_tensor(view: View) -> Found:
+    """Nodes that handle sequences, optionals, or values of unknown type."""
+    for node in view.order:
+        values = [v for v in (*node.inputs, *node.outputs) if v is not None]
+        kinds = [view.types.get(v) for v in values]
+        odd = any(k is not None and not isinstance(k, ir.TensorType) for k in kinds)
+        if odd or node.op_type in _SEQUENCE_MAKERS:
+            yield node, "it handles a sequence or an optional"
+        elif any(v is not None and view.types.get(v) is None for v in node.inputs) and view.is_float(node):
+            yield node, "the type of an operand is not known"
+
+
+def no_fp16_kernel(view: View) -> Found:
+    """Nodes that DirectML does not compute in FP16."""
+    for node in view.order:
+        if node.op_type in _TYPELESS or not view.is_float(node):
+            continue
+        if not view.on_directml(node):
+            yield node, "DirectML has no kernel for it; it runs on the CPU, in FP32"
+            continue
+        known = view.signature(node)
+        if known is None:
+            continue
+        if not any(True for _ in view.wide_inputs(node)) and not view.exact_kernel(node):
+            # ONNX Runtime puts casts around what it gives the CPU, but only behind FP16 operands
+            yield node, "DirectML's kernel is of another version, and the CPU's makes no FP16"
+            continue
+        if node.op_type in ("ScatterElements", "ScatterND") and text_of(node, "reduction", "none") != "none":
+            yield node, "DirectML has no kernel for its reduction, and the CPU's takes no FP16"
+            continue
+        ports = [p for _, _, p in (*view.wide_inputs(node), *view.wide_outputs(node)) if p and p.variable]
+        halves = [p for p in ports if ir.DataType.FLOAT16 in p.floats]
+        if halves and not any(view.half_kernel(node, p.label) for p in halves):
+            yield node, "DirectML's kernel has no FP16"
+
+
+def own_island(view: View) -> Found:
+    """Nodes that compute in FP32 on values that the model casts up from FP16 itself."""
+    inside: set[ir.Value] = set()
+    found: dict[ir.Node, None] = {}
+    size = -1
+    while len(inside) > size:  # again where a body hands such a value to the node that holds it
+        size = len(inside)
+        for node in view.order:
+            wide = [v for v in node.outputs if view.wide(v)]
+            if node.op_type == "Cast":
+                kind = view.types.get(node.inputs[0]) if node.inputs[0] is not None else None
+                half = isinstance(kind, ir.TensorType) and kind.dtype == ir.DataType.FLOAT16
+                stored = view.constant(node.inputs[0]) is not None  # a weight kept in FP16 to save room
+                if (half and not stored) or node.inputs[0] in inside:
+                    inside.update(wide)
+                continue
+            handed = any(v in inside for _, graph in attribute_graphs(node) for v in graph.outputs)
+            if handed or any(v in inside for v in node.inputs):
+                inside.update(wide)
+                found.setdefault(node)
+    for node in found:
+        yield node, "reads a value that the model casts from FP16 to FP32"

@@ -1,0 +1,26 @@
+"""Exp without a maximum taken off, before the logarithm of the sum."""
+
+from __future__ import annotations
+
+from dmlprep.directml.targets.precision import PrecisionFault
+from dmlprep.passes.precision.policy.stretches import through_moves
+from dmlprep.passes.precision.view import Found, View
+
+__all__ = ["find"]
+
+
+def find(view: View, fault: PrecisionFault) -> Found:
+    """Log of a ReduceSum of Exp, where the argument of Exp is not a difference from a maximum."""
+    for node in view.order:
+        if node.op_type != "Log" or not view.is_float(node):
+            continue
+        sums = through_moves(node.inputs[0])
+        if sums is None or sums.op_type != "ReduceSum":
+            continue
+        exp = through_moves(sums.inputs[0])
+        if exp is None or exp.op_type != "Exp":
+            continue
+        shifted = through_moves(exp.inputs[0])
+        if shifted is None or shifted.op_type != "Sub":
+            for part in (exp, sums, node):
+                yield part, "an exponential whose sum's logarithm is taken"

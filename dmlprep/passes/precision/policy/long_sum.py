@@ -1,0 +1,35 @@
+"""Sums of very many terms."""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from dmlprep.directml.targets.precision import PrecisionFault
+from dmlprep.passes.precision.policy.scales import out_of_range
+from dmlprep.passes.precision.view import Found, View
+
+__all__ = ["find"]
+
+_LONG = 16384
+"""Terms of about 1 whose sum, four times as large, overflows."""
+
+
+def find(view: View, fault: PrecisionFault) -> Found:
+    """Sums of very many terms, and what reads them up to the division by their number."""
+    for node in view.order:
+        if node.op_type not in ("ReduceSum", "ReduceL1") or not view.wide(node.inputs[0]):
+            continue
+        before, after = (_elements(v) for v in (node.inputs[0], node.outputs[0]))
+        if before and after and before / after >= _LONG:
+            yield node, f"it sums {before // after} terms"
+            for reader in out_of_range(view, node, before / after):
+                yield reader, "it reads a sum of very many terms"
+
+
+def _elements(value: ir.Value | None) -> int | None:
+    if value is None or value.shape is None:
+        return None
+    sizes = [d for d in value.shape if isinstance(d, int)]
+    return math.prod(sizes) if len(sizes) == len(value.shape) else None

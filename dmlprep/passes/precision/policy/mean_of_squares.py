@@ -1,0 +1,25 @@
+"""Means of squares, as in a decomposed normalisation: the squares overflow."""
+
+from __future__ import annotations
+
+from dmlprep.directml.targets.precision import PrecisionFault
+from dmlprep.passes.precision.policy.stretches import is_square, to_the_root
+from dmlprep.passes.precision.view import Found, View
+
+__all__ = ["find"]
+
+
+def find(view: View, fault: PrecisionFault) -> Found:
+    """A square, the mean or sum of it, and the way to the root: what a decomposed normalisation is made of."""
+    for node in view.order:
+        if not is_square(view, node):
+            continue
+        means = [
+            n for n in node.outputs[0].consumers() if n.op_type in ("ReduceMean", "ReduceSum", "GlobalAveragePool")
+        ]
+        if not means:
+            continue
+        yield node, "a square whose mean is taken"
+        for mean in means:
+            yield mean, "the mean of a square"
+            yield from to_the_root(view, mean.outputs[0])

@@ -1,0 +1,35 @@
+"""Quantisation scales are exact in FP32, and ONNX Runtime fuses FP32 between them."""
+
+from __future__ import annotations
+
+from dmlprep.directml.targets.precision import PrecisionFault
+from dmlprep.graph.analysis.stored_weights import is_stored_weight
+from dmlprep.passes.precision.policy.stretches import scale_makers
+from dmlprep.passes.precision.view import Found, View
+
+__all__ = ["find"]
+
+
+def find(view: View, fault: PrecisionFault) -> Found:
+    """Quantize and dequantize nodes, and what computes on dequantised values.
+
+    Weights in 8 bits are left out: behind them a convolution computes in FP16 as it does with plain ones, and scales of
+    FP32 would widen the whole weight to FP32.
+    """
+    version = view.model.ir_version
+    for node in view.order:
+        if is_stored_weight(node, version):
+            continue
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"):
+            yield node, "it holds a quantisation scale"
+            if node.op_type != "DynamicQuantizeLinear":
+                for maker in scale_makers(node.inputs[1:3]):
+                    yield maker, "it computes a quantisation scale"
+        elif node.op_type not in ("Cast", "CastLike") and view.is_float(node):
+            for value in node.inputs:
+                producer = value.producer() if value is not None else None
+                if producer is None or producer.op_type != "DequantizeLinear":
+                    continue
+                if not is_stored_weight(producer, version):
+                    yield node, "its operands are quantised"
+                    break

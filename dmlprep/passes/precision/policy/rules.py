@@ -1,0 +1,113 @@
+"""The rules: each says which nodes stay in FP32, and why.
+
+``fast`` keeps only what has no FP16 form or makes a file that does not load; ``balanced`` also what goes wrong in FP16
+with the values that models have; ``safe`` also what goes wrong with some. The target's data say what goes wrong
+(``target.precision``). The module of this package that has a fault's name says where it lies in a graph. This module
+decides at which level it counts. How to add a rule: ``docs/add-an-fp16-rule.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Literal
+
+import onnx_ir as ir
+
+from dmlprep.directml.targets import Target
+from dmlprep.directml.targets.precision import PrecisionFault, precision_faults
+from dmlprep.passes.precision.policy.forms import no_fp16_kernel, no_fp16_type, not_a_tensor, own_island
+from dmlprep.passes.precision.view import Found, View
+
+__all__ = ["LEVELS", "RULES", "Level", "Reason", "Rule", "keep_by_policy", "rules_for"]
+
+Level = Literal["fast", "balanced", "safe"]
+LEVELS: tuple[Level, ...] = ("fast", "balanced", "safe")
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a node stays in FP32: the rule's name, a clause, and whether a user may overrule it."""
+
+    rule: str
+    text: str
+    firm: bool = False
+
+
+_LEVEL: dict[str, Level] = {"always": "fast", "usual": "balanced", "by value": "safe"}
+"""From which policy on a fault of the target counts, by when it goes wrong. Others are known, and keep nothing."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        name: for records and for ``docs/precision.md``; a fault's id where the target's data make the rule.
+        level: from which policy on it holds.
+        firm: it cannot be overruled: there is no FP16 form.
+        why: what goes wrong in FP16.
+        finds: the nodes it concerns, each with a clause.
+        fault: the row of the target's data, with numbers and sources; ``None`` for what schemas and kernels say.
+    """
+
+    name: str
+    level: Level
+    firm: bool
+    why: str
+    finds: Callable[[View], Found]
+    fault: PrecisionFault | None = None
+
+
+_FORMS: tuple[Rule, ...] = (
+    Rule("no-fp16-type", "fast", True, "the operator's schema at this opset takes no FP16", no_fp16_type),
+    Rule("not-a-tensor", "fast", True, "sequences and optionals cannot be cast where they cross", not_a_tensor),
+    Rule("no-fp16-kernel", "fast", True, "the target's kernel table has no FP16 for it", no_fp16_kernel),
+    Rule("own-island", "fast", True, "the model itself casts FP16 up to FP32 here", own_island),
+)
+"""Rules that follow from schemas, kernels and the model itself."""
+
+Finder = Callable[[View, PrecisionFault], Found]
+
+
+def _finder(fault: PrecisionFault) -> Finder:
+    """``find`` of the module that is named as the fault; every node of its operators where there is no such module."""
+    module = f"{__package__}.{fault.id.replace('-', '_')}"
+    if find_spec(module) is None:
+        return _operators
+    found: Finder = import_module(module).find
+    return found
+
+
+def _operators(view: View, fault: PrecisionFault) -> Found:
+    for node in view.order:
+        if node.op_type in fault.ops and view.is_float(node):
+            yield node, node.op_type
+
+
+def rules_for(target: Target | None) -> tuple[Rule, ...]:
+    """The rules for a target's release; for every release known where ``target`` names none."""
+    return (*_FORMS, *(_rule(fault) for fault in precision_faults(target) if fault.when in _LEVEL))
+
+
+def _rule(fault: PrecisionFault) -> Rule:
+    finder = _finder(fault)
+    return Rule(fault.id, _LEVEL[fault.when], False, fault.why, lambda view: finder(view, fault), fault)
+
+
+RULES: tuple[Rule, ...] = rules_for(None)
+"""Every rule known."""
+
+
+def keep_by_policy(view: View, level: Level) -> dict[ir.Node, Reason]:
+    """Apply the rules of a policy; the first rule that finds a node gives its reason."""
+    found: dict[ir.Node, Reason] = {}
+    for rule in rules_for(view.target):
+        if LEVELS.index(rule.level) > LEVELS.index(level):
+            continue
+        for node, text in rule.finds(view):
+            if node not in found or (rule.firm and not found[node].firm):
+                found[node] = Reason(rule.name, text, rule.firm)
+    return found

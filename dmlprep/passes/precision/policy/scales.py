@@ -1,0 +1,123 @@
+"""Values out of FP16's range: how far a factor carries them, and where they come back.
+
+Nothing is run here: a factor of 1e5 is taken to make values of that size, and what moves, adds or scales them goes on
+in FP32 until a factor brings them back, or an operator whose results do not depend on the size of its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.operators import MOVES
+from dmlprep.passes.precision.view import UNTYPED, View
+
+__all__ = ["out_of_range", "result_scale"]
+
+_LOW, _HIGH = 2.0**-14, 4096.0
+"""A value of this size is back: it is normal in FP16, and sixteen times it is finite."""
+_FARTHEST = 64  # nodes: beyond it, the FP16 emulation tells
+_SMALL = 4096  # elements: a constant whose size is looked at; a weight has more
+
+
+_KEEPS_SCALE = MOVES | frozenset(
+    """
+    Abs AveragePool Conv ConvTranspose Gemm GlobalAveragePool GlobalMaxPool LeakyRelu MatMul Max MaxPool Min Neg PRelu
+    Pad ReduceMax ReduceMean ReduceMin Relu Resize Upsample
+    """.split()  # noqa: SIM905 - reads better as words
+)
+_NORMALISES = frozenset(
+    """
+    BatchNormalization Clip Erf GroupNormalization InstanceNormalization LayerNormalization Log LogSoftmax
+    RMSNormalization Sigmoid Softmax Sqrt Tanh
+    """.split()  # noqa: SIM905 - reads better as words
+)
+_ADDS = frozenset({"Add", "Sub", "Sum", "Where", "Mean"})
+
+
+def _peak(view: View, value: ir.Value | None) -> float | None:
+    """Largest absolute value of a small constant; ``None`` for anything else."""
+    tensor = view.constant(value)
+    if tensor is None or not 0 < tensor.size <= _SMALL:
+        return None
+    values = np.abs(np.asarray(tensor.numpy(), np.float64))
+    finite = values[np.isfinite(values)]
+    return float(finite.max()) if finite.size else None
+
+
+def result_scale(node: ir.Node, value: ir.Value, peak: float) -> float:
+    """The size of what a node makes of a constant of size ``peak`` and other operands of about 1.
+
+    What is divided by a large number is taken to be as large; what a normalisation takes as mean or variance, too.
+    """
+    if node.op_type == "Div" and len(node.inputs) > 1 and node.inputs[1] is value:
+        return 1 / peak if 0 < peak < 1 else 1.0
+    return 1.0 if node.op_type in _NORMALISES else peak
+
+
+def _was_integer(view: View, value: ir.Value | None) -> bool:
+    node = value.producer() if value is not None else None
+    while node is not None and node.op_type in MOVES and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node is not None and node.op_type == "Cast" and not view.wide(node.inputs[0])
+
+
+def _scaled(view: View, reader: ir.Node, value: ir.Value, scale: float) -> float | None:
+    """The size of a reader's result, ``None`` where it does not follow from the size of its operand."""
+    if reader.op_type in ("Mul", "Div"):
+        divides = reader.op_type == "Div"
+        if divides and reader.inputs[1] is value:
+            return None
+        factors = [_peak(view, v) for v in reader.inputs if v is not value]
+        if factors == [None] and scale < _LOW:
+            return None
+        for factor in factors:
+            if factor:
+                scale = scale / factor if divides else scale * factor
+        return scale
+    return scale if reader.op_type in _KEEPS_SCALE or reader.op_type in _ADDS or reader.op_type == "If" else None
+
+
+def _reads_too_little(view: View, reader: ir.Node, value: ir.Value, scale: float) -> bool:
+    """Whether a reader of small values makes something that does not show their digits: a sum with what is not small,
+    or a function that has them near a constant (Exp)."""
+    if scale > _HIGH or reader.op_type in _KEEPS_SCALE | _NORMALISES | {"Mul", "Div", "If"}:
+        return False
+    if reader.op_type in _ADDS:
+        peaks = [_peak(view, v) for v in reader.inputs if v is not None and v is not value and view.wide(v)]
+        return any(p is None or p > 64 * scale for p in peaks)
+    return True
+
+
+def out_of_range(view: View, start: ir.Node, scale: float) -> Iterator[ir.Node]:
+    """The nodes that read what ``start`` makes, of size ``scale``, up to where values are in FP16's range again."""
+    if start.op_type == "Mul" and scale < _LOW and any(_was_integer(view, v) for v in start.inputs):
+        return  # integers are as large as the factor is small
+    stack: list[tuple[ir.Value, float]] = [(v, scale) for v in start.outputs if view.wide(v)]
+    seen = {start}
+    while stack and len(seen) < _FARTHEST:
+        value, scale = stack.pop()
+        if _LOW <= scale <= _HIGH:
+            continue
+        for reader in (*value.consumers(), *_holders(view, value)):
+            if reader in seen or (reader.op_type in UNTYPED and reader.op_type != "Cast"):
+                continue
+            seen.add(reader)
+            if reader.op_type in ("Cast", "CastLike"):
+                stack += [(v, scale) for v in reader.outputs if view.wide(v)]
+                continue
+            if _reads_too_little(view, reader, value, scale):
+                continue
+            yield reader
+            after = _scaled(view, reader, value, scale)
+            if after is not None:
+                stack += [(v, after) for v in reader.outputs if view.wide(v)]
+
+
+def _holders(view: View, value: ir.Value) -> Iterator[ir.Node]:
+    """The node whose body a value is an output of."""
+    graph = value.graph
+    if graph is not None and value.is_graph_output() and id(graph) in view.owner:
+        yield view.owner[id(graph)]

@@ -1,0 +1,123 @@
+"""What several rules look for in a graph: arithmetic, squares, and what leads to a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.operators import MOVES
+from dmlprep.passes.precision.view import Found, View, scalar
+
+__all__ = ["ELEMENTWISE", "from_integers", "is_square", "scale_makers", "through_moves", "to_the_root", "upstream"]
+
+ELEMENTWISE = frozenset(
+    """
+    Abs Add Ceil Clip Cos Div Exp Floor Log Max Mean Min Mod Mul Neg Pow Reciprocal Round Sigmoid Sign
+    Sin Sqrt Sub Sum Where Cast CastLike Range ConstantOfShape Relu Tanh
+    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
+)
+
+
+_SMALL = 4096  # elements: a constant that may take part in arithmetic on positions; a weight has more
+
+
+_MAKES_SCALES = ELEMENTWISE | MOVES | {"ReduceMax", "ReduceMin"}
+
+
+def scale_makers(values: Iterable[ir.Value | None]) -> Iterator[ir.Node]:
+    """The arithmetic that values are made by, up to what is more than arithmetic."""
+    stack, seen = list(values), set[ir.Node]()
+    while stack:
+        value = stack.pop()
+        node = value.producer() if value is not None else None
+        if node is not None and node not in seen and node.op_type in _MAKES_SCALES:
+            seen.add(node)
+            yield node
+            stack += node.inputs
+
+
+def through_moves(value: ir.Value | None) -> ir.Node | None:
+    """What makes a value, movements and casts left out."""
+    node = value.producer() if value is not None else None
+    while node is not None and (node.op_type in MOVES or node.op_type == "Cast") and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node
+
+
+def from_integers(view: View, also: Iterable[ir.Value] = (), through: frozenset[str] = frozenset()) -> set[ir.Value]:
+    """Floating values that come from integers, from ``also`` and small constants alone: sizes, positions, masks.
+
+    ``through`` names operators that count as arithmetic, too.
+    """
+    found: set[ir.Value] = set(also)
+    for node in view.order:
+        small_product = node.op_type in ("MatMul", "Einsum", "Gemm")
+        if node.op_type not in ELEMENTWISE | MOVES | through and not small_product:
+            continue
+        if not any(view.wide(v) for v in node.outputs):
+            continue
+        wide = [v for _, v, _ in view.wide_inputs(node)]
+        if node.op_type in ("Cast", "CastLike") and not wide:
+            source = view.types.get(node.inputs[0]) if node.inputs[0] is not None else None
+            if isinstance(source, ir.TensorType) and source.dtype.is_integer():
+                found.update(node.outputs)
+            continue
+        if node.op_type == "Range":
+            found.update(node.outputs)
+            continue
+        whole = [v for v in wide if v in found]
+        rest = [v for v in wide if v not in found]
+        if whole and all(_small_constant(view, v) for v in rest):
+            found.update(node.outputs)
+    return found
+
+
+def _small_constant(view: View, value: ir.Value) -> bool:
+    # Movements of constants count as constants: an inverse frequency is often unsqueezed or expanded first.
+    for _ in range(8):
+        tensor = view.constant(value)
+        if tensor is not None:
+            return bool(tensor.size <= _SMALL)
+        producer = value.producer()
+        if producer is None:
+            return False
+        if producer.op_type == "ConstantOfShape":
+            return True
+        if producer.op_type not in MOVES or not producer.inputs or producer.inputs[0] is None:
+            return False
+        value = producer.inputs[0]
+    return False
+
+
+def upstream(ends: list[ir.Value], inside: set[ir.Value]) -> set[ir.Node]:
+    found: set[ir.Node] = set()
+    stack = [v for v in ends if v in inside]
+    while stack:
+        producer = stack.pop().producer()
+        if producer is None or producer in found:
+            continue
+        found.add(producer)
+        stack += [v for v in producer.inputs if v is not None and v in inside]
+    return found
+
+
+def is_square(view: View, node: ir.Node) -> bool:
+    if node.op_type == "Mul":
+        return node.inputs[0] is node.inputs[1] and view.wide(node.inputs[0])
+    return node.op_type == "Pow" and view.wide(node.inputs[0]) and scalar(view.constant(node.inputs[1])) == 2.0
+
+
+def to_the_root(view: View, value: ir.Value) -> Found:
+    stack, seen = [value], 0
+    while stack and seen < 16:
+        seen += 1
+        for node in stack.pop().consumers():
+            if node.op_type in ("Sqrt", "Pow", "Reciprocal", "Log"):
+                yield node, "the root of a mean of squares"
+            elif (
+                node.op_type in ("Add", "Mul", "Div", "Sub", "Max", "Clip")
+                and any(view.constant(v) is not None for v in node.inputs)
+            ) or node.op_type in MOVES:
+                yield node, "on the way from a mean of squares to its root"
+                stack += node.outputs

@@ -1,0 +1,90 @@
+"""Variances taken as the difference of two means: E[x * y] - E[x] * E[y], where FP16 leaves no digit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from dmlprep.directml.targets.precision import PrecisionFault
+from dmlprep.graph.analysis.operators import MOVES
+from dmlprep.passes.precision.view import Found, View, scalar
+
+__all__ = ["find"]
+
+_MEANS = frozenset({"ReduceMean", "ReduceSum", "AveragePool", "GlobalAveragePool", "Conv"})
+"""What takes a mean, or a sum that a factor makes one; a Conv of equal weights is a box filter."""
+
+_STEPS = 8
+"""How many factors and movements may stand between a mean and its use."""
+
+
+def find(view: View, fault: PrecisionFault) -> Found:
+    """The two means, the products, the difference, and the epsilon and quotient or root behind it."""
+    for node in view.order:
+        if node.op_type != "Sub" or not view.is_float(node):
+            continue
+        minuend, product = node.inputs[0], _product(view, node.inputs[1])
+        if minuend is None or product is None:
+            continue
+        first, one = _mean(view, minuend)
+        inner = _product(view, one)
+        means = [_mean(view, value) for value in product[1]]
+        if inner is None or not all(way for way, _ in means):
+            continue
+        if {id(value) for value in inner[1]} != {id(source) for _, source in means}:
+            continue
+        parts = [inner[0], *first, *(step for way, _ in means for step in way), product[0], node, *_behind(view, node)]
+        for part in dict.fromkeys(parts):
+            yield part, "a variance as the difference of two means"
+
+
+def _product(view: View, value: ir.Value | None) -> tuple[ir.Node, tuple[ir.Value, ...]] | None:
+    """The node that multiplies two values, or one with itself, and the values; neither is a constant."""
+    node = value.producer() if value is not None else None
+    if node is None or node.op_type not in ("Mul", "Pow") or not all(view.wide(v) for v in node.outputs):
+        return None
+    left, right = node.inputs[:2]
+    if left is None or right is None:
+        return None
+    if node.op_type == "Pow":
+        return (node, (left,)) if scalar(view.constant(right)) == 2.0 else None
+    if any(view.constant(v) is not None for v in (left, right)):
+        return None
+    return node, (left, right)
+
+
+def _mean(view: View, value: ir.Value | None) -> tuple[list[ir.Node], ir.Value | None]:
+    """The nodes from a mean to where it is used, and what it is taken of; empty where it is none."""
+    way: list[ir.Node] = []
+    for _ in range(_STEPS):
+        node = value.producer() if value is not None else None
+        if node is None:
+            break
+        way.append(node)
+        value = node.inputs[0]
+        if node.op_type in _MEANS:
+            return way, value
+        if node.op_type == "Mul" and view.constant(value) is not None:
+            value = node.inputs[1]
+        elif node.op_type not in MOVES and (
+            node.op_type not in ("Mul", "Div") or view.constant(node.inputs[1]) is None
+        ):
+            break
+    return [], None
+
+
+def _behind(view: View, difference: ir.Node) -> Iterator[ir.Node]:
+    """An epsilon, a bound or a factor behind a variance, and the quotient or root that reads it."""
+    stack = [difference]
+    for _ in range(_STEPS):
+        if not stack:
+            return
+        for node in stack.pop().outputs[0].consumers():
+            if node.op_type in ("Sqrt", "Pow", "Reciprocal", "Log", "Div"):
+                yield node
+            elif node.op_type in ("Relu", "Abs", *MOVES) or (
+                node.op_type in ("Add", "Mul", "Max", "Clip") and any(view.constant(v) is not None for v in node.inputs)
+            ):
+                yield node
+                stack.append(node)

@@ -1,0 +1,163 @@
+"""A model in blocks: stretches and branches with few values between them, for a search that looks at large parts first.
+
+A unit is a node that rounds what it computes, together with the nodes before it that only hand values on (a Reshape, a
+Pad, a Relu). A block is a run of units. It is split where one value carries everything on, between branches that share
+nothing, or in the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import label
+from dmlprep.passes.precision.emulation.emulate import EXACT
+from dmlprep.passes.precision.search.origins import places, reads
+from dmlprep.passes.precision.types import is_wide, solve_types
+from dmlprep.passes.precision.view import UNTYPED
+
+__all__ = ["Block", "first_blocks"]
+
+_FIRST = 8
+"""Blocks that a search begins with."""
+
+Unit = tuple[ir.Node, ...]
+"""Nodes in the order of the graph; the last one computes."""
+
+
+@dataclass(eq=False)
+class Block:
+    """Units that a search keeps in FP32 or lets go together.
+
+    Attributes:
+        units: in the order of the graph.
+        parent: the block that it was split from.
+        weight: what FP16 would gain here, as a share of the model.
+        error: of the outputs, with this block in FP16 and what was kept beside it then in FP32; ``None`` where nothing
+            was measured.
+    """
+
+    units: tuple[Unit, ...]
+    parent: Block | None = None
+    weight: float = 0.0
+    error: float | None = None
+
+    @property
+    def places(self) -> list[str]:
+        """Places of its nodes; a node with bodies stands for what is inside them."""
+        return [place for unit in self.units for node in unit for place in places(node)]
+
+    @property
+    def name(self) -> str:
+        """The node that computes, or the first and the last of them."""
+        # a node that a converter fused has the names of all its parts
+        first, last = (label(self.units[at][-1]).split(";")[0] for at in (0, -1))
+        return first if len(self.units) == 1 else f"the {len(self.places)} nodes from {first} to {last}"
+
+    def split(self, weigh: Callable[[ir.Node], float]) -> list[Block]:
+        """Two blocks that make up this one; none where it is one unit."""
+        if len(self.units) < 2:
+            return []
+        links = list(_links(self.units))
+        halves = _branches(len(self.units), links) or _at_cut(len(self.units), links)
+        return [_block([self.units[i] for i in half], self, weigh) for half in halves]
+
+
+def first_blocks(
+    model: Model, free: Iterable[str], weigh: Callable[[ir.Node], float], *, narrow: bool = False
+) -> list[Block]:
+    """The blocks that a search begins with: all nodes of the main graph that ``free`` names the places of.
+
+    Args:
+        weigh: what FP16 gains at a node, as a share of the model.
+        narrow: whether nodes without values of FP32 are looked at, too.
+    """
+    units = _units(model, set(free), narrow)
+    blocks = [_block(units, None, weigh)] if units else []
+    while len(blocks) < _FIRST and (largest := max(blocks, key=lambda b: len(b.units), default=None)) is not None:
+        at = blocks.index(largest)
+        parts = largest.split(weigh)
+        if not parts:
+            break
+        for part in parts:
+            part.parent = None
+        blocks[at : at + 1] = parts
+    return blocks
+
+
+def _block(units: Iterable[Unit], parent: Block | None, weigh: Callable[[ir.Node], float]) -> Block:
+    chosen = tuple(units)
+    return Block(chosen, parent, sum(weigh(node) for unit in chosen for node in unit))
+
+
+def _units(model: Model, free: set[str], narrow: bool) -> list[Unit]:
+    types = solve_types(model.ir)
+    order = [
+        node
+        for node in model.ir.graph
+        if node.op_type not in UNTYPED
+        and node.op_type != "Constant"
+        and (narrow or any(is_wide(types.get(v)) for v in (*node.inputs, *node.outputs) if v is not None))
+        and free.intersection(places(node))
+    ]
+    owner: dict[ir.Node, ir.Node] = {}
+    for node in reversed(order):
+        readers = [r for v in node.outputs for r in v.consumers() if r in owner]
+        hands_on = node.op_type in EXACT and node.op_type not in ("If", "Loop", "Scan")
+        owner[node] = owner[readers[0]] if hands_on and readers else node
+    members: dict[ir.Node, list[ir.Node]] = {}
+    for node in order:
+        members.setdefault(owner[node], []).append(node)
+    return [tuple(members[node]) for node in order if node in members]
+
+
+def _links(units: tuple[Unit, ...]) -> Iterator[tuple[int, int, ir.Value]]:
+    """Each value that one unit makes and a later one reads."""
+    made = {value: i for i, unit in enumerate(units) for node in unit for value in node.outputs}
+    for i, unit in enumerate(units):
+        for node in unit:
+            for value in reads(node):
+                if (maker := made.get(value, i)) != i:
+                    yield min(maker, i), max(maker, i), value
+
+
+def _branches(count: int, links: list[tuple[int, int, ir.Value]]) -> list[list[int]]:
+    """The units in two halves that share no value; none where they hang together."""
+    group = list(range(count))
+
+    def root(i: int) -> int:
+        while group[i] != i:
+            group[i] = group[group[i]]
+            i = group[i]
+        return i
+
+    for a, b, _ in links:
+        group[root(a)] = root(b)
+    apart: dict[int, list[int]] = {}
+    for i in range(count):
+        apart.setdefault(root(i), []).append(i)
+    if len(apart) < 2:
+        return []
+    first: list[int] = []
+    rest = list(apart.values())
+    while len(rest) > 1 and (not first or len(first) + len(rest[0]) <= count / 2):
+        first += rest.pop(0)
+    return [sorted(first), sorted(i for branch in rest for i in branch)]
+
+
+def _at_cut(count: int, links: list[tuple[int, int, ir.Value]]) -> list[list[int]]:
+    """The units before and after the place in the middle half that fewest values cross."""
+    until: dict[ir.Value, tuple[int, int]] = {}
+    for a, b, value in links:
+        known = until.get(value, (a, b))
+        until[value] = min(known[0], a), max(known[1], b)
+    crossing = [0] * (count + 1)
+    for a, b in until.values():
+        for at in range(a + 1, b + 1):
+            crossing[at] += 1
+    inner = range(max(1, count // 4), max(2, count - count // 4))
+    cut = min(inner, key=lambda at: (crossing[at], abs(at - count / 2)))
+    return [list(range(cut)), list(range(cut, count))]

@@ -1,0 +1,336 @@
+"""The smallest set of nodes to keep in FP32 so that the FP16 emulation meets a tolerance.
+
+First what the range profile proves (values beyond 65504, and what reads them), then the places where the error starts:
+nodes whose operands are right and whose results are not. Where that is not enough, blocks of the model (``releases``).
+What meets the tolerance is reduced again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import graphs, join_path, label
+from dmlprep.passes.precision.convert.constants import from_big_constant
+from dmlprep.passes.precision.convert.plan import COMPRESSES
+from dmlprep.passes.precision.convert.squares import lone_roots
+from dmlprep.passes.precision.fp16 import FP16_MAX
+from dmlprep.passes.precision.gain import gain_by_node
+from dmlprep.passes.precision.search.blocks import Block
+from dmlprep.passes.precision.search.contribution import Growth, error_growth
+from dmlprep.passes.precision.search.origins import around, origins
+from dmlprep.passes.precision.search.profile import Range, profile
+from dmlprep.passes.precision.search.releases import release
+from dmlprep.passes.precision.search.trials import Convert, Feeds, Setting, Trial, Trials, keep_nodes_lines
+from dmlprep.portable.shares import percent
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from dmlprep.graph.model.runner import Runner
+
+__all__ = ["Islands", "Setting", "Trial", "find_islands"]
+
+_HOPS = 3
+"""How far up from where an error shows its cause is looked for: a sum, what moves it, and what rounds it."""
+
+_LOST = 0.01
+"""Share of a node's values below FP16's normal range that is worth a word."""
+
+_SATURATES = frozenset({"Tanh", "Sigmoid", "Erf", "Atan", "Sign", "Softsign", "HardSigmoid", "Clip", "Min", "Max"})
+"""Operators that give the same for infinity as for a large number, or may: what they read may not need FP32."""
+
+_MAY_HIDE = _SATURATES | frozenset(
+    {"Div", "Reciprocal", "Exp", "Softmax", "Where", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "ArgMax",
+     "ArgMin", "TopK", "Slice", "Gather", "Relu", "LeakyRelu", "Elu", "Selu", "Softplus"}
+)  # fmt: skip
+"""Operators behind which an infinite operand may not show."""
+
+
+@dataclass
+class Islands:
+    """What a search found.
+
+    Attributes:
+        met: whether the tolerance is met.
+        error: of the result, see ``metrics.output_error``; the smallest of all trials where the tolerance is not met.
+        keep: place of each node to keep in FP32 (see ``model.walk.join_path``) -> why, with numbers.
+        follow: place of each node that computes in FP32 because of those -> why. Recipes need not name them.
+        inside: of ``keep``, nodes that became part of another one (a square, of the sum of squares that reads it).
+        whole: no node computes in FP16 with these kept, so FP16 gains nothing.
+        trials: all runs of the emulation, in order.
+        blocks: what a search by blocks tried in FP16: name, number of nodes, and the error with it in FP16.
+        outputs: of each output the error with nothing kept.
+        seconds: that the search took.
+        ranges: the range profile, where it was needed.
+    """
+
+    met: bool
+    error: float
+    keep: dict[str, str] = field(default_factory=dict)
+    follow: dict[str, str] = field(default_factory=dict)
+    inside: frozenset[str] = frozenset()
+    whole: bool = False
+    trials: list[Trial] = field(default_factory=list)
+    blocks: list[tuple[str, int, float]] = field(default_factory=list)
+    outputs: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    ranges: dict[str, Range] = field(default_factory=dict)
+
+    @property
+    def computing(self) -> dict[str, str]:
+        """Every node that computes in FP32 because of the search -> why."""
+        return {name: why for name, why in (self.keep | self.follow).items() if name not in self.inside}
+
+    def recipe_lines(self) -> str:
+        """TOML for the fp16 step that gives this result without a search."""
+        return keep_nodes_lines(self.keep)
+
+
+def find_islands(model: Model, convert: Convert, runner: Runner, feeds: Iterable[Feeds], setting: Setting) -> Islands:
+    """Search for the smallest set of nodes that must stay in FP32; ``model`` is not changed.
+
+    Args:
+        model: the FP32 model.
+        convert: converts a copy, as the final conversion will.
+        feeds: inputs by name, one mapping a run; the worst of them counts.
+
+    Raises:
+        ModelRefused: the model does not run in FP32, or does not convert.
+        InputError: ``setting.journal`` is some other file.
+    """
+    return _Search(Trials(model, convert, runner, list(feeds), setting)).run()
+
+
+class _Search:
+    def __init__(self, trials: Trials) -> None:
+        self.trials = trials
+        self.model = trials.model
+        self.ranges: dict[str, Range] = {}
+        self.given: dict[str, None] = {}
+        self.blocks: list[Block] = []
+        self.loose: list[str] = []  # kept on suspicion: what reducing looks at
+
+    def run(self) -> Islands:
+        trials = self.trials
+        if trials.meets(()):
+            return self._fewer() or self._islands(True, trials.measure(()))
+        self.given = trials.computing(())
+        self.ranges = self._profile()
+        reasons = _beyond_range(self.model, self.ranges, self.given)
+        met = bool(reasons) and trials.left > 0 and trials.meets(reasons)
+        if met:
+            self.loose = _doubtful(self.model, reasons)
+        else:
+            found = self._by_origin(reasons) or self._by_blocks(reasons)
+            if found is None:
+                return self._islands(False, min((t.error for t in trials.done), default=float("inf")))
+            reasons = found
+        reasons = self._reduced(reasons)
+        return self._result(reasons)
+
+    def _fewer(self) -> Islands | None:
+        """One node less at each root of a mean of squares that the policy keeps, where the squares do leave the range.
+
+        Elsewhere the policy's form is the better one: it has the small values in FP32, too.
+        """
+        roots = lone_roots(self.model)
+        if not roots or self.trials.left < 1:
+            return None
+        self.given = self.trials.computing(())
+        roots = [root for root in roots if all(label(n) in self.given for n in root)]
+        self.ranges = self._profile() if roots else {}
+        reasons: dict[str, str] = {}
+        for square, mean, add in roots:
+            maker = square.inputs[0].producer() if square.inputs[0] is not None else None
+            if maker is not None and label(maker) in self.given:
+                continue  # what is squared is in FP32 itself
+            measured = self.ranges.get(square.outputs[0].name or "")
+            if measured is not None and measured.overflows:
+                name = label(square)
+                reasons[name] = f"{name} peaks at {measured.peak:.2g} > {FP16_MAX:g}"
+                reasons |= {label(n): f"reads {name}, which peaks at {measured.peak:.2g}" for n in (mean, add)}
+        if not reasons or not self.trials.meets(reasons):
+            return None
+        return self._result(reasons)
+
+    def _result(self, reasons: dict[str, str]) -> Islands:
+        now = self.trials.computing(reasons)
+        follow = {
+            name: "the converter computes it with the nodes that are kept"
+            for name in now
+            if name not in self.given and name not in reasons
+        }
+        inside = frozenset(name for name in reasons if name not in now)
+        every = {join_path(path, label(n)) for path, graph in graphs(self.model.ir) for n in graph if _floats(n)}
+        whole = bool(reasons) and every <= now.keys() | inside
+        return self._islands(
+            True, self.trials.measure(reasons), keep=reasons, follow=follow, inside=inside, whole=whole
+        )
+
+    def _islands(self, met: bool, error: float, **found: Any) -> Islands:
+        trials = self.trials
+        blocks = [(one.name, len(one.places), one.error or 0.0) for one in self.blocks]
+        return Islands(
+            met,
+            error,
+            trials=trials.done,
+            blocks=blocks,
+            outputs=trials.by_output,
+            seconds=trials.seconds,
+            ranges=self.ranges,
+            **found,
+        )
+
+    # -- measurements between trials ------------------------------------------------------------------------------
+
+    def _profile(self) -> dict[str, Range]:
+        trials = self.trials
+
+        def measured() -> list[dict[str, object]]:
+            found = profile(self.model, trials.runner, trials.feeds, progress=trials.say)
+            return [asdict(one) | {"key": key} for key, one in found.items()]
+
+        rows = trials.remember("ranges", (), measured)
+        return {row["key"]: Range(**{k: v for k, v in row.items() if k != "key"}) for row in rows}
+
+    def _growth(self, kept: Mapping[str, str]) -> dict[str, Growth]:
+        trials = self.trials
+
+        def measured() -> dict[str, list[float]]:
+            found = error_growth(
+                self.model,
+                trials.converted(kept),
+                trials.runner,
+                trials.feeds,
+                rounding=trials.setting.rounding,
+                progress=trials.say,
+            )
+            return {name: list(one) for name, one in found.items()}
+
+        rows = trials.remember("growth", sorted(kept), measured)
+        return {name: Growth(*row) for name, row in rows.items()}
+
+    # -- by where errors start ------------------------------------------------------------------------------------
+
+    def _by_origin(self, base: dict[str, str]) -> dict[str, str] | None:
+        """Keep where the error starts and, while that is not enough, what leads there."""
+        kept, loose = dict(base), list[str]()
+        tried: dict[str, int] = {}
+        growth: dict[str, Growth] = {}
+        error = float("inf")
+        for _ in range(2 * _HOPS):
+            if self.trials.left < 1:
+                return None
+            before, error = error, self.trials.measure(kept)
+            # where what was kept last changed no output, the errors start where they did: one measurement takes longer
+            # than several trials
+            growth = growth if growth and error == before else self._growth(kept)
+            starts = origins(self.model, growth, self.trials.tolerance)
+            added: dict[str, str] = {}
+            for name in starts:
+                while (hops := tried.get(name, 0) + 1) <= _HOPS:
+                    tried[name] = hops
+                    more = [p for p in around(self.model, name, hops) if p not in kept and p not in self.given]
+                    added |= {place: _grows(name, growth[name], place) for place in more}
+                    if more:
+                        break
+            if not added:
+                return None
+            kept |= added
+            loose += added
+            if self.trials.meets(kept):
+                self.loose = [*_doubtful(self.model, base), *loose]
+                return kept
+        return None
+
+    def _by_blocks(self, base: dict[str, str]) -> dict[str, str] | None:
+        """Keep the blocks that the tolerance needs in FP32; see ``releases``."""
+        places = [join_path(path, label(n)) for path, graph in graphs(self.model.ir) for n in graph]
+        free = [place for place in places if place not in base and place not in self.given]
+        found = release(self.trials, base, free, gain_by_node(self.model))
+        self.blocks = found.tried
+        if not found.met:
+            return None
+        error = self.trials.measure([*base, *found.kept])
+        return base | {place: self._blamed(place, found.blames(one), error) for place, one in found.kept.items()}
+
+    def _blamed(self, place: str, block: Block, error: float) -> str:
+        small = max((one.small for one in self.ranges.values() if one.node == place), default=0.0)
+        lost = f"; {percent(small, 0)} of its values are below FP16's normal range" if small > _LOST else ""
+        alone = f"{block.error:.2g}" if block.error is not None else "unknown"
+        return f"with {block.name} in FP16 the error is {alone}, with it in FP32 {error:.2g}{lost}"
+
+    # -- less again -----------------------------------------------------------------------------------------------
+
+    def _reduced(self, kept: dict[str, str]) -> dict[str, str]:
+        """Let go what is not needed: halves of what was kept on suspicion, then quarters, down to single nodes."""
+        loose = [name for name in self.loose if name in kept]
+        size = len(loose)
+        while size and loose and self.trials.left > 0:
+            for start in range(0, len(loose), size):
+                piece = set(loose[start : start + size])
+                without = {name: why for name, why in kept.items() if name not in piece}
+                if piece and self.trials.left > 0 and self.trials.meets(without):
+                    kept = without
+            loose = [name for name in loose if name in kept]
+            size //= 2
+        return kept
+
+
+def _floats(node: ir.Node) -> bool:
+    known = [v.dtype for v in node.outputs if v.dtype is not None]
+    constant = node.op_type in ("Constant", "Cast", "If", "Loop", "Scan")
+    return not constant and (not known or any(dtype.is_floating_point() for dtype in known))
+
+
+def _grows(origin: str, growth: Growth, place: str) -> str:
+    before = max(0.0, growth.result - growth.grown)
+    text = f"the error grows from {before:.2g} to {growth.result:.2g}" if growth.result < 1e29 else "the error starts"
+    return f"{text} here" if place == origin else f"{text} at {origin}, which depends on it"
+
+
+def _beyond_range(model: Model, ranges: Mapping[str, Range], given: Iterable[str]) -> dict[str, str]:
+    """Nodes whose results FP16 cannot hold, and the nodes that read those results; without those in FP32 anyway."""
+    already = set(given)
+    reasons: dict[str, str] = {}
+    where = {id(node): join_path(path, label(node)) for path, graph in graphs(model.ir) for node in graph}
+    for path, graph in graphs(model.ir):
+        for node in graph:
+            for value in node.outputs:
+                measured = ranges.get(join_path(path, value.name or ""))
+                if measured is None or not measured.overflows:
+                    continue
+                if from_big_constant(value):  # a mask is no activation: the converter lowers it
+                    continue
+                name = where[id(node)]
+                if name not in already:
+                    reasons[name] = f"{name} peaks at {measured.peak:.2g} > {FP16_MAX:g}"
+                for reader in value.consumers():
+                    if _needs_range(reader, kept=name in reasons) and (other := where[id(reader)]) not in already:
+                        reasons.setdefault(other, f"reads {value.name}, which peaks at {measured.peak:.2g}")
+    return reasons
+
+
+def _needs_range(reader: ir.Node, *, kept: bool) -> bool:
+    """Whether what reads a value beyond FP16's range has to stay in FP32 for it, and must be named."""
+    if reader.op_type in ("Cast", "Shape", "Size"):
+        return False
+    # the converter computes these before it casts down, where the user keeps what they read
+    return not (kept and reader.op_type in COMPRESSES)
+
+
+def _doubtful(model: Model, reasons: Mapping[str, str]) -> list[str]:
+    """Of the nodes that the range profile names, those without which the result may be right all the same."""
+    found: list[str] = []
+    for path, graph in graphs(model.ir):
+        for node in graph:
+            name = join_path(path, label(node))
+            if name not in reasons:
+                continue
+            readers = [r for v in node.outputs for r in v.consumers()]
+            if node.op_type in _MAY_HIDE or any(r.op_type in _MAY_HIDE for r in readers):
+                found.append(name)
+    return found

@@ -1,0 +1,134 @@
+"""Nodes that measure values inside a graph, and bring the numbers out of the bodies of If, Loop and Scan.
+
+Each value gives three numbers that are 0 or more and grow with what they measure: how far it falls below zero, how far
+it rises above, and the share of its elements below the normal FP16 range. So a branch that does not run says 0, and the
+turns of a loop are joined by their largest number, a few bytes a turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from dmlprep.graph.model.walk import attribute_graphs, join_path, label
+from dmlprep.graph.rewriting.names import Names
+from dmlprep.passes.precision.emulation.rounding import Builder, Constants
+from dmlprep.passes.precision.fp16 import FP16_NORMAL
+
+__all__ = ["NUMBERS", "Probe"]
+
+NUMBERS = 3
+"""Numbers a value gives."""
+
+_LOOPS = frozenset({"Loop", "Scan"})
+
+
+class Probe:
+    """Adds measurements to a model, in place.
+
+    Args:
+        wanted: place of a graph -> the names of its values to measure.
+    """
+
+    def __init__(self, model: ir.Model, opset: int, wanted: Mapping[str, list[str]]) -> None:
+        self._model, self._opset, self._wanted = model, opset, wanted
+        self._names = Names(model)
+        self._constants = Constants(model, self._names)
+        self.order: list[str] = []
+
+    def run(self) -> ir.Value:
+        """Measure.
+
+        Returns:
+            one value [NUMBERS * len(order)] of the main graph; three numbers a value, in the order of ``order``.
+        """
+        joined, self.order = self._graph(self._model.graph, "")
+        assert joined is not None
+        return joined
+
+    def _builder(self, graph: ir.Graph) -> Builder:
+        return Builder(graph, self._names, self._opset, "nearest", self._constants)
+
+    def _graph(self, graph: ir.Graph, path: str) -> tuple[ir.Value | None, list[str]]:
+        """All measurements of a graph and its bodies as one vector, with the places of the values."""
+        builder = self._builder(graph)
+        values = {v.name: v for node in graph for v in node.outputs if v.name}
+        parts: list[ir.Value] = []
+        order: list[str] = []
+        for name in self._wanted.get(path, ()):
+            parts += _numbers(builder, values[name])
+            order.append(join_path(path, name))
+        for node in list(graph):
+            inner = {name: f"{join_path(path, label(node))}/{name}" for name, _ in attribute_graphs(node)}
+            if not inner or not any(w == p or w.startswith(f"{p}/") for w in self._wanted for p in inner.values()):
+                continue
+            for name, body in list(attribute_graphs(node)):
+                vector, places = self._graph(body, inner[name])
+                if vector is not None:
+                    parts.append(self._out_of(builder, node, name, vector, NUMBERS * len(places)))
+                    order += places
+        if not parts:
+            return None, []
+        joined = parts[0] if len(parts) == 1 else builder.op("Concat", parts, axis=0)
+        if len(parts) == 1:
+            joined = builder.op("Identity", parts)
+        joined.shape = ir.Shape([NUMBERS * len(order)])
+        builder.place_last()
+        return joined, order
+
+    def _out_of(self, builder: Builder, node: ir.Node, attribute: str, vector: ir.Value, size: int) -> ir.Value:
+        """A vector of a body as a vector of the graph around it."""
+        loop = node.op_type in _LOOPS
+        node.resize_outputs(len(node.outputs) + 1)
+        out = node.outputs[-1]
+        out.name = self._names.value("measured")
+        out.type, out.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([None, size] if loop else [size])
+        for name, body in attribute_graphs(node):
+            if name == attribute:
+                body.outputs.append(vector)
+            else:
+                other = self._builder(body)
+                nothing = other.op("Identity", [self._constants.zeros(size)])
+                nothing.shape = ir.Shape([size])
+                other.place_last()
+                body.outputs.append(nothing)
+        if not loop:
+            return out
+        row = builder.op("Reshape", [self._constants.zeros(size), builder.ints([1, size])])
+        rows = builder.op("Concat", [row, out], axis=0)  # no turn at all leaves the row of zeros
+        largest = (
+            builder.op("ReduceMax", [rows, builder.ints([0])], keepdims=0)
+            if self._opset >= 18
+            else builder.op("ReduceMax", [rows], axes=[0], keepdims=0)
+        )
+        largest.shape = ir.Shape([size])
+        return largest
+
+
+def _numbers(builder: Builder, value: ir.Value) -> list[ir.Value]:
+    single = builder.op("Cast", [value], to=ir.DataType.FLOAT.value) if value.dtype != ir.DataType.FLOAT else value
+    flat = builder.op("Reshape", [single, builder.ints([-1])])
+    shape = value.shape
+    fixed = shape is not None and all(isinstance(d, int) and d > 0 for d in shape)
+    size = builder.op("Abs", [flat])
+    under = builder.op("Less", [size, builder.number(FP16_NORMAL)])
+    over = builder.op("Greater", [size, builder.number(0.0)])
+    both = builder.op("And", [under, over])
+    for boolean in (under, over, both):
+        boolean.type = ir.TensorType(ir.DataType.BOOL)
+    small = builder.op("Cast", [both], to=ir.DataType.FLOAT.value)
+    if fixed:
+        share = builder.op("ReduceMean", [small], keepdims=1)
+    else:
+        # An empty tensor has no largest element: what may be empty gets a zero, which the share does not count.
+        zero = builder.op("Reshape", [builder.number(0.0), builder.ints([1])])
+        count = builder.op("Size", [flat])
+        count.type = ir.TensorType(ir.DataType.INT64)
+        count = builder.op("Max", [builder.op("Cast", [count], to=ir.DataType.FLOAT.value), builder.number(1.0)])
+        share = builder.op("Div", [builder.op("ReduceSum", [small], keepdims=1), count])
+        flat = builder.op("Concat", [flat, zero], axis=0)
+    low = builder.op("ReduceMin", [flat], keepdims=1)
+    below = builder.op("Max", [builder.op("Neg", [low]), builder.number(0.0)])
+    above = builder.op("Max", [builder.op("ReduceMax", [flat], keepdims=1), builder.number(0.0)])
+    return [below, above, share]

@@ -1,0 +1,94 @@
+"""Where an error starts: nodes whose operands are right and whose results are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.operators import MOVES
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import attribute_graphs, join_path, label
+from dmlprep.passes.precision.search.contribution import Growth
+
+__all__ = ["around", "origins", "places", "reads"]
+
+_JUMP = 8.0
+"""An error that is this many times that of the operands starts here; rounding alone adds a part."""
+
+_DRIFT = 2.0**-9
+"""Relative error that a node's own rounding may show: 4 steps of FP16."""
+
+
+def origins(model: Model, growth: Mapping[str, Growth], tolerance: float) -> list[str]:
+    """Labels of the nodes of the main graph where an error starts.
+
+    The first on each way through the graph, and behind it what is so much worse that it does not come from there: the
+    mean of a layer, which is near zero, is always far off, and harmless.
+
+    Args:
+        growth: see ``contribution.error_growth``.
+        tolerance: of an output; an error that is small beside it is no start.
+    """
+    floor = max(_DRIFT, tolerance / 4)
+    spoiled: dict[ir.Value, float] = {}
+    found: list[str] = []
+    for node in model.ir.graph:
+        name = label(node)
+        behind = max((spoiled.get(value, 0.0) for value in reads(node)), default=0.0)
+        one = growth.get(name)
+        if one is not None and one.result > floor and one.result > _JUMP * max(one.result - one.grown, behind):
+            found.append(name)
+            behind = one.result
+        if behind:
+            spoiled.update(dict.fromkeys(node.outputs, behind))
+    return found
+
+
+def reads(node: ir.Node) -> list[ir.Value]:
+    """What a node reads, captured values of its bodies too."""
+    found = [v for v in node.inputs if v is not None]
+    stack = [graph for _, graph in attribute_graphs(node)]
+    while stack:
+        for inner in stack.pop():
+            found += [v for v in inner.inputs if v is not None]
+            stack += [graph for _, graph in attribute_graphs(inner)]
+    return found
+
+
+def around(model: Model, name: str, hops: int) -> list[str]:
+    """The node ``name`` and what makes its operands, up to ``hops`` nodes up (those that only move values count not).
+
+    A node with bodies stands for what is inside them.
+    """
+    start = next(n for n in model.ir.graph if label(n) == name)
+    found: dict[str, None] = {}
+    level, seen = [start], {start}
+    for _ in range(hops + 1):
+        above: list[ir.Node] = []
+        while level:
+            node = level.pop()
+            found |= dict.fromkeys(places(node))
+            for value in node.inputs:
+                producer = value.producer() if value is not None else None
+                if producer is None or producer in seen or producer.op_type == "Constant":
+                    continue
+                seen.add(producer)
+                (level if producer.op_type in MOVES and node is not start else above).append(producer)
+        level = above
+    return list(found)
+
+
+def places(node: ir.Node) -> list[str]:
+    found: list[str] = []
+    stack = [("", node)]
+    while stack:
+        path, one = stack.pop(0)
+        bodies = list(attribute_graphs(one))
+        if not bodies:
+            found.append(join_path(path, label(one)))
+        for name, graph in bodies:
+            stack += [
+                (join_path(path, f"{label(one)}/{name}"), inner) for inner in graph if inner.op_type != "Constant"
+            ]
+    return found

@@ -1,0 +1,122 @@
+"""From all of a model in FP32 to as little as the tolerance needs: blocks are let go to FP16, large ones first.
+
+In each round every block that is still kept is tried in FP16 alone. Those that do least harm for what they gain are let
+go together, as many as the tolerance bears. The others are split in two, and the next round looks at the halves. What
+is kept meets the tolerance at any time, so that the search can stop when its time is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from dmlprep.passes.precision.search.blocks import Block, first_blocks
+from dmlprep.passes.precision.search.trials import Trials
+
+__all__ = ["Released", "release"]
+
+
+@dataclass(frozen=True)
+class Released:
+    """What is left in FP32.
+
+    Attributes:
+        kept: the places of the blocks that stay, each with its block.
+        met: whether anything could be let go, so that ``kept`` was measured to meet the tolerance.
+        tried: every block that was tried in FP16, in order.
+    """
+
+    kept: dict[str, Block]
+    met: bool
+    tried: list[Block]
+
+    def blames(self, block: Block) -> Block:
+        """The largest block around a kept one of which nothing was let go, and which was tried: it says why best."""
+        units = {unit for one in self.kept.values() for unit in one.units}
+        found = block
+        while block.parent is not None and units.issuperset(block.parent.units) and block.parent.error is not None:
+            found = block = block.parent
+        return found if found.error is not None or found.parent is None else found.parent
+
+
+def release(
+    trials: Trials,
+    base: Mapping[str, str],
+    free: Iterable[str],
+    weigh: Callable[[ir.Node], float],
+    *,
+    narrow: bool = False,
+) -> Released:
+    """Search for the fewest blocks to keep in FP32 beside ``base``.
+
+    Args:
+        free: places of the nodes that may be let go.
+        weigh: what FP16 gains at a node.
+        narrow: whether nodes without values of FP32 are looked at, too.
+    """
+    return _Release(trials, base, weigh).run(first_blocks(trials.model, free, weigh, narrow=narrow))
+
+
+class _Release:
+    def __init__(self, trials: Trials, base: Mapping[str, str], weigh: Callable[[ir.Node], float]) -> None:
+        self.trials, self.base, self.weigh = trials, base, weigh
+        self.tolerance = trials.tolerance
+        self.kept: list[Block] = []
+        self.error = 0.0
+        self.tried: list[Block] = []
+
+    def run(self, blocks: list[Block]) -> Released:
+        self.kept = list(blocks)
+        count = sum(len(block.places) for block in blocks)
+        while blocks and self.trials.left > 0:
+            self._measure(blocks)
+            blocks = self._halves(self._let_go(blocks))
+        self._once_more()
+        found = {place: block for block in self.kept for place in block.places}
+        return Released(found, len(found) < count, self.tried)
+
+    def _error(self, gone: Sequence[Block]) -> float:
+        """The error with these blocks in FP16 as well."""
+        kept = [place for one in self.kept if one not in gone for place in one.places]
+        return self.trials.measure([*self.base, *kept])
+
+    def _measure(self, blocks: list[Block]) -> None:
+        """The error with each block in FP16 alone, those first that gain most."""
+        for block in sorted(blocks, key=lambda one: -one.weight):
+            if self.trials.left > 0:
+                block.error = self._error([block])
+                self.tried.append(block)
+
+    def _let_go(self, blocks: list[Block]) -> list[Block]:
+        """Let go what the tolerance bears: least harm for what it gains first. The rest of ``blocks``."""
+        harm = {b: b.error for b in blocks if b.error is not None and b.error <= self.tolerance}
+        ranked = sorted(harm, key=lambda b: (harm[b] ** 2 - self.error**2) / b.weight)
+        count = len(ranked)
+        while count > 1 and (self.trials.left <= 0 or self._error(ranked[:count]) > self.tolerance):
+            count //= 2
+        gone = ranked[:count]
+        if gone:
+            self.error = self._error(gone)
+            self.kept = [b for b in self.kept if b not in gone]
+        return [b for b in blocks if b not in gone]
+
+    def _once_more(self) -> None:
+        """Let go what can be let go now that others are gone: errors cancel out, too. What gains most comes first."""
+        before = 0
+        while before != (before := len(self.kept)):
+            for block in sorted(self.kept, key=lambda one: -one.weight):
+                if self.trials.left > 0 and self._error([block]) <= self.tolerance:
+                    self.kept.remove(block)
+
+    def _halves(self, blocks: list[Block]) -> list[Block]:
+        """The halves of the blocks that can be split, which take their place."""
+        found: list[Block] = []
+        for block in blocks:
+            halves = block.split(self.weigh)
+            if halves:
+                at = self.kept.index(block)
+                self.kept[at : at + 1] = halves
+                found += halves
+        return found

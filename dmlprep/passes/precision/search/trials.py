@@ -1,0 +1,321 @@
+"""Trials of a search: run the FP16 emulation with some nodes kept in FP32, or a model of few bits with some kept as
+they are; measure, remember."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from dmlprep.core.errors import InputError, ModelRefused
+from dmlprep.core.files import Unfit, parse_json, read_given, unreadable
+from dmlprep.core.files.writing import write_file
+from dmlprep.core.text.documents import toml_comment, toml_string
+from dmlprep.core.version import __version__
+from dmlprep.graph.model import Model, freeze
+from dmlprep.graph.model.walk import graphs, join_path, label, nodes_by_path
+from dmlprep.metrics import TOLERANCES, ProofRules, data_dependent, degenerate
+from dmlprep.passes.precision.emulation.emulate import Accumulation, Rounding, emulate
+from dmlprep.passes.precision.types import is_wide, solve_types
+from dmlprep.passes.precision.view import UNTYPED
+from dmlprep.portable.arrays import Array
+from dmlprep.portable.shares import percent
+from dmlprep.record.aliases import Progress
+
+if TYPE_CHECKING:
+    from dmlprep.graph.model.runner import Runner
+
+__all__ = ["Convert", "Feeds", "Setting", "Trial", "Trials"]
+
+Feeds = Mapping[str, Array]
+Convert = Callable[[Model, Mapping[int, str]], object]
+"""Converts a model in place, keeping the nodes given by ``id(node)`` in FP32."""
+
+_AT_LEAST = 24
+"""Trials that a search may take however long they take: of a model whose runs take minutes it has to see something."""
+
+_CLEARLY = 4.0
+"""A feed whose error exceeds the tolerance this many times settles a trial: the other feeds can wait."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of the emulation: nodes kept in FP32, largest error of an output, seconds (0 where remembered)."""
+
+    kept: tuple[str, ...]
+    error: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a search runs.
+
+    Attributes:
+        tolerance: largest error of an output that is accepted, see ``metrics.output_error``.
+        mode, rounding: of the emulation.
+        max_trials: how many runs of the emulation are allowed.
+        max_seconds: no trial begins later than this, but for the first 24.
+        journal: a file that remembers trials and profiles, so that a search that was stopped goes on where it was.
+        conversion: what the conversion depends on, as text; with another one, what a journal remembers does not count.
+        rules: what the proof will decide by.
+        progress: told of each trial.
+        few_bits: whether trials have weights of few bits and run as they are; else they are FP16, and emulated.
+    """
+
+    tolerance: float
+    mode: Accumulation = "storage"
+    rounding: Rounding = "nearest"
+    max_trials: int = 100
+    max_seconds: float = 120.0
+    journal: Path | None = None
+    conversion: str = ""
+    rules: ProofRules = field(default_factory=ProofRules)
+    progress: Progress = lambda share, text: None
+    few_bits: bool = False
+
+
+class _Stored(msgspec.Struct):
+    """The file of a journal."""
+
+    key: str
+    trials: dict[str, float]
+    measured: dict[str, Any] = {}
+
+
+class _Journal:
+    """Errors by the set of nodes kept, and measurements by name, in a file where one is given."""
+
+    def __init__(self, path: Path | None, key: str) -> None:
+        self._path, self._key = path, key
+        self._trials: dict[str, float] = {}
+        self._measured: dict[str, object] = {}
+        if path is not None and not path.absolute().parent.is_dir():
+            raise InputError(
+                "the journal's folder does not exist", where=str(path), fix="make it, or name another file"
+            )
+        if path is not None and path.exists():
+            try:
+                stored = parse_json(read_given(path), _Stored, lenient=True)
+                if stored.key == key:
+                    self._trials, self._measured = stored.trials, stored.measured
+            except OSError as error:
+                raise unreadable(error, path) from error
+            except Unfit as error:
+                raise InputError(
+                    "this is no journal of an island search", where=str(path), fix="remove it, or name another file"
+                ) from error
+
+    def trial(self, kept: Sequence[str]) -> float | None:
+        return self._trials.get(_digest(kept))
+
+    def put_trial(self, kept: Sequence[str], error: float) -> None:
+        self._trials[_digest(kept)] = error
+        self._write()
+
+    def measured(self, name: str, kept: Sequence[str]) -> object:
+        return self._measured.get(f"{name} {_digest(kept)}")
+
+    def put_measured(self, name: str, kept: Sequence[str], what: object) -> None:
+        self._measured[f"{name} {_digest(kept)}"] = what
+        self._write()
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        state = {"key": self._key, "trials": self._trials, "measured": self._measured}
+        write_file(self._path, json.dumps(state).encode("utf-8"))
+
+
+def _digest(kept: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest()[:24]
+
+
+def _depends_on(model: Model, feeds: Sequence[Feeds], setting: Setting) -> str:
+    """A digest of all that the errors of trials depend on: the graph as it is now (pinned, simplified), the file of its
+    weights, the feeds, the emulation, and the conversion. The tolerance counts: beyond it, a trial is cut short."""
+    found = hashlib.sha256(freeze(model.ir).proto.SerializeToString(deterministic=True))
+    if model.path is not None and model.path.exists():
+        status = model.path.stat()
+        found.update(f"{model.path.resolve()} {status.st_size} {status.st_mtime_ns}".encode())
+    for feed in feeds:
+        for name, array in sorted(feed.items()):
+            plain = array.astype(str) if array.dtype.kind == "O" else array
+            found.update(f"{name} {plain.dtype} {plain.shape}".encode() + np.ascontiguousarray(plain).tobytes())
+    how = f"{setting.mode} {setting.rounding} {setting.conversion} {setting.rules}"
+    found.update(f"{__version__} {setting.tolerance} {how}".encode())
+    return found.hexdigest()
+
+
+class Trials:
+    """Runs trials on one model, which is not changed.
+
+    Attributes:
+        tolerance: the largest error that is accepted: the setting's, or what the proof allows, where that is less.
+        done: all trials, in order.
+        by_output: of each output the error with nothing kept, where that trial ran.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        convert: Convert,
+        runner: Runner,
+        feeds: list[Feeds],
+        setting: Setting,
+    ) -> None:
+        self.model, self.feeds, self.runner, self.setting = model, feeds, runner, setting
+        self._convert = convert
+        self.outputs = [v.name or "" for v in model.ir.graph.outputs]
+        # FP16 may select other rows: the proof matches them as sets, and no node is kept for them.
+        follows = data_dependent(model)
+        self._judge = setting.rules.judge(model, setting.tolerance, few_bits=setting.few_bits)
+        self.tolerance = self._judge.enough
+        self._groups = [group for group in self._judge.groups if not follows.intersection(group.names)]
+        self.done: list[Trial] = []
+        self.by_output: dict[str, float] = {}
+        self._started = time.monotonic()
+        self._known: dict[frozenset[str], float] = {}
+        self._journal = _Journal(
+            setting.journal, _depends_on(model, feeds, setting) if setting.journal is not None else ""
+        )
+        self._want: list[dict[str, Array]] = []
+        self._weak: AbstractSet[str] = frozenset()
+
+    @property
+    def left(self) -> int:
+        """How many trials may still be run."""
+        late = self.seconds > self.setting.max_seconds
+        allowed = min(self.setting.max_trials, _AT_LEAST) if late else self.setting.max_trials
+        return max(0, allowed - len(self.done))
+
+    @property
+    def seconds(self) -> float:
+        """How long the search takes so far."""
+        return time.monotonic() - self._started
+
+    def meets(self, kept: Iterable[str]) -> bool:
+        """Whether a set of nodes kept in FP32 meets the tolerance."""
+        return self.measure(kept) <= self.tolerance
+
+    def converted(self, kept: Iterable[str]) -> Model:
+        """The model with all but these nodes in FP16, as the final conversion will make it."""
+        model = self.model.copy()
+        places = nodes_by_path(model.ir)
+        self._convert(model, {id(places[name]): "island" for name in kept})
+        return model
+
+    def computing(self, kept: Iterable[str]) -> dict[str, None]:
+        """Places of the nodes that compute in FP32 once these are kept, in the order of the graph."""
+        return dict.fromkeys(_in_fp32(self.converted(kept)))
+
+    def measure(self, kept: Iterable[str]) -> float:
+        """The largest error of an output with these nodes in FP32; a set measured before is no new trial."""
+        names = tuple(sorted(kept))
+        if (known := self._known.get(frozenset(names))) is not None:
+            return known
+        started = time.monotonic()
+        error = self._journal.trial(names)
+        remembered = error is not None
+        if error is None:
+            error = self._run(self.converted(names), by_output=not names)
+            self._journal.put_trial(names, error)
+        seconds = 0.0 if remembered else time.monotonic() - started
+        self._known[frozenset(names)] = error
+        self.done.append(Trial(names, error, seconds))
+        self._say(names, error, remembered)
+        return error
+
+    def remember(self, name: str, kept: Sequence[str], compute: Callable[[], object]) -> Any:
+        """What ``compute`` gives (plain JSON), or what it gave when the search was stopped."""
+        found = self._journal.measured(name, kept)
+        if found is None:
+            found = compute()
+            self._journal.put_measured(name, kept, found)
+        return found
+
+    def say(self, share: float, text: str) -> None:
+        """Tell of a measurement between trials, ``share`` done."""
+        self.setting.progress(self._share, f"{text}, {percent(share, 0)} done")
+
+    @property
+    def _share(self) -> float:
+        return min(len(self.done) / self.setting.max_trials, 0.99)
+
+    def _run(self, converted: Model, *, by_output: bool) -> float:
+        if not self._want:
+            self.setting.progress(self._share, "reference")
+            self._want = [dict(self.runner.run(self.model, one, self.outputs)) for one in self.feeds]
+            # What proves nothing on these feeds asks for no node either; the proof says so.
+            self._weak = degenerate(self._groups, self._want, {}, TOLERANCES["fp16-emulation"]).keys()
+        if self.setting.few_bits:
+            return self._worst(converted, by_output=by_output)
+        shadow = emulate(converted, self.setting.mode, self.setting.rounding)
+        error = self._worst(shadow, by_output=by_output)
+        if error > self.tolerance:
+            return error
+        # Also check weight-only rounding, as the CPU verdict does. A file that does not run there says nothing here.
+        with contextlib.suppress(ModelRefused):
+            error = max(error, self._worst(converted))
+        return error
+
+    def _worst(self, model: Model, *, by_output: bool = False) -> float:
+        worst = 0.0
+        for want, one in zip(self._want, self.feeds, strict=True):
+            got = self.runner.run(model, one, self.outputs)
+            of_feed = 0.0
+            for group in self._groups:
+                error = self._judge.error(group, want, got)
+                if self._weak >= set(group.names) and math.isfinite(error):
+                    error = 0.0
+                of_feed = max(of_feed, self._judge.counted(group, error))
+                if by_output:
+                    self.by_output |= {name: max(error, self.by_output.get(name, 0.0)) for name in group.names}
+            worst = max(worst, self._judge.decided(of_feed, want, got))
+            if worst > self.tolerance * _CLEARLY and not by_output:
+                break
+        return worst
+
+    def _say(self, names: Sequence[str], error: float, remembered: bool) -> None:
+        taken = [t.seconds for t in self.done if t.seconds]
+        mean = sum(taken) / max(1, len(taken))
+        rest = max(self.setting.max_seconds - self.seconds, mean * (_AT_LEAST - len(self.done)))
+        left = max(0.0, min(mean * self.left, rest))
+        where = "kept" if self.setting.few_bits else "in FP32"
+        self.setting.progress(
+            self._share,
+            f"trial {len(self.done)}{' (remembered)' if remembered else ''}: {len(names)} nodes {where}, "
+            f"error {error:.2g} (tolerance {self.tolerance:.2g}), at most {left:.0f} s left",
+        )
+
+
+def _in_fp32(model: Model) -> list[str]:
+    types = solve_types(model.ir)
+    found = []
+    for path, graph in graphs(model.ir):
+        for node in graph:
+            if (
+                node.op_type not in UNTYPED
+                and node.op_type not in ("Constant", "If", "Loop", "Scan")
+                and any(is_wide(types.get(v)) for v in (*node.inputs, *node.outputs) if v is not None)
+            ):
+                found.append(join_path(path, label(node)))
+    return found
+
+
+def keep_nodes_lines(keep: Mapping[str, str]) -> str:
+    """TOML for a step that keeps nodes by name, each with the reason as a comment."""
+    if not keep:
+        return "keep_nodes = []"
+    rows = "".join(f"  {toml_string(name)},  {toml_comment(why)}\n" for name, why in keep.items())
+    return f"keep_nodes = [\n{rows}]"

@@ -1,0 +1,138 @@
+"""What an operator says of the types of its inputs and outputs: from its schema at the model's opset.
+
+Each input and output is a port. Ports with the same variable (``T``) have the same element type; a port without a
+variable has the type that the schema writes (``scales`` of Resize is ``tensor(float)``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import onnx
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.schemas import schema_of
+from dmlprep.passes.precision.contrib import CONTRIB
+
+__all__ = ["Port", "Signature", "operator_key", "signature"]
+
+_TENSOR = re.compile(r"^tensor\((\w+)\)$")
+_NAMES = {
+    "float": ir.DataType.FLOAT,
+    "float16": ir.DataType.FLOAT16,
+    "double": ir.DataType.DOUBLE,
+    "bfloat16": ir.DataType.BFLOAT16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input or output.
+
+    Attributes:
+        variable: name of the type variable, empty where the type is written out. Ports of a variadic input whose
+            types may differ each have their own (``V#2``).
+        label: the variable as the schema and the kernel tables name it (``V``).
+        floats: floating element types allowed.
+        plain: whether only tensors are allowed (no sequences, no optionals).
+        only: the one element type allowed, where there is but one.
+    """
+
+    variable: str
+    label: str
+    floats: frozenset[ir.DataType]
+    plain: bool
+    only: ir.DataType | None = None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The ports of an operator. The last input or output is repeated where it is variadic."""
+
+    since: int
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    variadic_in: bool = False
+    variadic_out: bool = False
+    mixed_in: bool = False
+    mixed_out: bool = False
+    is_function: bool = False
+
+    def input(self, index: int) -> Port | None:
+        """Port of an input, ``None`` where the operator has no such input."""
+        return _at(self.inputs, index, self.variadic_in, self.mixed_in)
+
+    def output(self, index: int) -> Port | None:
+        """Port of an output, ``None`` where the operator has no such output."""
+        return _at(self.outputs, index, self.variadic_out, self.mixed_out)
+
+
+def _at(ports: tuple[Port, ...], index: int, variadic: bool, mixed: bool) -> Port | None:
+    last = len(ports) - 1
+    if index < last or (index == last and not variadic):
+        return ports[index]
+    if not variadic or last < 0:
+        return None
+    port = ports[last]
+    return Port(f"{port.variable}#{index}", port.label, port.floats, port.plain, port.only) if mixed else port
+
+
+def operator_key(node: ir.Node) -> str:
+    """``Conv``, or with its domain where that is not ai.onnx: ``com.microsoft::Gelu``."""
+    return f"{node.domain}::{node.op_type}" if node.domain else str(node.op_type)
+
+
+def signature(node: ir.Node, opsets: Mapping[str, int]) -> Signature | None:
+    """The signature of a node, ``None`` for an operator that is not known."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    return _signature(domain, node.op_type, opsets.get(domain, opsets.get("ai.onnx", 1) if not domain else 1))
+
+
+@lru_cache(maxsize=4096)
+def _signature(domain: str, op: str, version: int) -> Signature | None:
+    if domain == "com.microsoft":
+        return _contrib(op)
+    schema = schema_of(domain, op, version)
+    if schema is None:
+        return None
+    allowed = {c.type_param_str: tuple(c.allowed_type_strs) for c in schema.type_constraints}
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    ins, outs = list(schema.inputs), list(schema.outputs)
+    return Signature(
+        schema.since_version,
+        tuple(_port(p.type_str, allowed) for p in ins),
+        tuple(_port(p.type_str, allowed) for p in outs),
+        bool(ins) and ins[-1].option == variadic,
+        bool(outs) and outs[-1].option == variadic,
+        bool(ins) and not ins[-1].is_homogeneous,
+        bool(outs) and not outs[-1].is_homogeneous,
+        bool(getattr(schema, "has_function", False) or getattr(schema, "has_context_dependent_function", False)),
+    )
+
+
+def _port(type_str: str, allowed: Mapping[str, tuple[str, ...]]) -> Port:
+    kinds = allowed.get(type_str, (type_str,))
+    floats = frozenset(_NAMES[m[1]] for k in kinds if (m := _TENSOR.match(k)) and m[1] in _NAMES)
+    plain = all(_TENSOR.match(k) for k in kinds)
+    only = None
+    if len(kinds) == 1 and (match := _TENSOR.match(kinds[0])):
+        only = ir.DataType[match[1].upper()]
+    return Port(type_str if type_str in allowed else "", type_str, floats, plain, only)
+
+
+def _contrib(op: str) -> Signature | None:
+    row = CONTRIB.get(op)
+    if row is None:
+        return None
+    return Signature(1, tuple(map(_contrib_port, row[0].split())), tuple(map(_contrib_port, row[1].split())))
+
+
+def _contrib_port(word: str) -> Port:
+    if word == "float":
+        return Port("", "tensor(float)", frozenset({ir.DataType.FLOAT}), True)
+    if word == "int":
+        return Port("", "int", frozenset(), True)
+    return Port(word, word, frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16}), True)

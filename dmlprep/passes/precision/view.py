@@ -1,0 +1,135 @@
+"""A model as the precision rules see it: types, signatures, constants, and who feeds whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.directml.targets import Target
+from dmlprep.graph.analysis.attributes import constant_tensor as any_constant_tensor
+from dmlprep.graph.analysis.knowledge import constant_of
+from dmlprep.graph.model.walk import attribute_graphs, nodes
+from dmlprep.passes.precision.fp16 import WIDE
+from dmlprep.passes.precision.signature import Port, Signature, operator_key, signature
+from dmlprep.passes.precision.types import Types, is_wide, solve_types
+
+__all__ = ["UNTYPED", "Found", "View", "scalar"]
+
+Found = Iterator[tuple[ir.Node, str]]
+"""The nodes that a rule finds, each with a clause that says why."""
+
+_FLOATS = WIDE | {ir.DataType.FLOAT16}
+
+UNTYPED = frozenset({"Cast", "Shape", "Size"})
+"""Operators that read any type, and whose result does not depend on it."""
+
+
+@dataclass
+class View:
+    """What rules look at.
+
+    Attributes:
+        model: functions inlined.
+        target: whose kernels count; ``None`` leaves the kernel rules out.
+        types: type of every value before conversion.
+        order: every node, subgraphs' nodes right after the node that holds them.
+        owner: ``id(graph)`` -> the node that holds it.
+    """
+
+    model: ir.Model
+    target: Target | None
+    types: Types = field(default_factory=dict)
+    order: list[ir.Node] = field(default_factory=list)
+    owner: dict[int, ir.Node] = field(default_factory=dict)
+    _signatures: dict[int, Signature | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: ir.Model, target: Target | None) -> View:
+        """Look at a model."""
+        order = list(nodes(model))
+        owner = {id(graph): node for node in order for _, graph in attribute_graphs(node)}
+        return cls(model, target, solve_types(model), order, owner)
+
+    def signature(self, node: ir.Node) -> Signature | None:
+        """The signature of a node at the model's opset."""
+        key = id(node)
+        if key not in self._signatures:
+            self._signatures[key] = signature(node, self.model.opset_imports)
+        return self._signatures[key]
+
+    def wide(self, value: ir.Value | None) -> bool:
+        """Whether a value is a tensor of a floating type that comes down to FP16."""
+        return value is not None and is_wide(self.types.get(value))
+
+    def wide_inputs(self, node: ir.Node) -> Iterator[tuple[int, ir.Value, Port | None]]:
+        """Inputs of wide type, with position and port."""
+        known = self.signature(node)
+        for index, value in enumerate(node.inputs):
+            if value is not None and self.wide(value):
+                yield index, value, known.input(index) if known else None
+
+    def wide_outputs(self, node: ir.Node) -> Iterator[tuple[int, ir.Value, Port | None]]:
+        """Outputs of wide type, with position and port."""
+        known = self.signature(node)
+        for index, value in enumerate(node.outputs):
+            if self.wide(value):
+                yield index, value, known.output(index) if known else None
+
+    def is_float(self, node: ir.Node) -> bool:
+        """Whether a node reads or makes values of wide type."""
+        return any(True for _ in self.wide_inputs(node)) or any(True for _ in self.wide_outputs(node))
+
+    def constant(self, value: ir.Value | None) -> ir.TensorProtocol | None:
+        """The tensor of an initializer that no caller can replace, or of a Constant node."""
+        return constant_of(value, self.model.ir_version)
+
+    def half_kernel(self, node: ir.Node, label: str) -> bool:
+        """Whether DirectML's kernel takes FP16 for a type variable; true where nothing is known."""
+        if self.target is None or self.target.opset_only:
+            return True
+        rows = self.target.tables.dml.get(operator_key(node))
+        known = self.signature(node)
+        if not rows or known is None:
+            return True
+        row = rows.get(known.since) or rows[max(rows)]
+        allowed = row.types.get(label)
+        return allowed is None or "float16" in allowed
+
+    def exact_kernel(self, node: ir.Node) -> bool:
+        """Whether DirectML has a kernel of just the node's version; true where nothing is known."""
+        known = self.signature(node)
+        if self.target is None or self.target.opset_only or known is None:
+            return True
+        return known.since in self.target.tables.dml.get(operator_key(node), {})
+
+    def on_directml(self, node: ir.Node) -> bool:
+        """Whether DirectML has a kernel of this operator in some version, or ONNX Runtime inlines it."""
+        if self.target is None or self.target.opset_only:
+            return True
+        if operator_key(node) in self.target.tables.dml:
+            return True
+        known = self.signature(node)
+        return known is not None and known.is_function and operator_key(node) not in self.target.tables.cpu
+
+
+def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """The floating tensor of a Constant node, ``None`` where it holds something else."""
+    tensor = any_constant_tensor(node)
+    return tensor if tensor is not None and tensor.dtype in _FLOATS else None
+
+
+def set_constant_tensor(node: ir.Node, tensor: ir.TensorProtocol) -> None:
+    """Let a Constant or a ConstantOfShape hold ``tensor``."""
+    for name in ("value_float", "value_floats"):
+        node.attributes.pop(name, None)
+    node.attributes["value"] = ir.AttrTensor("value", tensor)
+
+
+def scalar(tensor: ir.TensorProtocol | None) -> float | None:
+    """The number that a tensor of one element holds."""
+    if tensor is None or tensor.size != 1 or tensor.dtype == ir.DataType.STRING:
+        return None
+    return float(np.asarray(tensor.numpy()).reshape(-1)[0])

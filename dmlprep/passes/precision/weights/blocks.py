@@ -1,0 +1,196 @@
+"""Round to nearest: numbers of a few bits in blocks along the depth of a weight, each with a scale of its own.
+
+The layout is MatMulNBits' (ONNX Runtime, docs/ContribOperators.md): numbers [columns, blocks, block * bits / 8] with
+the first of two in the low bits, scales [columns, blocks], zero points [columns, blocks * bits / 8] packed alike.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.model.tensors import LazyTensor
+from dmlprep.passes.precision.fp16 import pieces
+from dmlprep.portable.arrays import Array
+
+__all__ = ["Blocks", "Part", "PartTensor", "Quantised", "regrouped"]
+
+Part = Literal["numbers", "scales", "zeros"]
+
+_BAND = 1 << 18
+"""Elements that are rounded at once: few enough to stay in a processor's cache, and enough for numpy."""
+
+_THREADS = 2
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a weight is rounded.
+
+    Attributes:
+        bits: 4 or 8.
+        size: numbers along the depth that share a scale.
+        symmetric: without zero points: zero is the middle of the numbers.
+    """
+
+    bits: int
+    size: int
+    symmetric: bool
+
+
+class Quantised:
+    """A weight of [depth, columns] elements, or [columns, depth] where ``turned``, in blocks.
+
+    All is computed in one reading. Scales and zero points stay in memory from then on; the numbers, which are most of
+    it, go as soon as they were handed out.
+    """
+
+    def __init__(self, source: ir.TensorProtocol, turned: bool, blocks: Blocks, kind: ir.DataType) -> None:
+        self.source, self.turned, self.blocks, self.kind = source, turned, blocks, kind
+        first, second = (int(n) for n in source.shape.numpy())
+        self.depth, self.columns = (second, first) if turned else (first, second)
+        self.count = self.depth // blocks.size
+        self._lock = threading.Lock()
+        self._kept: dict[Part, Array] = {}
+
+    def shape(self, part: Part) -> tuple[int, ...]:
+        """Sizes of a part."""
+        if part == "numbers":
+            return (self.columns, self.count, self.blocks.size * self.blocks.bits // 8)
+        if part == "scales":
+            return (self.columns, self.count)
+        return (self.columns, -(-self.count * self.blocks.bits // 8))
+
+    def get(self, part: Part) -> Array:
+        """The values of a part.
+
+        Raises:
+            ModelRefused: DP415, the weight holds infinity or no number at all.
+        """
+        with self._lock:
+            if part not in self._kept:
+                self._kept = self._computed()
+            found = self._kept[part]
+            if part == "numbers":
+                del self._kept["numbers"]
+            return found
+
+    def _computed(self) -> dict[Part, Array]:
+        numbers = np.empty(self.shape("numbers"), np.uint8)
+        scales = np.empty((self.columns, self.count), self.kind.numpy())
+        zeros = np.empty((self.columns, self.count), np.uint8)
+        waiting: list[Future[None]] = []
+        with ThreadPoolExecutor(_THREADS) as pool:  # numpy works without Python's lock
+            for start, band in self._bands():
+                waiting.append(pool.submit(self._round, band, start, numbers, scales, zeros))
+                if len(waiting) > 2 * _THREADS:
+                    waiting.pop(0).result()
+            for one in waiting:
+                one.result()
+        found: dict[Part, Array] = {"numbers": numbers, "scales": scales}
+        if not self.blocks.symmetric:
+            found["zeros"] = _packed(zeros, self.blocks.bits)
+        return found
+
+    def _not_finite(self) -> ModelRefused:
+        return ModelRefused(
+            "the weight holds infinity, or what is no number, or values that no scale reaches",
+            where=f"weight {self.source.name!r}",
+            code="DP415",
+            fix="name its node in keep_nodes, or mend the weight",
+        )
+
+    def _bands(self) -> Iterator[tuple[int, Array]]:
+        """Whole blocks of the weight in FP32: the first block or column, and [blocks, size, columns] or [columns,
+        blocks, size]."""
+        size = self.blocks.size
+        row = self.depth if self.turned else size * self.columns
+        step = max(1, _BAND // row) * row
+        start = 0
+        for flat in regrouped(self.source, step):
+            count = flat.size // row
+            shape = (count, self.count, size) if self.turned else (count, size, self.columns)
+            yield start, flat.reshape(shape)
+            start += count
+
+    def _round(self, band: Array, start: int, numbers: Array, scales: Array, zeros: Array) -> None:
+        bits, axis = self.blocks.bits, 2 if self.turned else 1
+        low, high = band.min(axis, keepdims=True), band.max(axis, keepdims=True)
+        scale, zero = self._scales(low, high)
+        stored = scale.astype(self.kind.numpy())
+        if not np.isfinite(stored).all():
+            raise self._not_finite()
+        with np.errstate(divide="ignore"):
+            factor = np.where(stored == 0, np.float32(0), np.float32(1) / stored.astype(np.float32))
+        if not self.blocks.symmetric:
+            zero = np.clip(np.rint(-np.minimum(low, 0) * factor), 0, (1 << bits) - 1)
+        np.multiply(band, factor, out=band)
+        np.add(band, zero + np.float32(0.5), out=band)
+        np.clip(band, 0, (1 << bits) - 0.5, out=band)
+        whole: Array = band.astype(np.uint8)
+        squeezed, lowest = stored.squeeze(axis), np.broadcast_to(zero, stored.shape).squeeze(axis).astype(np.uint8)
+        if self.turned:
+            part = slice(start, start + len(band))
+            numbers[part], scales[part], zeros[part] = _packed(whole, bits), squeezed, lowest
+            return
+        if bits == 4:
+            whole = whole[:, 0::2] | whole[:, 1::2] << 4
+        part = slice(start, start + len(band))
+        numbers[:, part], scales[:, part], zeros[:, part] = whole.transpose(2, 0, 1), squeezed.T, lowest.T
+
+    def _scales(self, low: Array, high: Array) -> tuple[Array, Array]:
+        middle = np.float32(1 << self.blocks.bits - 1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            if self.blocks.symmetric:
+                # The farthest value gets the lowest number, of which there is one more than above the middle.
+                scale = np.where(-low > high, low, high) / -middle
+            else:
+                scale = (np.maximum(high, 0) - np.minimum(low, 0)) / np.float32((1 << self.blocks.bits) - 1)
+        return np.asarray(scale), np.asarray(middle)
+
+
+def _packed(numbers: Array, bits: int) -> Array:
+    """Numbers along the last axis, two in a byte where they have 4 bits."""
+    if bits == 8:
+        return numbers
+    if numbers.shape[-1] % 2:
+        numbers = np.concatenate([numbers, np.zeros((*numbers.shape[:-1], 1), np.uint8)], -1)
+    pairs: Array = numbers[..., 0::2] | numbers[..., 1::2] << 4
+    return pairs
+
+
+def regrouped(tensor: ir.TensorProtocol, count: int) -> Iterator[Array]:
+    """The flattened values in FP32, ``count`` at a time; each array is the caller's."""
+    count = min(count, int(tensor.size))
+    buffer, filled = np.empty(count, np.float32), 0
+    for piece in pieces(tensor):
+        at = 0
+        while at < piece.size:
+            take = min(count - filled, piece.size - at)
+            buffer[filled : filled + take] = piece[at : at + take]
+            filled, at = filled + take, at + take
+            if filled == count:
+                yield buffer
+                buffer, filled = np.empty(count, np.float32), 0
+    if filled:
+        yield buffer[:filled]
+
+
+class PartTensor(LazyTensor):
+    """A part of a weight in blocks, computed when it is read or saved."""
+
+    def __init__(self, whole: Quantised, part: Part) -> None:
+        dtype = whole.kind if part == "scales" else ir.DataType.UINT8
+        super().__init__(whole, dtype, ir.Shape(whole.shape(part)), None)
+        self.whole, self.part = whole, part
+
+    def numpy(self) -> Array:
+        """All values, [dims]."""
+        return self.whole.get(self.part)

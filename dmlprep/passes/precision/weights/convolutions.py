@@ -1,0 +1,119 @@
+"""Conv and ConvTranspose whose weight is constant, with that weight in 8 bits behind DequantizeLinear.
+
+It is com.microsoft's DequantizeLinear: DirectML computes it right at every opset and in FP16 too. That of ONNX has FP16
+scales from opset 19 on, is wrong per axis at opset 21 up to ONNX Runtime 1.24 (DP606), and has no kernel from 23 on
+(``tests/benchmarks/int8_convolutions.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.graph.analysis.knowledge import constant_of
+from dmlprep.graph.model.budget import Budget
+from dmlprep.graph.model.walk import label, main_graphs
+from dmlprep.graph.rewriting.names import Names
+from dmlprep.passes.precision.weights.matmuls import DOMAIN, Choice, Done, drop_unused, is_last
+from dmlprep.passes.precision.weights.slices import SlicePart, Slices
+
+__all__ = ["convolutions_to_round", "write_convolutions"]
+
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+
+_AXES = {"Conv": 0, "ConvTranspose": 1}
+"""Where the channels that come out lie in a weight; those of a ConvTranspose in groups share theirs."""
+
+_FEWEST = 16
+"""Numbers of a channel: the scale and the zero point of fewer take as much as is saved."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A convolution with a constant weight."""
+
+    node: ir.Node
+    weight: ir.Value
+    tensor: ir.TensorProtocol
+    axis: int
+
+
+def write_convolutions(model: ir.Model, choice: Choice, done: Done, budget: Budget | None = None) -> None:
+    """Write each convolution with a large constant weight with that weight in 8 bits. A weight that several read is
+    stored once. ``done`` is added to.
+    """
+    names = Names(model)
+    made: dict[int, tuple[ir.Value, ...]] = {}
+    weights: list[ir.Value] = []
+    for found in [*_convolutions(model, choice.least)]:
+        name, why = label(found.node), _stays(found, choice)
+        if why:
+            done.left[name] = why
+            continue
+        key = id(found.tensor)
+        if key not in made:
+            made[key] = _parts(model, found, names, budget)
+            done.before += int(found.tensor.nbytes)
+            done.after += sum(int(v.const_value.nbytes) for v in made[key] if v.const_value is not None)
+        graph = found.node.graph
+        assert isinstance(graph, ir.Graph)
+        _write(found, made[key], Edit(graph, found.node, names, budget))
+        weights.append(found.weight)
+        done.convolutions.append(name)
+    if done.convolutions:
+        model.graph.opset_imports.setdefault(DOMAIN, 1)
+        drop_unused(weights)
+
+
+def convolutions_to_round(model: ir.Model, choice: Choice) -> dict[ir.Node, int]:
+    """The convolutions of the main graph that ``write_convolutions`` would write anew: node -> bytes of its weight."""
+    return {
+        found.node: int(found.tensor.nbytes)
+        for found in _convolutions(model, choice.least)
+        if found.node.graph is model.graph and not _stays(found, choice)
+    }
+
+
+def _convolutions(model: ir.Model, least: int) -> Iterator[_Found]:
+    for graph in main_graphs(model):
+        for node in graph:
+            weight = node.inputs[1] if not node.domain and node.op_type in _AXES and len(node.inputs) > 1 else None
+            tensor = constant_of(weight, model.ir_version)
+            if weight is None or tensor is None or tensor.dtype not in _FLOATS or len(tensor.shape) < 3:
+                continue
+            if int(tensor.size) >= least:
+                yield _Found(node, weight, tensor, _AXES[node.op_type])
+
+
+def _stays(found: _Found, choice: Choice) -> str:
+    """Why a convolution stays as it is; empty where it does not."""
+    if id(found.node) in choice.keep:
+        return choice.keep[id(found.node)]
+    if choice.last is None and is_last(found.node):
+        return "the last layer"
+    if int(found.tensor.size) < _FEWEST * int(found.tensor.shape.numpy()[found.axis]):
+        return f"fewer than {_FEWEST} of its numbers share a scale"
+    return ""
+
+
+def _parts(model: ir.Model, found: _Found, names: Names, budget: Budget | None) -> tuple[ir.Value, ...]:
+    """Numbers, scales and zero points, as initializers of the main graph."""
+    whole = Slices(found.tensor, found.axis, "name its node in keep_nodes, or mend the weight")
+    edit = Edit(model.graph, found.node, names, budget)
+    # Without zero points the device is removed where the node is in no fused graph (DP615).
+    zeros = ir.Tensor(np.zeros(whole.count, np.int8))
+    numbers, scales = SlicePart(whole, "numbers"), SlicePart(whole, "scales")
+    return (edit.initializer(numbers, "numbers"), edit.initializer(scales, "scales"), edit.initializer(zeros, "zeros"))
+
+
+def _write(found: _Found, parts: tuple[ir.Value, ...], edit: Edit) -> None:
+    shape = ir.Shape(found.tensor.shape.numpy())
+    wide = edit.new_value("weight", ir.TensorType(found.tensor.dtype), shape)
+    node = edit.new_node("DequantizeLinear", [*parts], [wide], "dequantize", {"axis": found.axis})
+    node.domain = DOMAIN
+    edit.graph.insert_before(found.node, node)
+    edit.set_input(1, wide)

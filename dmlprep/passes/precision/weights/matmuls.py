@@ -1,0 +1,232 @@
+"""MatMul and Gemm whose weight is constant, written as com.microsoft::MatMulNBits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from dmlprep.directml.quirks.editing import Edit
+from dmlprep.graph.analysis.knowledge import constant_of
+from dmlprep.graph.model.budget import Budget
+from dmlprep.graph.model.walk import label, main_graphs
+from dmlprep.graph.rewriting.names import Names
+from dmlprep.passes.precision.weights.blocks import Blocks, Part, PartTensor, Quantised
+
+__all__ = ["DOMAIN", "Choice", "Done", "drop_unused", "is_last", "to_round", "write_matmuls"]
+
+DOMAIN = "com.microsoft"
+
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+_SIZES = (256, 128, 64, 32, 16)
+"""Sizes of a block that DirectML computes right."""
+
+_PASSING = frozenset({"Add", "Cast", "Clip", "Div", "Identity", "Mul", "Reshape", "Tanh", "Transpose"})
+"""What may stand between the last layer and the model's output: another type, a scale, a soft cap."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is to be rounded, and how.
+
+    Attributes:
+        blocks: of each weight; where its depth is no multiple of the size, the next smaller size that divides it.
+        last: of the layer whose result is an output of the model; ``None`` leaves it as it is.
+        least: elements that a weight has at least.
+        keep: nodes that stay, and why, by ``id``.
+        convolutions: whether weights of convolutions are rounded, too.
+    """
+
+    blocks: Blocks
+    last: Blocks | None
+    least: int
+    keep: Mapping[int, str]
+    convolutions: bool = False
+
+
+@dataclass
+class Done:
+    """What became of a model.
+
+    Attributes:
+        written: nodes that were written anew, and the blocks of each, by name.
+        left: nodes with a constant weight that stay as they are, and why.
+        before, after: bytes of the weights that were rounded.
+        rows: nodes that gather rows of a table in 8 bits.
+        convolutions: that have a weight in 8 bits.
+    """
+
+    written: dict[str, Blocks] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+    before: int = 0
+    after: int = 0
+    rows: list[str] = field(default_factory=list)
+    convolutions: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A product with a constant weight of [depth, columns] elements, or [columns, depth] where ``turned``."""
+
+    node: ir.Node
+    weight: ir.Value
+    tensor: ir.TensorProtocol
+    turned: bool
+    depth: int
+    columns: int
+
+
+def write_matmuls(model: ir.Model, choice: Choice, budget: Budget | None = None) -> Done:
+    """Write each product with a large constant weight with that weight in blocks. A weight that several nodes read is
+    rounded once.
+
+    Returns:
+        what was done; ``written`` is empty where nothing changed.
+    """
+    done, names = Done(), Names(model)
+    made: dict[tuple[int, bool, Blocks], tuple[ir.Value, ...]] = {}
+    weights: list[ir.Value] = []
+    for found in [*_products(model, choice.least)]:
+        name = label(found.node)
+        why, blocks = _blocks(found, choice)
+        if blocks is None:
+            done.left[name] = why
+            continue
+        graph = found.node.graph
+        assert isinstance(graph, ir.Graph)
+        key = (id(found.tensor), found.turned, blocks)
+        if key not in made:
+            made[key] = _parts(model, found, blocks, names, budget)
+            done.before += int(found.tensor.nbytes)
+            done.after += sum(int(v.const_value.nbytes) for v in made[key] if v.const_value is not None)
+        _write(found, blocks, made[key], Edit(graph, found.node, names, budget))
+        weights.append(found.weight)
+        done.written[name] = blocks
+    if done.written:
+        model.graph.opset_imports.setdefault(DOMAIN, 1)
+        drop_unused(weights)
+    return done
+
+
+def to_round(model: ir.Model, choice: Choice) -> dict[ir.Node, int]:
+    """The products of the main graph that ``write_matmuls`` would write anew: node -> bytes of its weight."""
+    return {
+        found.node: int(found.tensor.nbytes)
+        for found in _products(model, choice.least)
+        if found.node.graph is model.graph and _blocks(found, choice)[1] is not None
+    }
+
+
+def _products(model: ir.Model, least: int) -> Iterator[_Found]:
+    for graph in main_graphs(model):
+        for node in graph:
+            found = _product(node, model.ir_version)
+            if found is not None and found.depth * found.columns >= least:
+                yield found
+
+
+def _product(node: ir.Node, version: int) -> _Found | None:
+    if node.domain or node.op_type not in ("MatMul", "Gemm") or len(node.inputs) < 2:
+        return None
+    turned = node.op_type == "Gemm" and bool(node.attributes.get_int("transB", 0))
+    weight = node.inputs[1]
+    before = weight.producer() if weight is not None else None
+    if before is not None and before.op_type == "Transpose" and not before.domain:
+        order = before.attributes.get_ints("perm", [1, 0])
+        if list(order) == [1, 0]:
+            weight, turned = before.inputs[0], not turned
+    tensor = constant_of(weight, version)
+    if weight is None or tensor is None or tensor.dtype not in _FLOATS or len(tensor.shape) != 2:
+        return None
+    first, second = (int(n) for n in tensor.shape.numpy())
+    depth, columns = (second, first) if turned else (first, second)
+    return _Found(node, weight, tensor, turned, depth, columns)
+
+
+def _blocks(found: _Found, choice: Choice) -> tuple[str, Blocks | None]:
+    """How the weight of a product is rounded; else why it stays."""
+    node = found.node
+    if id(node) in choice.keep:
+        return choice.keep[id(node)], None
+    if node.op_type == "Gemm":
+        plain = not node.attributes.get_int("transA", 0) and node.attributes.get_float("alpha", 1.0) == 1.0
+        if not plain or node.attributes.get_float("beta", 1.0) != 1.0:
+            return "its Gemm transposes A, or scales", None
+    blocks = choice.blocks
+    if is_last(node):
+        if choice.last is None:
+            return "the last layer", None
+        blocks = choice.last
+    size = next((s for s in _SIZES if s <= blocks.size and found.depth % s == 0), None)
+    if size is None:
+        return f"its depth of {found.depth} is no multiple of a block", None
+    # DirectML reads packed zero points of 8 bits wrongly where a column has an odd number of them (DP650).
+    odd = blocks.bits == 8 and (found.depth // size) % 2 == 1
+    return "", Blocks(blocks.bits, size, blocks.symmetric or odd)
+
+
+def is_last(node: ir.Node) -> bool:
+    """Whether the result is an output of the model, perhaps scaled or in another type."""
+    stack, seen = [node.outputs[0]], set[int]()
+    while stack:
+        value = stack.pop()
+        if value.is_graph_output():
+            return True
+        for user, _ in value.uses():
+            if user.op_type in _PASSING and not user.domain and id(user) not in seen:
+                seen.add(id(user))
+                stack.extend(user.outputs)
+    return False
+
+
+def _parts(model: ir.Model, found: _Found, blocks: Blocks, names: Names, budget: Budget | None) -> tuple[ir.Value, ...]:
+    """Numbers, scales and, where they are not in the middle, zero points, as initializers of the main graph."""
+    whole = Quantised(found.tensor, found.turned, blocks, found.tensor.dtype)
+    edit = Edit(model.graph, found.node, names, budget)
+    wanted: tuple[Part, ...] = ("numbers", "scales") if blocks.symmetric else ("numbers", "scales", "zeros")
+    base = found.weight.name or "weight"
+    values = []
+    for part in wanted:
+        value = edit.initializer(PartTensor(whole, part), part)
+        model.graph.initializers.pop(value.name or "")
+        value.name = names.new(f"{base}_{part}")
+        assert value.const_value is not None
+        value.const_value.name = value.name
+        model.graph.register_initializer(value)
+        values.append(value)
+    return tuple(values)
+
+
+def _write(found: _Found, blocks: Blocks, parts: tuple[ir.Value, ...], edit: Edit) -> None:
+    node = found.node
+    data, old = node.inputs[0], node.outputs[0]
+    attributes = {"K": found.depth, "N": found.columns, "bits": blocks.bits, "block_size": blocks.size}
+    kind = old.type if old.type is not None else ir.TensorType(found.tensor.dtype)
+    made = edit.new_value("product", kind, old.shape)
+    product = edit.new_node("MatMulNBits", [data, *parts], [made], "product", attributes)
+    product.domain = DOMAIN
+    bias = node.inputs[2] if node.op_type == "Gemm" and len(node.inputs) > 2 else None
+    name = node.name
+    edit.graph.insert_before(node, product)
+    if bias is not None:
+        made = edit.before("Add", [made, bias], like=made)
+    edit.become(made)
+    if name:
+        product.name = name
+
+
+def drop_unused(values: list[ir.Value]) -> None:
+    """Remove weights that nothing reads any more, and the nodes that only turned them or held them."""
+    for value in values:
+        for user, _ in list(value.uses()):
+            idle = not any(o.uses() or o.is_graph_output() for o in user.outputs)
+            if user.op_type == "Transpose" and idle and user.graph is not None:
+                user.graph.remove(user, safe=True)
+        if value.uses() or value.is_graph_output() or value.is_graph_input():
+            continue
+        holder, held = value.producer(), value.graph
+        if holder is not None and isinstance(holder.graph, ir.Graph):
+            holder.graph.remove(holder, safe=True)
+        elif isinstance(held, ir.Graph):
+            held.initializers.pop(value.name or "", None)

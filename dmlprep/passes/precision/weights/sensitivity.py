@@ -1,0 +1,102 @@
+"""Which products and convolutions keep their weights, so that the outputs stay within a bound: the fewest bytes.
+
+The trials and the letting go are those of the island search (``precision/search``). There a node is in FP32 or in FP16;
+here it has its weight as it was, or in few bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import label
+from dmlprep.passes.precision.search.releases import release
+from dmlprep.passes.precision.search.trials import Feeds, Setting, Trial, Trials, keep_nodes_lines
+from dmlprep.passes.precision.weights.convolutions import convolutions_to_round
+from dmlprep.passes.precision.weights.matmuls import Choice, to_round
+
+if TYPE_CHECKING:
+    from dmlprep.graph.model.runner import Runner
+
+__all__ = ["Found", "find_sensitive"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        met: whether the bound is met with at least one weight in few bits.
+        error: of the outputs with the result, or the least of all trials where the bound is not met.
+        whole: the error with every weight in few bits.
+        tolerance: that the search held to: what was asked, or what the proof allows, where that is less.
+        keep: label of each node that keeps its weight -> why, with numbers.
+        kept_bytes, all_bytes: of the weights that stay, and of all that could be rounded.
+        trials: all runs, in order.
+        seconds: that the search took.
+    """
+
+    met: bool
+    error: float
+    whole: float
+    tolerance: float
+    keep: Mapping[str, str] = field(default_factory=dict)
+    kept_bytes: int = 0
+    all_bytes: int = 0
+    trials: Sequence[Trial] = ()
+    seconds: float = 0.0
+
+    def recipe_lines(self) -> str:
+        """TOML for the step that gives this result without a search; what the user keeps by name is not in it."""
+        return keep_nodes_lines(self.keep)
+
+
+def find_sensitive(
+    model: Model,
+    write: Callable[[Model, Mapping[int, str]], object],
+    choice: Choice,
+    runner: Runner,
+    feeds: Sequence[Feeds],
+    setting: Setting,
+) -> Found:
+    """Search for the nodes of the main graph that have to keep their weights; ``model`` is not changed.
+
+    Args:
+        write: rounds the weights of a copy in place, but for those of the nodes given by ``id(node)``.
+        choice: what ``write`` rounds where nothing more is kept.
+        feeds: inputs by name, one mapping a run; the worst of them counts.
+        setting: with ``few_bits`` set.
+
+    Raises:
+        ModelRefused: the model does not run, or a weight cannot be rounded.
+        InputError: ``setting.journal`` is some other file.
+    """
+    trials = Trials(model, write, runner, list(feeds), setting)
+    sizes = to_round(model.ir, choice) | (convolutions_to_round(model.ir, choice) if choice.convolutions else {})
+    total = sum(sizes.values())
+    whole = trials.measure(())
+    if whole <= trials.tolerance or not sizes:
+        return Found(
+            whole <= trials.tolerance,
+            whole,
+            whole,
+            trials.tolerance,
+            all_bytes=total,
+            trials=trials.done,
+            seconds=trials.seconds,
+        )
+    by_label = {label(node): count for node, count in sizes.items()}
+    found = release(trials, {}, by_label, lambda node: sizes.get(node, 0) / total, narrow=True)
+    if not found.met:
+        least = min(trial.error for trial in trials.done)
+        return Found(False, least, whole, trials.tolerance, all_bytes=total, trials=trials.done, seconds=trials.seconds)
+    error = trials.measure(found.kept)
+    keep = {}
+    for place, block in found.kept.items():
+        blamed = found.blames(block)
+        alone = f"{blamed.error:.2g}" if blamed.error is not None else "unknown"
+        keep[place] = f"with {blamed.name} in few bits the error is {alone}, as it is {error:.2g}"
+    kept = sum(by_label[place] for place in keep)
+    return Found(True, error, whole, trials.tolerance, keep, kept, total, trials.done, trials.seconds)

@@ -1,0 +1,109 @@
+"""Tensors in 8 bits with a scale for each slice along one axis: rows of a table, channels of a convolution."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.model.tensors import LazyTensor
+from dmlprep.passes.precision.weights.blocks import regrouped
+from dmlprep.portable.arrays import Array
+
+__all__ = ["SlicePart", "Slices"]
+
+
+_BAND = 1 << 18
+"""Elements that are rounded at once: few enough to stay in a processor's cache, and enough for numpy."""
+
+_TOP = 127
+"""Largest number: -128 is left out, so that zero is the middle."""
+
+
+class Slices:
+    """A tensor in int8, symmetric, a scale for each slice. The scales stay in memory, the numbers do not.
+
+    Args:
+        source: of FP32 or FP16; it is read piece by piece.
+        axis: that the slices lie along.
+        fix: what to do about a tensor that holds infinity or NaN.
+    """
+
+    def __init__(self, source: ir.TensorProtocol, axis: int, fix: str) -> None:
+        self.source, self.axis, self.fix = source, axis, fix
+        self.sizes = tuple(int(n) for n in source.shape.numpy())
+        self.count = self.sizes[axis]
+        self._behind = int(np.prod(self.sizes[axis + 1 :], dtype=np.int64))
+        self._before = int(np.prod(self.sizes[:axis], dtype=np.int64))
+        self._lock = threading.Lock()
+        self._scales: Array | None = None
+
+    def scales(self) -> Array:
+        """[count], in the tensor's own type.
+
+        Raises:
+            ModelRefused: DP415, the tensor holds infinity or no number at all.
+        """
+        with self._lock:
+            if self._scales is None:
+                top = np.zeros(self.count, np.float32)
+                for part, band in self._bands():
+                    np.maximum(top[part], np.abs(band).max((0, 2)), out=top[part])  # NaN stays NaN
+                with np.errstate(over="ignore"):
+                    stored = (top / np.float32(_TOP)).astype(self.source.dtype.numpy())
+                if not np.isfinite(stored).all():
+                    raise ModelRefused(
+                        "it holds infinity, or what is no number",
+                        where=f"weight {self.source.name!r}",
+                        code="DP415",
+                        fix=self.fix,
+                    )
+                self._scales = stored
+            return self._scales
+
+    def numbers(self) -> Array:
+        """int8, in the tensor's shape."""
+        scales = self.scales().astype(np.float32)
+        with np.errstate(divide="ignore"):
+            factors = np.where(scales == 0, np.float32(0), 1 / scales)
+        found, at = np.empty(self.source.size, np.int8), 0
+        for part, band in self._bands():
+            np.multiply(band, factors[part][:, None], out=band)
+            found[at : at + band.size] = np.clip(np.rint(band, out=band), -_TOP, _TOP, out=band).reshape(-1)
+            at += band.size
+        return found.reshape(self.sizes)
+
+    def _bands(self) -> Iterator[tuple[slice, Array]]:
+        """The values in FP32: which slices, and [before, slices, behind]; all slices but where nothing is before."""
+        if self._before == 1:
+            at, row = 0, self._behind
+            for flat in regrouped(self.source, max(1, _BAND // row) * row):
+                band = flat.reshape(1, -1, row)
+                yield slice(at, at + band.shape[1]), band
+                at += band.shape[1]
+            return
+        row = self.count * self._behind
+        for flat in regrouped(self.source, max(1, _BAND // row) * row):
+            yield slice(0, self.count), flat.reshape(-1, self.count, self._behind)
+
+
+class SlicePart(LazyTensor):
+    """Numbers or scales of a tensor in slices, computed when they are read or saved.
+
+    Args:
+        shape: of the scales; [count] where it is left out.
+    """
+
+    def __init__(self, whole: Slices, part: Literal["numbers", "scales"], shape: tuple[int, ...] = ()) -> None:
+        self._sizes = whole.sizes if part == "numbers" else shape or (whole.count,)
+        dtype = ir.DataType.INT8 if part == "numbers" else whole.source.dtype
+        super().__init__(whole, dtype, ir.Shape(self._sizes), None)
+        self.whole, self.part = whole, part
+
+    def numpy(self) -> Array:
+        """All values, [dims]."""
+        return self.whole.numbers() if self.part == "numbers" else self.whole.scales().reshape(self._sizes)

@@ -1,0 +1,204 @@
+"""Few buckets that cover all sizes, with the least padding.
+
+A request is padded to the bucket of the fewest elements that is as large as it in every dimension. What a set of
+buckets costs are the elements of all requests as they are padded; its waste is that over the elements that were asked
+for.
+
+One dimension: dynamic programming over the sizes in their order, which is exact. More: a greedy search. Each size
+begins as its own bucket, and the two buckets that cost least to merge are merged until few remain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dmlprep.core.errors import UsageError
+from dmlprep.pipeline.buckets.line import best_levels
+from dmlprep.portable.bounds import MOST_BUCKETS, MOST_SIZE
+
+__all__ = ["GRID", "Bucket", "Cover", "cover", "cover_within"]
+
+GRID = 512
+"""Different sizes of several dimensions that the greedy search begins with."""
+
+LINE, SIDE = 2048, 512
+"""Sizes of one dimension that are looked at, where it is the only one and where it is one of several."""
+Size = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One bucket of a cover.
+
+    Attributes:
+        sizes: in the order of the dimensions.
+        requests: that go into it.
+        waste: elements of it over those that were asked for, of all these requests together.
+    """
+
+    sizes: Size
+    requests: int
+    waste: float
+
+
+@dataclass(frozen=True)
+class Cover:
+    """Buckets that cover all sizes.
+
+    Attributes:
+        buckets: from the smallest on.
+        waste: elements after padding over those that were asked for, of all requests together.
+        worst: the same of the request that is padded most.
+        optimal: whether no set does better: no other set of as many buckets wastes less, or (where the waste is
+            bounded) no smaller set is within the bound. True only for one dimension of at most ``LINE`` sizes.
+    """
+
+    buckets: list[Bucket]
+    waste: float
+    worst: float
+    optimal: bool
+
+
+def cover(counts: Mapping[Size, int], count: int, multiple: int = 1) -> Cover:
+    """At most ``count`` buckets that cover all sizes with little waste; with the least in one dimension.
+
+    Args:
+        counts: requests by their sizes, in elements; all of the same dimensions.
+        multiple: what the buckets' sizes must be a multiple of.
+
+    Raises:
+        UsageError: ``count`` is out of range, or a size rounded up is too large.
+    """
+    if not 1 <= count <= MOST_BUCKETS:
+        raise UsageError(f"{count} buckets cannot be", where="count", fix=f"ask for 1 to {MOST_BUCKETS}")
+    candidates, optimal = _candidates(_rounded(counts, multiple), count)
+    return _cover(counts, candidates[-1], optimal=optimal)
+
+
+def cover_within(counts: Mapping[Size, int], waste: float, multiple: int = 1) -> Cover:
+    """The first set of 1, 2, ... buckets whose waste is at most ``waste``.
+
+    Raises:
+        UsageError: ``waste`` is below 1, or no set of ``MOST_BUCKETS`` wastes so little; or as ``cover``.
+    """
+    if not waste >= 1:
+        raise UsageError(f"a waste of {waste} cannot be", where="waste", fix="1 is no padding at all; give 1.3 or so")
+    candidates, optimal = _candidates(_rounded(counts, multiple), MOST_BUCKETS)
+    for boxes in candidates:
+        made = _cover(counts, boxes, optimal=optimal)
+        if made.waste <= waste:
+            return made
+    raise UsageError(
+        f"no set of at most {MOST_BUCKETS} buckets that was found wastes so little: the best has {made.waste:.4g}",
+        where="waste",
+        fix="allow more, or leave out the multiple that sizes are rounded to",
+    )
+
+
+def _candidates(counts: Mapping[Size, int], most: int) -> tuple[list[list[Size]], bool]:
+    """Sets of 1, 2, ... ``most`` boxes, fewer where there are fewer sizes; and whether they are optimal."""
+    if len(next(iter(counts))) > 1:
+        return _merged(_coarser(counts) if len(counts) > GRID else counts, most), False
+    weights = {size[0]: count for size, count in counts.items()}
+    levels = sorted(weights)
+    optimal = len(levels) <= LINE
+    if not optimal:
+        weights = _up_to(weights, _spread(levels, LINE))
+        levels = sorted(weights)
+    sets = best_levels(levels, [weights[one] for one in levels], most)
+    return [[(level,) for level in one] for one in sets], optimal
+
+
+def _merged(counts: Mapping[Size, int], most: int) -> list[list[Size]]:
+    """Sets of 1, 2, ... ``most`` boxes: the two boxes that cost least to merge become one, again and again."""
+    order = sorted(counts)
+    boxes, weights = np.array(order, np.int64), np.array([counts[size] for size in order], np.float64)
+    number = len(boxes)
+    live, extra = np.ones(number, bool), np.full((number, number), np.inf)
+
+    def price(row: int) -> None:
+        """Elements that merging ``row`` with each other box adds; each pair has one cell, right of the diagonal."""
+        padded = weights * boxes.prod(1, dtype=np.float64)
+        both = np.maximum(boxes[row], boxes).prod(1, dtype=np.float64) * (weights[row] + weights)
+        added = np.where(live, both - padded[row] - padded, np.inf)
+        extra[row, row + 1 :], extra[:row, row] = added[row + 1 :], added[:row]
+
+    for row in range(number):
+        price(row)
+    found: list[list[Size]] = []
+    for left in range(number, 0, -1):
+        if left <= most:
+            found.append([tuple(int(one) for one in box) for box in boxes[live]])
+        if left > 1:
+            into, gone = divmod(int(extra.argmin()), number)
+            boxes[into], weights[into] = np.maximum(boxes[into], boxes[gone]), weights[into] + weights[gone]
+            live[gone], extra[gone], extra[:, gone] = False, np.inf, np.inf
+            price(into)
+    return found[::-1]
+
+
+def _rounded(counts: Mapping[Size, int], multiple: int) -> dict[Size, int]:
+    if not 1 <= multiple <= MOST_SIZE:
+        raise UsageError(f"{multiple} is no multiple", where="multiple", fix="give a whole number from 1")
+    found: dict[Size, int] = {}
+    for size, count in counts.items():
+        up = tuple(-(-one // multiple) * multiple for one in size)
+        if max(up) > MOST_SIZE:
+            raise UsageError(f"{max(size)} rounded up is too large", where="multiple", fix="round to less")
+        found[up] = found.get(up, 0) + count
+    return found
+
+
+def _coarser(counts: Mapping[Size, int]) -> dict[Size, int]:
+    """Round the sizes of each dimension up to those that waste least by themselves, so that ``GRID`` remain at most."""
+    dims = len(next(iter(counts)))
+    most = math.floor(GRID ** (1 / dims) + 1e-9)
+    kept = []
+    for axis in range(dims):
+        weights: dict[int, int] = {}
+        for size, count in counts.items():
+            weights[size[axis]] = weights.get(size[axis], 0) + count
+        weights = _up_to(weights, _spread(sorted(weights), SIDE))
+        values = sorted(weights)
+        kept.append(best_levels(values, [weights[value] for value in values], most)[-1])
+    found: dict[Size, int] = {}
+    for size, count in counts.items():
+        up = tuple(levels[int(np.searchsorted(levels, one))] for levels, one in zip(kept, size, strict=True))
+        found[up] = found.get(up, 0) + count
+    return found
+
+
+def _spread(levels: Sequence[int], most: int) -> list[int]:
+    """At most so many of the levels, evenly chosen, the largest among them."""
+    return sorted(levels[:: -max(1, -(-len(levels) // most))])
+
+
+def _up_to(weights: Mapping[int, int], levels: Sequence[int]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for value, count in weights.items():
+        up = levels[int(np.searchsorted(levels, value))]
+        found[up] = found.get(up, 0) + count
+    return found
+
+
+def _cover(counts: Mapping[Size, int], boxes: Iterable[Size], *, optimal: bool) -> Cover:
+    """What a set of boxes amounts to for all requests; boxes that no request goes into are left out."""
+    ordered = sorted(boxes, key=lambda box: (math.prod(box), box))
+    points = np.array(list(counts), np.float64)
+    weights = np.array(list(counts.values()), np.float64)
+    elements = points.prod(1)
+    left, buckets, padded, worst = np.ones(len(points), bool), [], 0.0, 1.0
+    for box in ordered:
+        here = left & (points <= np.array(box, np.float64)).all(1)
+        if not here.any():
+            continue
+        left &= ~here
+        volume, requests = math.prod(box), int(weights[here].sum())
+        buckets.append(Bucket(box, requests, requests * volume / float((weights * elements)[here].sum())))
+        padded += requests * volume
+        worst = max(worst, volume / float(elements[here].min()))
+    return Cover(buckets, padded / float((weights * elements).sum()), worst, optimal)

@@ -1,0 +1,150 @@
+"""Read the sizes that an app saw: a request a line, as ``height=480 width=640``, JSON or CSV."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dmlprep.core.errors import InputError
+from dmlprep.core.files import Unfit, parse_json, read_text, unreadable
+from dmlprep.portable.bounds import MOST_SIZE
+
+__all__ = ["MOST_DIMENSIONS", "MOST_DISTINCT", "Sizes", "read_log"]
+
+MOST_DISTINCT = 100_000
+"""Different sizes in a log."""
+
+MOST_DIMENSIONS = 8
+
+_LINE = 4096
+"""Characters of a line."""
+
+_BETWEEN = re.compile(r"[\s,;]+")
+_FIX = "write a request a line: height=480 width=640; or JSON objects, or CSV with a first line of names"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What an app saw.
+
+    Attributes:
+        names: of the dimensions.
+        counts: how often each size was asked for, by its elements in the order of ``names``.
+    """
+
+    names: tuple[str, ...]
+    counts: dict[tuple[int, ...], int]
+
+    @property
+    def requests(self) -> int:
+        """How many there were."""
+        return sum(self.counts.values())
+
+
+def read_log(path: Path, dims: Sequence[str] = ()) -> Sizes:
+    """Read a log. Empty lines, and those that begin with ``#``, are left out.
+
+    Args:
+        path: the log, of at most 64 MiB: lines of ``NAME=SIZE``, or a JSON object a line, or CSV whose first line has
+            the names.
+        dims: names to read; then whatever else a line holds is left out. Without any, a line holds sizes and nothing
+            else, of the dimensions of the first one.
+
+    Raises:
+        InputError: the file cannot be read or is too large, a line lacks a size or has another one, or there is none.
+    """
+    try:
+        text = read_text(path)
+    except OSError as error:
+        raise unreadable(error, path) from error
+    except Unfit as error:
+        raise InputError(str(error), where=str(path), fix=error.fix) from error
+    names = tuple(dict.fromkeys(dims))
+    counts: Counter[tuple[int, ...]] = Counter()
+    for number, found in _requests(text, path, bool(dims)):
+        names = names or tuple(found)
+        where = f"{path}:{number}"
+        if len(names) > MOST_DIMENSIONS:
+            raise InputError(f"{len(names)} dimensions are too many", where=where, fix=f"at most {MOST_DIMENSIONS}")
+        if missing := [name for name in names if name not in found]:
+            raise InputError(f"the size of {missing[0]!r} is missing", where=where, fix=_FIX)
+        if not dims and (strange := [name for name in found if name not in names]):
+            what, fix = f"{strange[0]!r} is no dimension of the lines before", "say with --dim which are meant"
+            raise InputError(what, where=where, fix=fix)
+        counts[tuple(_size(found[name], name, where) for name in names)] += 1
+        if len(counts) > MOST_DISTINCT:
+            raise InputError(
+                f"there are more than {MOST_DISTINCT} different sizes", where=where, fix="round them first"
+            )
+    if not counts:
+        raise InputError("there is no size in it", where=str(path), fix=_FIX)
+    return Sizes(names, dict(counts))
+
+
+def _requests(text: str, path: Path, some: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The lines that hold something, each with its number and what it says by name."""
+    header: list[str] | None = None
+    first = True
+    for number, raw in enumerate(io.StringIO(text), 1):
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        where = f"{path}:{number}"
+        if len(line) > _LINE:
+            raise InputError(f"a line has more than {_LINE} characters", where=where, fix=_FIX)
+        if first and "=" not in line and not line.startswith("{"):
+            header = [name.strip() for name in line.split(",")]
+            if not all(header) or len(set(header)) < len(header):
+                raise InputError("the first line is no list of names, and holds no sizes", where=where, fix=_FIX)
+            first = False
+            continue
+        first = False
+        if header is not None:
+            yield number, _cells(line, header, where)
+        elif line.startswith("{"):
+            yield number, _object(line, where)
+        else:
+            yield number, _pairs(line, where, some)
+
+
+def _cells(line: str, header: list[str], where: str) -> dict[str, Any]:
+    cells = [cell.strip() for cell in line.split(",")]
+    if len(cells) != len(header):
+        what = f"the line has {len(cells)} cells, and the first one {len(header)} names"
+        raise InputError(what, where=where, fix=_FIX)
+    return dict(zip(header, cells, strict=True))
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
+    try:
+        return parse_json(line, dict[str, Any])
+    except Unfit as error:
+        raise InputError(f"the line is no JSON object: {error}", where=where, fix=_FIX) from error
+
+
+def _pairs(line: str, where: str, some: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for word in filter(None, _BETWEEN.split(line)):
+        name, equals, size = word.rpartition("=")
+        if not (name and equals and size):
+            if some:
+                continue
+            fix = f"{_FIX}; or say with --dim which names are meant"
+            raise InputError(f"{word[:60]!r} is no size", where=where, fix=fix)
+        if found.setdefault(name, size) != size:
+            raise InputError(f"{name[:60]!r} has two sizes", where=where, fix=_FIX)
+    return found
+
+
+def _size(given: Any, name: str, where: str) -> int:
+    if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) <= 10:
+        given = int(given)
+    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= MOST_SIZE:
+        what, fix = f"{str(given)[:60]!r} is no size of {name!r}", f"give a whole number from 1 to {MOST_SIZE}"
+        raise InputError(what, where=where, fix=fix)
+    return given

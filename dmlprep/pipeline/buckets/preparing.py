@@ -1,0 +1,307 @@
+"""One model at several sizes: a static graph a bucket, each proved, and one data file for all of them.
+
+ONNX Runtime and onnx's checker take no data file outside the model's folder (``../weights``), nor a link to one. So the
+models of all buckets lie side by side. They are made in one hidden folder, where the data file grows by what each
+bucket adds, and appear together with ``buckets.json``: all of them, or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+
+import onnx_ir as ir
+
+from dmlprep.core.errors import DmlprepError, InputError, InternalError, OutputError, UsageError
+from dmlprep.core.files import FileSet, check_path, unreadable, unwritable
+from dmlprep.core.files.links import is_plain_file
+from dmlprep.core.files.outputs import check_replaceable, file_name_problem
+from dmlprep.core.files.staging import PREFIX, clear_staging, staging_folder
+from dmlprep.core.version import __version__
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.opening import check_name
+from dmlprep.graph.model.shared_data import SharedData
+from dmlprep.parity.feeds.sizes import Input, graph_inputs
+from dmlprep.pipeline.prepare import PrepareRequest, Result, prepare_aside
+from dmlprep.pipeline.sharing import Sharing
+from dmlprep.portable.arrays import Array
+from dmlprep.portable.bounds import MOST_BUCKETS
+from dmlprep.record import RunError, RunRecord
+from dmlprep.record.buckets import BUCKETS, BucketEntry, BucketsFile, DataEntry
+from dmlprep.record.fleet import worst
+
+__all__ = ["DATA", "BucketRun", "bucket_name", "check_buckets", "prepare_buckets"]
+
+DATA = "buckets.data"
+
+
+@dataclass(frozen=True)
+class BucketRun:
+    """What became of the buckets.
+
+    Attributes:
+        records: of each bucket's run, by the bucket's name.
+        failed: names of buckets that failed, for which none is written.
+        written: what ``buckets.json`` says; ``None`` where one failed.
+    """
+
+    records: dict[str, RunRecord]
+    failed: tuple[str, ...] = ()
+    written: BucketsFile | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """The worst of all buckets, in the order 70, 2, 1, 3, 0."""
+        return worst(record.exit_code for record in self.records.values())
+
+
+def bucket_name(sizes: Mapping[str, int]) -> str:
+    """The name of a bucket's files: ``batch1-height512-width512``. Other sizes of the same dimensions have another."""
+
+    def part(name: str, size: int) -> str:
+        plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
+        return f"{plain}{'_' if plain[-1:].isdigit() else ''}{size}"
+
+    return "-".join(part(name, size) for name, size in sizes.items())
+
+
+def check_buckets(buckets: Sequence[Mapping[str, int]], pins: Mapping[str, object]) -> dict[str, dict[str, int]]:
+    """Hold buckets against each other.
+
+    Args:
+        pins: what holds for all of them.
+
+    Returns:
+        the sizes of each bucket by its name, every one with its dimensions in the order of the first.
+
+    Raises:
+        UsageError: there are none or too many, they do not say the size of the same dimensions, two are alike, or a
+            dimension is pinned besides.
+    """
+    where = "--bucket"
+    if not buckets or not all(buckets):
+        raise UsageError("a bucket has no size", where=where, fix="write DIM=SIZE,DIM=SIZE (batch=1,height=512)")
+    if len(buckets) > MOST_BUCKETS:
+        fix = f"give at most {MOST_BUCKETS}; dmlprep buckets finds the few that cover a log"
+        raise UsageError(f"{len(buckets)} buckets are too many", where=where, fix=fix)
+    names = list(buckets[0])
+    if both := next((name for name in names if name in pins), ""):
+        what = f"{both!r} is given a size for all buckets, and one for each"
+        raise UsageError(what, where=where, fix="leave out --pin for it", code="DP204")
+    found: dict[str, dict[str, int]] = {}
+    for sizes in buckets:
+        if set(sizes) != set(names):
+            other = ", ".join(sorted(set(sizes) ^ set(names)))
+            what = f"the buckets do not give sizes to the same dimensions: {other} is missing in one of them"
+            raise UsageError(what, where=where, fix="give every bucket a size for each dimension")
+        ordered = {name: sizes[name] for name in names}
+        name = bucket_name(ordered)
+        if name in found:
+            raise UsageError(f"the bucket {name} is given twice", where=where, fix="give it once")
+        if wrong := file_name_problem(f"{name}.run.json"):
+            fix = "rename the dimensions in the model, or use INPUT:AXIS for them"
+            raise UsageError(f"the bucket's file {name}.run.json {wrong}", where=where, fix=fix)
+        found[name] = ordered
+    return found
+
+
+def prepare_buckets(
+    source: Path,
+    out: Path,
+    buckets: Mapping[str, Mapping[str, int]],
+    pinned: Callable[[Mapping[str, int]], PrepareRequest],
+    *,
+    force: bool = False,
+) -> BucketRun:
+    """Prepare a model once for each bucket; ``out`` gets all of them, or nothing.
+
+    Args:
+        out: the folder.
+        buckets: sizes by the bucket's name (``check_buckets``).
+        pinned: the run for the sizes of a bucket; where it writes does not matter.
+        force: replace files that are there.
+
+    Returns:
+        the records. Every bucket is tried, also where one before it failed; then none of them is written.
+
+    Raises:
+        UsageError: as ``prepare``; the message names the bucket.
+    """
+    files = _check_out(source, out, buckets, force=force)
+    records: dict[str, RunRecord] = {}
+    results: dict[str, Result] = {}
+    with staging_folder(out) as staging:
+        data = SharedData(staging / DATA)
+        for name, sizes in buckets.items():
+            request = pinned(sizes)
+            feeds = _fitting(source, request, buckets)[name]
+            sharing = Sharing(name, sizes, data)
+            wanted = replace(request, out=out / f"{name}.onnx", sharing=sharing, feeds=feeds)
+            try:
+                wanted.observer.told(f"bucket {name}")
+                records[name], result = prepare_aside(wanted, staging / wanted.out.name)
+            except InternalError:
+                raise
+            except DmlprepError as error:
+                error.what = f"bucket {name}: {error.what}"
+                raise
+            if result is not None:
+                results[name] = result
+        run = BucketRun(records, tuple(name for name, record in records.items() if record.exit_code))
+        if run.failed:
+            _take_back(run)
+            return run
+        written = _listed(records, results, data)
+        texts = {f"{name}.run.json": record.to_json() for name, record in records.items()}
+        for name, text in {**texts, BUCKETS: written.to_json()}.items():
+            try:
+                (staging / name).write_bytes(text)
+            except OSError as error:
+                raise unwritable(error, out / name) from error
+        files.exchange({name: staging / name for name in (BUCKETS, *written.files)}, force=force)
+    return replace(run, written=written)
+
+
+def _fitting(
+    source: Path, request: PrepareRequest, buckets: Mapping[str, Mapping[str, int]]
+) -> dict[str, list[dict[str, Array]]]:
+    """The user's feeds of each bucket: those of its sizes. A bucket without any is proved on seeded ones.
+
+    Raises:
+        InputError: a feed is of no bucket's sizes.
+    """
+    found: dict[str, list[dict[str, Array]]] = {name: [] for name in buckets}
+    if not request.feeds:
+        return found
+    inputs = graph_inputs(Model.open(source))
+    for index, feed in enumerate(request.feeds):
+        fits = [name for name, sizes in buckets.items() if all(_fits(one, feed.get(one.name), sizes) for one in inputs)]
+        if not fits:
+            raise InputError(
+                f"feed {index + 1} has the sizes of no bucket",
+                where=str(getattr(feed, "source", "feeds")),
+                code="DP705",
+                fix="give feeds of the buckets' sizes; a bucket without feeds gets seeded ones",
+            )
+        for name in fits:
+            found[name].append(feed)
+    return found
+
+
+def _fits(one: Input, array: Array | None, sizes: Mapping[str, int]) -> bool:
+    if array is None or one.dims is None or len(one.dims) != array.ndim:
+        return True  # what is wrong with it, the run says
+    wanted = [sizes.get(str(dim), sizes.get(f"{one.name}:{axis}")) for axis, dim in enumerate(one.dims)]
+    return all(size is None or size == here for size, here in zip(wanted, array.shape, strict=True))
+
+
+def _take_back(run: BucketRun) -> None:
+    """Say of buckets that passed why they are not written: another one failed."""
+    bad, code = run.failed, run.exit_code
+    for record in run.records.values():
+        record.output = ""
+        if not record.exit_code:
+            record.exit_code = code
+            record.error = RunError(f"it passed, and is not written, because another bucket failed: {', '.join(bad)}")
+
+
+def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force: bool) -> FileSet:
+    """Fail before the work; all files that are replaced together.
+
+    Raises:
+        OutputError: the folder is a file, or holds such files already.
+    """
+    where = str(out)
+    check_name(out, OutputError)
+    if out.suffix.lower() == ".onnx":
+        raise OutputError("buckets are several models, and this is one file", where=where, fix="name a folder")
+    if os.path.exists(out) and not os.path.isdir(out):
+        raise OutputError("a file of this name exists", where=where, fix="name a folder")
+    names = [DATA, *(f"{name}{suffix}" for name in buckets for suffix in (".onnx", ".run.json"))]
+    FileSet(out, BUCKETS, tuple(names)).recover()
+    with suppress(InputError):  # what is no list of buckets says of no file that it is ours
+        names += [name for name in _ours(out, BucketsFile.read(out / BUCKETS)) if name not in names]
+    for name in names:
+        path = out / name
+        check_path(path, aside=PurePath(f"{PREFIX}12345678abcd") / name)
+    for path in (out / name for name in (BUCKETS, *names)):
+        if os.path.isdir(path):
+            raise OutputError("this is a directory", where=str(path), fix="choose another name with -o")
+        if not os.path.lexists(path):
+            continue
+        if path.suffix == ".onnx" and os.path.exists(source) and os.path.samefile(source, path):
+            what, fix = "this is the input model, and input is never overwritten", "choose another folder with -o"
+            raise OutputError(what, where=str(path), fix=fix)
+        if not force:
+            raise OutputError("the file exists", where=str(path), fix="pass --force to replace it")
+        check_replaceable(path)
+    clear_staging(out)
+    return FileSet(out, BUCKETS, tuple(names))
+
+
+def _ours(out: Path, old: BucketsFile) -> Iterator[str]:
+    """Names of the models and records of earlier buckets.
+
+    A list can name any file. Only a plain file with a name that we give and with the digest of the list counts; of a
+    record, the one that has the model's digest.
+    """
+    for one in old.buckets:
+        model, record = (f"{bucket_name(one.sizes)}{suffix}" for suffix in (".onnx", ".run.json"))
+        if is_plain_file(out / model) and _digest(out / model) == one.sha256:
+            yield model
+        with suppress(InputError):
+            if is_plain_file(out / record) and RunRecord.read(out / record).output_sha256 == one.sha256:
+                yield record
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise unreadable(error, path) from error
+
+
+def _listed(records: Mapping[str, RunRecord], results: Mapping[str, Result], data: SharedData) -> BucketsFile:
+    entries = []
+    for name, record in records.items():
+        found = record.facts.bucket
+        assert found is not None, "a run with a bucket notes it"
+        graph = results[name].model.ir.graph
+        entries.append(
+            BucketEntry(
+                name=name,
+                sizes=found.sizes,
+                file=f"{name}.onnx",
+                sha256=record.output_sha256,
+                record=f"{name}.run.json",
+                inputs=_shapes(graph.inputs),
+                outputs=_shapes(graph.outputs),
+                data_bytes=found.data_bytes,
+                shared_bytes=found.shared_bytes,
+            )
+        )
+    return BucketsFile(
+        format=1,
+        made_by=f"dmlprep {__version__}",
+        original_sha256=next(iter(records.values())).input_sha256,
+        dimensions=list(entries[0].sizes),
+        data=DataEntry(DATA, data.nbytes, data.sha256) if data.nbytes else None,
+        buckets=entries,
+    )
+
+
+def _shapes(values: Sequence[ir.Value]) -> dict[str, list[int | str]]:
+    return {
+        value.name or "": [
+            size if isinstance(size, int) else (size.value or f"{value.name}:{axis}")
+            for axis, size in enumerate(value.shape)
+        ]
+        for value in values
+        if value.shape is not None
+    }

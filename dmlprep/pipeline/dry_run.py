@@ -1,0 +1,266 @@
+"""What prepare would do to one model: its steps are run on a copy of the graph, and nothing is written or proved.
+
+``plan MODEL`` prints it, and ``check`` says it in short. Weights stay where they are, except that an FP16 step looks at
+the values of constants. Steps that run the model do without: an island search is left out, and ``simplify`` compares no
+values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import onnx_ir as ir
+
+from dmlprep.core.errors import ModelRefused
+from dmlprep.directml.placement import Placement, place
+from dmlprep.directml.placement.place import place_facts
+from dmlprep.directml.placement.placement import PlacedNode
+from dmlprep.directml.placement.reading import read_facts
+from dmlprep.directml.targets import Target
+from dmlprep.directml.targets.facts import GraphFacts
+from dmlprep.directml.vram import estimate
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.collector import paused_collector
+from dmlprep.graph.model.walk import nodes
+from dmlprep.parity.feeds.sizes import evaluate, graph_inputs, is_anonymous, resolve_shapes
+from dmlprep.passes import AnyPass
+from dmlprep.pipeline.placing import context_for
+from dmlprep.pipeline.recipe import Plan, PlannedStep
+from dmlprep.pipeline.transaction import Transactions
+from dmlprep.record import StepRecord
+from dmlprep.record.outlook import Fate, Half, Outlook
+
+__all__ = ["look_ahead", "step_ahead"]
+
+
+_CACHED = 4
+"""Tokens in a cache, where an example of its size is wanted."""
+
+_LARGER = (64, 224, 512)
+
+
+def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
+    """Run the steps of ``plan`` on a copy of ``model``.
+
+    Where sizes stay free and the recipe pins, it is run once more with a size for each of them.
+
+    Args:
+        in_short: only the run with a size for each free dimension, where the model takes these.
+
+    Raises:
+        UsageError: the plan does not fit the model, or the target's kernels are not known.
+    """
+    before = place(model, plan.target)
+    pins = [s.pass_.options for s in plan.steps if s.pass_.name == "pin"]
+    if in_short and pins and before.free_dimensions:
+        whole = _with_sizes(model, plan, before, _example_sizes(model, before.free_dimensions, pins[0].sizes))
+        if not whole.refused:
+            return whole
+    first = _run(model, plan, before)
+    wanted = _example_sizes(model, first.free, first.sizes) if pins and not first.refused and not in_short else {}
+    if not wanted:
+        return first
+    return msgspec.structs.replace(first, example=_with_sizes(model, plan, before, wanted))
+
+
+def _with_sizes(model: Model, plan: Plan, before: Placement, sizes: Mapping[str, int]) -> Outlook:
+    """With these sizes, or, where the graph refuses them, with those of common images."""
+    found = _run(model, _pinned(plan, sizes), before)
+    for larger in _LARGER:
+        if not found.refused:
+            break
+        other = _run(model, _pinned(plan, {k: larger if v > 1 else v for k, v in sizes.items()}), before)
+        found = found if other.refused else other
+    return found
+
+
+@dataclass
+class _Walk:
+    """A copy of the model on its way through the steps.
+
+    Attributes:
+        left: nodes on the CPU, before and after each step.
+        facts: the nodes that ``after`` placed; ``None`` where these are the model's own.
+    """
+
+    work: Model
+    after: Placement
+    left: list[list[PlacedNode]]
+    steps: list[StepRecord] = field(default_factory=list)
+    half: Half | None = None
+    refused: str = ""
+    facts: GraphFacts | None = None
+
+    def place(self, target: Target) -> None:
+        """Place what the steps have made so far."""
+        with paused_collector():
+            self.facts = read_facts(self.work, target.tables)
+            self.after = place_facts(self.facts, target, self.work.opset)
+
+
+def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
+    walk = _Walk(model.copy(), before, [_away(before)])
+    within = changed = False
+    steps = Transactions(walk.work)
+    for step in plan.steps:
+        try:
+            done = _ahead(steps, step, plan.target, within=within)
+        except ModelRefused as error:
+            walk.refused = str(error)
+            return walk
+        within = within or "opset" in step.pass_.promises()
+        walk.steps.append(done)
+        changed = changed or done.outcome == "changed"
+        if changed and walk.left[0]:  # else nobody asks which step brought a node to DirectML
+            walk.place(plan.target)
+            changed = False
+        walk.left.append(_away(walk.after))
+        if done.facts.casts is not None:
+            walk.half = _half(walk.work, done, step)
+    if changed:
+        walk.place(plan.target)
+    return walk
+
+
+def step_ahead(model: Model, step: PlannedStep, target: Target, *, within: bool) -> StepRecord:
+    """Run one step on ``model``, which is changed, without what runs the model.
+
+    Args:
+        within: whether an earlier step brought it within the target.
+
+    Raises:
+        ModelRefused: the step refuses; the model is as it was.
+    """
+    return _ahead(Transactions(model), step, target, within=within)
+
+
+def _ahead(steps: Transactions, step: PlannedStep, target: Target, *, within: bool) -> StepRecord:
+    return steps.run(step.name, _without_runs(step), context_for(target), step.options, within_target=within)
+
+
+def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
+    walk = _walk(model, plan, before)
+    sizes = next((dict(s.pass_.options.sizes) for s in plan.steps if s.pass_.name == "pin"), {})
+    chosen_by = next((s.facts.opset_chosen_by for s in walk.steps if s.facts.opset_chosen_by), "")
+    return Outlook(
+        recipe=plan.recipe.name,
+        target=plan.target.name,
+        sizes=sizes,
+        free=walk.after.free_dimensions,
+        opset_before=model.opset,
+        opset_after=walk.work.opset,
+        opset_chosen_by=chosen_by,
+        before=before.summary(),
+        after=None if walk.refused else walk.after.summary(),
+        steps=walk.steps,
+        fates=_renamed(_fates(walk.left, walk.steps, walk.work), walk.left[-1]),
+        staying=[_fate(n, reason=f"{n.code} {n.reason}") for n in _away(walk.after) if n.role == "compute"],
+        half=walk.half,
+        refused=walk.refused,
+        values=plan.values,
+        memory=None if walk.facts is None or walk.refused else estimate(walk.facts, walk.after, plan.target),
+    )
+
+
+def _without_runs(step: PlannedStep) -> AnyPass:
+    """The pass with options under which it runs no model."""
+    if getattr(step.pass_.options, "islands", "off") == "off":
+        return step.pass_
+    return type(step.pass_)(msgspec.structs.replace(step.pass_.options, islands="off"))
+
+
+def _away(placement: Placement) -> list[PlacedNode]:
+    """Nodes on the CPU that a step might bring to DirectML."""
+    on_cpu = (n for n in placement.nodes if n.provider != "DmlExecutionProvider")
+    return [n for n in on_cpu if n.role != "constant" and n.code != "DP506"]
+
+
+def _fate(node: PlacedNode, *, step: str = "", reason: str = "") -> Fate:
+    return Fate(node.name, f"{node.op}-{node.since_version}", step, reason, node.role)
+
+
+def _fates(left: list[list[PlacedNode]], steps: list[StepRecord], work: Model) -> list[Fate]:
+    """Each node that is on the CPU before, by the compute nodes left there after each step."""
+    with paused_collector():
+        kept = {n.name for n in nodes(work.ir)}
+    names = [{name: n for n in after for name in (n.name, n.origin) if name} for after in left]
+
+    def found(name: str, after: Mapping[str, PlacedNode]) -> PlacedNode | None:
+        """The node, or one that a step wrote in its place."""
+        if name in after or name in kept:
+            return after.get(name)
+        return next((n for other, n in after.items() if other.startswith(f"{name}/")), None)
+
+    fates = []
+    for node in left[0]:
+        name = node.origin or node.name
+        last = max((i for i, after in enumerate(names) if found(name, after) is not None), default=0)
+        if last >= len(steps):
+            there = found(name, names[-1]) or node
+            fates.append(_fate(node, reason=f"{there.code} {there.reason}"))
+        else:
+            fates.append(_fate(node, step=steps[last].step))
+    return fates
+
+
+def _renamed(fates: list[Fate], left: list[PlacedNode]) -> list[Fate]:
+    """The fates, where a node on the CPU afterwards that has another name stands for one of its operator."""
+    known = {f.node for f in fates}
+    for node in left:
+        staying = _fate(node, reason=f"{node.code} {node.reason}")
+        if node.name not in known:
+            at = next((i for i, f in enumerate(fates) if f.step and f.op == staying.op), None)
+            if at is not None:
+                fates[at] = msgspec.structs.replace(staying, node=fates[at].node)
+    return fates
+
+
+def _half(model: Model, done: StepRecord, step: PlannedStep) -> Half:
+    kinds = [{v.dtype for v in n.outputs} for n in nodes(model.ir) if n.op_type not in ("Cast", "CastLike", "Constant")]
+    return Half(
+        half=sum(ir.DataType.FLOAT16 in kind for kind in kinds),
+        single=sum(ir.DataType.FLOAT in kind for kind in kinds),
+        by_rule=done.facts.kept_by_rule,
+        search=getattr(step.pass_.options, "islands", "off") == "auto",
+    )
+
+
+def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes: Mapping[str, int]) -> dict[str, int]:
+    """A size for each dimension that is free: one for a batch, and for the rest those that seeded feeds have."""
+    inputs = graph_inputs(model)
+    names = {dim for one in inputs for dim in one.dims or () if isinstance(dim, str) and dim.isidentifier()}
+    batches = {one.dims[0]: 1 for one in inputs if one.dims and isinstance(one.dims[0], str)}
+    known = {**batches, **sizes}
+    given = {name: size for name, size in known.items() if isinstance(name, str)}
+    shapes = resolve_shapes(inputs, given)
+    empty = {
+        d: _CACHED for one in inputs for d, size in zip(one.dims or (), shapes[one.name], strict=False) if not size
+    }
+    # Seeded feeds begin a text; a model for one size is for a cache that holds something.
+    shapes = resolve_shapes(inputs, {**given, **{name: size for name, size in empty.items() if isinstance(name, str)}})
+    found: dict[str, int] = {}
+    free = {place for places in free_dimensions.values() for place in places}
+    for one in inputs:
+        for axis, dim in enumerate(one.dims or ()):
+            if isinstance(dim, int) or f"{one.name}[{axis}]" not in free:
+                continue
+            size = shapes[one.name][axis]
+            if dim is not None and dim in names:
+                found[dim] = size
+            elif is_anonymous(dim) or evaluate(str(dim), dict.fromkeys(names, 1)) is None:
+                found[f"{one.name}:{axis}"] = 1 if axis == 0 else size
+    return found
+
+
+def _pinned(plan: Plan, sizes: Mapping[str, int]) -> Plan:
+    """The plan with more sizes."""
+    steps = []
+    for step in plan.steps:
+        if step.pass_.name == "pin":
+            options = step.pass_.options
+            wider = msgspec.structs.replace(options, sizes={**options.sizes, **sizes})
+            step = PlannedStep(step.name, type(step.pass_)(wider), {**step.options, "sizes": dict(wider.sizes)})
+        steps.append(step)
+    return Plan(plan.recipe, plan.target, tuple(steps), plan.facts)

@@ -1,0 +1,370 @@
+"""The options of ``prepare``, each declared once: type, default, help and range.
+
+The command line, the functions of ``dmlprep.api``, the project file and fleets take their options from here. A new
+option is a field of ``PrepareOptions``, the same name in ``PrepareKeywords``, and the line that uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+
+from dmlprep.core.errors import UsageError
+from dmlprep.portable.bounds import MOST_ADAPTERS, MOST_SECONDS, MOST_VALUE
+
+if TYPE_CHECKING:
+    from dmlprep.graph.model.pinned import Value
+    from dmlprep.metrics import NamedMetric
+    from dmlprep.portable.arrays import Array
+    from dmlprep.runtime import SessionOptions
+
+__all__ = [
+    "OPTIONS",
+    "Adapter",
+    "AdapterKeywords",
+    "Device",
+    "Feeds",
+    "Metric",
+    "Option",
+    "PrepareKeywords",
+    "PrepareOptions",
+    "Session",
+    "SessionKeywords",
+]
+
+Device = Literal["auto", "cpu", "dml"]
+
+Feeds: TypeAlias = "Sequence[str | Path | Mapping[str, Array]]"
+"""Inputs: ``.npz`` files, ``NAME=file.npy``, folders, or arrays by input name."""
+
+Metric = Callable[[dict[str, Any], dict[str, Any]], object]
+"""A measure of the user's own: outputs of the original and of the candidate on one feed -> float or (float, bool)."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """How an option is written.
+
+    Attributes:
+        help: for ``--help`` and the reference.
+        kind: ``bool`` is a flag; ``list`` and ``dict`` can be given several times.
+        flags: on the command line; the name with ``--`` where there are none.
+        metavar: what ``--help`` calls the value.
+        choices: all values there are.
+        least, most: range of a number.
+        bare: value of the flag without a value.
+        shows_default: whether ``--help`` names the default.
+        completes: what the shell completes: ``recipes`` or ``targets``.
+        in_files: whether the project file and fleets take it.
+    """
+
+    help: str
+    kind: type = str
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    bare: str | None = None
+    shows_default: bool = False
+    completes: str = ""
+    in_files: bool = False
+
+    def words(self, name: str, value: Any) -> list[str]:
+        """The option with a value, as words of a command line."""
+        flag = self.flags[-1] if self.flags else f"--{name.replace('_', '-')}"
+        if self.kind is bool:
+            return [flag] if value else []
+        return [f"{flag}={one}" for one in (value if self.kind is list else [value])]
+
+
+def _as(help: str, **more: Any) -> dict[str, Option]:
+    return {"option": Option(help, **more)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """The adapter, or on Linux the GPU, that DirectML runs on."""
+
+    device_id: int | None = field(
+        default=None,
+        metadata=_as(
+            "DirectML adapter, by its DXGI number (dmlprep doctor --adapters).",
+            kind=int,
+            least=0,
+            most=MOST_ADAPTERS,
+            metavar="N",
+        ),
+    )
+    adapter: str | None = field(
+        default=None,
+        metadata=_as(
+            "DirectML adapter, by its vendor (NVIDIA, AMD, Intel, Qualcomm) or a part of its name.",
+            metavar="NAME",
+        ),
+    )
+    gpu: str | None = field(
+        default=None,
+        metadata=_as(
+            "Linux: GPU for DirectML, by its vendor, a part of its name or its number (dmlprep runtime status). Exit "
+            "3 if no such GPU exists. Default: DirectML computes on the CPU.",
+            bare="auto",
+            metavar="[NAME|auto]",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            _check(one.name, one.metadata["option"], getattr(self, one.name), one.default)
+
+    def resolve(self, on: str, **more: Any) -> SessionOptions:
+        """Return the options of a session, with the adapter or GPU by its number.
+
+        Args:
+            on: where the session runs.
+            more: other fields of ``SessionOptions``.
+
+        Raises:
+            UsageError: ``adapter`` names no adapter or several, ``gpu`` several, or the session is on the CPU.
+            CheckNotRun: there is no such GPU.
+        """
+        from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
+
+        number = choose_adapter(self.adapter, self.device_id, on=on)
+        return SessionOptions(device_id=number, gpu=choose_gpu(self.gpu, on=on), **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session(Adapter):
+    """Where DirectML runs, and whether it must."""
+
+    device: Device = field(
+        default="auto",
+        metadata=_as(
+            "Device for the proof. auto: the CPU, and also DirectML if it is available.",
+            choices=("auto", "cpu", "dml"),
+            shows_default=True,
+            in_files=True,
+        ),
+    )
+    require_dml: bool = field(
+        default=False, metadata=_as("Exit 3 if no DirectML session ran.", kind=bool, in_files=True)
+    )
+
+    @property
+    def proof(self) -> dict[str, object]:
+        """The settings of a recipe that the device asks for.
+
+        Raises:
+            UsageError: DirectML is required on the CPU.
+        """
+        if self.require_dml and self.device == "cpu":
+            raise UsageError(
+                "a DirectML session is required on a device that has none",
+                where="device cpu, require_dml",
+                fix="leave one of the two out",
+            )
+        if self.require_dml or self.device == "dml" or self.gpu is not None:
+            return {"parity.dml": "require"}
+        return {"parity.dml": "off"} if self.device == "cpu" else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareOptions(Session):
+    """All that a user can choose of a run of ``prepare``, apart from the model and the place of the result."""
+
+    recipe: str | Path = field(
+        default="@static-fp32",
+        metadata=_as(
+            "Built-in recipe (@vision-fp16; dmlprep recipe list) or a .toml file.",
+            flags=("-r", "--recipe"),
+            metavar="NAME",
+            completes="recipes",
+            shows_default=True,
+            in_files=True,
+        ),
+    )
+    pins: Mapping[str, Value] = field(
+        default_factory=dict,
+        metadata=_as(
+            "Fix a dimension by name (batch=1) or by input and axis (pixel_values:0=1), or fix the value of an "
+            "input (sr:=16000).",
+            kind=dict,
+            flags=("-p", "--pin"),
+            metavar="DIM=SIZE",
+            in_files=True,
+        ),
+    )
+    settings: Mapping[str, object] = field(
+        default_factory=dict,
+        metadata=_as(
+            "Override a recipe field: step.fp16.keep_io=false.",
+            kind=dict,
+            flags=("--set",),
+            metavar="FIELD=VALUE",
+            in_files=True,
+        ),
+    )
+    target: str | None = field(
+        default=None,
+        metadata=_as(
+            "DirectML release to prepare for (dmlprep target list).",
+            metavar="NAME",
+            completes="targets",
+            in_files=True,
+        ),
+    )
+    feeds: Feeds = field(
+        default=(),
+        metadata=_as(
+            "Inputs for the proof: an .npz file, NAME=file.npy, a folder of .npz or .npy files, or an ONNX "
+            "test_data_set folder. dmlprep feeds makes such files.",
+            kind=list,
+            metavar="WHAT",
+            in_files=True,
+        ),
+    )
+    metric: str | Metric | NamedMetric | None = field(
+        default=None,
+        metadata=_as(
+            "Your own measure, used instead of the tolerance (docs/parity.md). dmlprep runs this file.",
+            metavar="FILE.py:FUNCTION",
+            in_files=True,
+        ),
+    )
+    metric_bound: float | None = field(
+        default=None,
+        metadata=_as(
+            "Largest value of --metric that passes.",
+            kind=float,
+            least=-MOST_VALUE,
+            most=MOST_VALUE,
+            metavar="NUMBER",
+            in_files=True,
+        ),
+    )
+    vram: str | int | None = field(
+        default=None,
+        metadata=_as(
+            "Memory of the device (4GB, 800MB, 4GiB). Exit 1 if a session needs more (docs/memory.md).",
+            metavar="SIZE",
+            in_files=True,
+        ),
+    )
+    bench: bool = field(
+        default=False,
+        metadata=_as(
+            "Time the result, MODEL, and MODEL with overridden sizes (docs/speed.md). For information only.",
+            kind=bool,
+        ),
+    )
+    bench_seconds: float = field(
+        default=10.0,
+        metadata=_as(
+            "Total time for the runs of --bench.",
+            kind=float,
+            least=0,
+            most=MOST_SECONDS,
+            metavar="SECONDS",
+            shows_default=True,
+        ),
+    )
+    fresh: bool = field(
+        default=False,
+        metadata=_as("Ignore cached verdicts: run on DirectML again (docs/parity.md).", kind=bool),
+    )
+    external_data: bool = field(
+        default=False,
+        metadata=_as("Write the weights to model.onnx.data, even if they are below 1 GiB.", kind=bool),
+    )
+    force: bool = field(default=False, metadata=_as("Replace existing files.", kind=bool))
+
+    def __post_init__(self) -> None:
+        for name in ("pins", "settings"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, {})
+        super().__post_init__()
+
+    @property
+    def chosen(self) -> dict[str, object]:
+        """The options that differ from their defaults, as plain values; functions and arrays by a name."""
+        values = {name: _plain(getattr(self, name)) for name in OPTIONS}
+        return {name: value for name, value in values.items() if value != _plain(getattr(_DEFAULTS, name))}
+
+
+class AdapterKeywords(TypedDict, total=False):
+    """The fields of ``Adapter``, as arguments by name."""
+
+    device_id: int | None
+    adapter: str | None
+    gpu: str | None
+
+
+class SessionKeywords(AdapterKeywords, total=False):
+    """The fields of ``Session``, as arguments by name."""
+
+    device: Device
+    require_dml: bool
+
+
+class PrepareKeywords(SessionKeywords, total=False):
+    """The fields of ``PrepareOptions``, as arguments by name."""
+
+    recipe: str | Path
+    pins: Mapping[str, Value]
+    settings: Mapping[str, object]
+    target: str | None
+    feeds: Feeds
+    metric: str | Metric | NamedMetric | None
+    metric_bound: float | None
+    vram: str | int | None
+    bench: bool
+    bench_seconds: float
+    fresh: bool
+    external_data: bool
+    force: bool
+
+
+OPTIONS: dict[str, Option] = {one.name: one.metadata["option"] for one in fields(PrepareOptions)}
+"""All options by name, in the order of their declaration."""
+
+_EXAMPLES = {"pins": '{"batch": 1}', "settings": '{"parity.seeds": 4}'}
+
+
+def _check(name: str, option: Option, value: Any, default: object) -> None:
+    """Refuse a value from Python that the command line could not give.
+
+    Raises:
+        UsageError: it is not one of the choices, not in the range, or has another form.
+    """
+    fix = ""
+    if option.choices and value not in option.choices:
+        fix = f"one of: {', '.join(option.choices)}"
+    elif option.kind is dict and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
+        fix = f"give values by name: {name}={_EXAMPLES[name]}"
+    elif option.kind is list and isinstance(value, str | Mapping):
+        fix = f"give a list: {name}=[...]"
+    elif option.kind in (int, float) and value is not default:
+        least, most = option.least, option.most
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or (least is not None and not least <= value) or (most is not None and not value <= most):
+            fix = f"give a number from {least:g} to {most:g}"
+    if fix:
+        raise UsageError(f"{_plain(value)!r} is not a value of {name}", where=name, fix=fix)
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return getattr(value, "name", type(value).__name__)
+
+
+_DEFAULTS = PrepareOptions()

@@ -1,0 +1,106 @@
+"""What the project file says of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dmlprep.core.files.outputs import stem_of
+from dmlprep.core.text.documents import toml_value
+from dmlprep.metrics import NamedMetric
+from dmlprep.pipeline.options import OPTIONS
+from dmlprep.pipeline.project.file import Entry, Project
+
+__all__ = ["Defaults", "add", "defaults_for", "in_words", "merged", "recipe_at"]
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a file sets for a model.
+
+    Attributes:
+        options: by the names of ``options.OPTIONS``; only those that the file sets.
+        out: folder of the result, ``None`` where the file sets none.
+    """
+
+    options: dict[str, Any] = field(default_factory=dict)
+    out: Path | None = None
+
+
+def defaults_for(project: Project, model: Path) -> Defaults:
+    """The project's own options, and above them those of each entry that the model falls under, in their order.
+
+    Pins and settings add up by name; of every other option the last entry counts.
+    """
+    wanted = model.absolute().resolve()
+    entries = [
+        entry
+        for pattern, entry in project.models.items()
+        if any(one.absolute().resolve() == wanted for one in project.files(pattern))
+    ]
+    options = merged(project.folder, (project.defaults, *entries), model)
+    shared = project.defaults.get("out")
+    out = Path(shared) / stem_of(model) if shared is not None else None
+    for entry in entries:
+        out = Path(entry["out"]) if entry.get("out") is not None else out
+    if "metric" in options:
+        options["metric"] = NamedMetric(options["metric"], project.file)
+    return Defaults(options, project.folder / out if out is not None else None)
+
+
+def merged(folder: Path, entries: Sequence[Entry], model: Path) -> dict[str, Any]:
+    """The options of several entries for a model: later ones go over earlier ones, ``out`` and axes aside.
+
+    Args:
+        folder: of the file; paths in it are relative to it.
+    """
+    options: dict[str, Any] = {}
+    for entry in entries:
+        for name, value in entry.items():
+            if name not in OPTIONS or (OPTIONS[name].kind is list and not value):
+                continue
+            if OPTIONS[name].kind is dict:
+                options[name] = add(options.get(name, {}), value)
+            else:
+                options[name] = _seen_from(folder, name, value, model)
+    return options
+
+
+def add(values: Mapping[str, Any], more: Mapping[str, object]) -> dict[str, object]:
+    """Merge values by name: ``more`` comes last and replaces equal names."""
+    return {**{name: value for name, value in values.items() if name not in more}, **more}
+
+
+def _seen_from(folder: Path, name: str, value: Any, model: Path) -> object:
+    """Return an option with its paths relative to the working folder."""
+    if name == "recipe":
+        return recipe_at(folder, value)
+    if name == "feeds":
+        return tuple(_feed(folder, one, model) for one in value)
+    return str(folder / value) if name == "metric" else value
+
+
+def recipe_at(folder: Path, recipe: str) -> str:
+    """A recipe that a file in ``folder`` names: a built-in one, or a path."""
+    return recipe if recipe.startswith("@") else str(folder / recipe)
+
+
+def _feed(folder: Path, feed: str, model: Path) -> str:
+    """``NAME=file.npy`` and paths, as seen from the file; ``{name}`` in a path stands for the model's."""
+    name, equals, path = feed.rpartition("=")
+    if "{name}" in path:
+        path = path.replace("{name}", stem_of(model))
+    return f"{name}{equals}{folder / path}"
+
+
+def in_words(options: Mapping[str, Any]) -> str:
+    """Return the options of a file as one line for the user."""
+    parts = [f"{name} {value}" for name, value in options.items() if isinstance(value, str | NamedMetric)]
+    parts += ["DirectML required"] if options.get("require_dml") else []
+    if feeds := options.get("feeds"):
+        parts.append("feeds of 1 path" if len(feeds) == 1 else f"feeds of {len(feeds)} paths")
+    if pins := options.get("pins"):
+        parts.append(f"pins {' '.join(f'{name}={toml_value(value)}' for name, value in pins.items())}")
+    return ", ".join([*parts, *(f"{name}={toml_value(value)}" for name, value in options.get("settings", {}).items())])

@@ -1,0 +1,105 @@
+"""Find and read the project file.
+
+It is looked for in the working folder and, inside a git repository, in the folders above up to the repository's root: a
+file that somebody else put into a folder above, such as the system's folder for temporary files, decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dmlprep.core.errors import UsageError
+from dmlprep.core.files import Unfit, matching
+from dmlprep.core.text.documents import toml_key
+from dmlprep.pipeline.project.reading import Reader
+
+__all__ = ["NAME", "Entry", "Project", "find_project", "read_project"]
+
+NAME = "dmlprep.toml"
+_PYPROJECT = "pyproject.toml"
+
+
+Entry = dict[str, Any]
+"""What a file sets for a model, or for all of them: values by the names of ``options.OPTIONS``, and ``out``."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project file.
+
+    Attributes:
+        defaults: for every model; ``out`` is the folder in which each has one of its name.
+        models: entries by path or pattern (``models/*.onnx``, ``**`` for any folders), relative to the file.
+        file: where it was read.
+    """
+
+    defaults: Entry
+    models: dict[str, Entry]
+    file: str
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.file).absolute().parent
+
+    def inside(self, place: Path) -> Path:
+        """A folder of results that the file names.
+
+        Raises:
+            UsageError: DP904, it is not in the file's folder.
+        """
+        return _reader(Path(self.file)).inside(place, "out")
+
+    def files(self, pattern: str) -> list[Path]:
+        """The models that a pattern stands for, in the order of their names; relative to the working folder if below.
+
+        Raises:
+            UsageError: they are too many.
+        """
+        try:
+            found = matching(self.folder, pattern)
+        except Unfit as error:
+            raise UsageError(str(error), where=self.file, fix=error.fix, code="DP904") from error
+        here = Path.cwd()
+        return [one.relative_to(here) if one.is_relative_to(here) else one for one in found]
+
+
+def find_project(folder: Path | None = None) -> Path | None:
+    """The project file that holds in a folder (the working folder), ``None`` where there is none."""
+    start = (folder or Path.cwd()).absolute()
+    above = [start, *start.parents]
+    root = next((number for number, one in enumerate(above) if (one / ".git").exists()), 0)
+    for one in above[: root + 1]:
+        if (one / NAME).is_file():
+            return one / NAME
+        if (one / _PYPROJECT).is_file() and _table(one / _PYPROJECT) is not None:
+            return one / _PYPROJECT
+    return None
+
+
+def read_project(path: Path) -> Project:
+    """Read ``dmlprep.toml``, or ``[tool.dmlprep]`` of a ``pyproject.toml``.
+
+    Raises:
+        UsageError: DP904, it cannot be read, belongs to another user, or has an unknown or ill-typed field.
+    """
+    reader = _reader(path)
+    reader.check_owner()
+    data = _table(path) if path.name == _PYPROJECT else reader.document()
+    if data is None:
+        raise reader.wrong("it has no table [tool.dmlprep]", "write one, or name another file")
+    defaults = reader.entry(data, axes={"models": dict[str, Any]})
+    tables = defaults.pop("models", {})
+    models = {pattern: reader.entry(table, name=f"models.{toml_key(pattern)}") for pattern, table in tables.items()}
+    return Project(defaults, models, str(path))
+
+
+def _reader(path: Path) -> Reader:
+    return Reader(path, "DP904", "docs/project-file.md", "project file", "leave it out with --no-project")
+
+
+def _table(path: Path) -> dict[str, object] | None:
+    tool = _reader(path).document().get("tool")
+    table = tool.get("dmlprep") if isinstance(tool, dict) else None
+    return table if isinstance(table, dict) else None

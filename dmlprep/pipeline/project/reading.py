@@ -1,0 +1,152 @@
+"""Read a file of settings (the project file, the file of a fleet), and say what in it is wrong and how to mend it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from dmlprep.core.errors import RecipeError, UsageError
+from dmlprep.core.files import NotToml, Unfit, check_document, explain, meant, parse_toml, read_text
+from dmlprep.graph.model.pinned import Value
+from dmlprep.passes.catalog import suggest, wrong_value
+from dmlprep.pipeline.options import OPTIONS, Option
+from dmlprep.pipeline.recipe import read_settings
+
+__all__ = ["Reader"]
+
+_BYTES = 1 << 20
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+@cache  # a fleet has a table for each of its models
+def _entry_type(axes: tuple[tuple[str, object], ...]) -> type[msgspec.Struct]:
+    """The type of a table with options: those of ``prepare`` that files take, ``out``, and ``axes``."""
+    fields = {name: _field_type(one) for name, one in OPTIONS.items() if one.in_files}
+    fields |= {"settings": list[str], "pins": dict[str, Value], "out": str, **dict(axes)}
+    every = [(name, kind | None, None) for name, kind in fields.items()]
+    return msgspec.defstruct("Entry", every, frozen=True, forbid_unknown_fields=True, kw_only=True)
+
+
+def _field_type(one: Option) -> Any:
+    if one.choices:
+        return Literal[one.choices]
+    if one.kind is list:
+        return list[str]
+    return one.kind if one.least is None else Annotated[one.kind, msgspec.Meta(ge=one.least, le=one.most)]
+
+
+class Reader:
+    """Reads one kind of file.
+
+    Args:
+        path: the file.
+        code: of the errors.
+        page: where its fields are described.
+        kind: what errors call it.
+        without: how one does without it, where one can.
+    """
+
+    def __init__(self, path: Path, code: str, page: str, kind: str, without: str = "") -> None:
+        self.path, self._code, self._page, self._kind = path, code, page, kind
+        self._without = without
+
+    def wrong(self, what: str, fix: str) -> UsageError:
+        """The error."""
+        return UsageError(what, where=str(self.path), fix=fix, code=self._code)
+
+    def document(self) -> dict[str, Any]:
+        """What the file holds.
+
+        Raises:
+            UsageError: it cannot be read, or is no TOML.
+        """
+        try:
+            data = parse_toml(read_text(self.path, _BYTES))
+            check_document(data)
+        except OSError as error:
+            what, fix = explain(error, self.path)
+            what = what or f"cannot be read: {error.strerror or error}"
+            raise self.wrong(what, fix or meant(self.path, "check the path")) from error
+        except NotToml as error:
+            raise self.wrong(str(error), f"see {self._page}") from error
+        except Unfit as error:
+            raise self.wrong(str(error), error.fix) from error
+        return data
+
+    def table(self, data: object, kind: type[T], name: str = "", **more: object) -> T:
+        """A table of the file.
+
+        Args:
+            data: what the file has there.
+            name: of the table, as it is written; empty for the top.
+            more: fields that the file does not say.
+
+        Raises:
+            UsageError: it is no table, or has an unknown or ill-typed field.
+        """
+        if not isinstance(data, Mapping):
+            raise self.wrong(f"'{name}' is no table", f"write it as [{name}]; see {self._page}")
+        fields = [f.name for f in msgspec.structs.fields(kind) if f.name not in more]
+        prefix = f"{name}." if name else ""
+        for key in data:
+            if key not in fields:
+                raise self.wrong(f"unknown field '{prefix}{key}'", suggest(key, fields))
+        try:
+            return msgspec.convert({**data, **more}, kind)
+        except msgspec.ValidationError as error:
+            raise self.wrong(*wrong_value(error, kind, within=prefix, page=self._page)) from error
+
+    def entry(self, data: object, *, name: str = "", axes: Mapping[str, object] | None = None) -> dict[str, Any]:
+        """The options that a table sets for models, by their names.
+
+        Args:
+            name: of the table, as it is written; empty for the top.
+            axes: types of other fields, by name.
+
+        Raises:
+            UsageError: as ``table``.
+        """
+        table = self.table(data, _entry_type(tuple((axes or {}).items())), name)
+        values = {field: getattr(table, field) for field in data} if isinstance(data, dict) else {}
+        if "settings" in values:
+            try:
+                values["settings"] = read_settings(values["settings"])
+            except RecipeError as error:
+                field = f"{name}.settings" if name else "settings"
+                raise self.wrong(f"field '{field}': {error.what}", error.fix) from error
+        return values
+
+    def inside(self, place: Path, name: str) -> Path:
+        """A place where results go, which the file names. It stays in the file's folder, wherever links lead.
+
+        Raises:
+            UsageError: it leads out: then the user names it.
+        """
+        folder, led = (Path(os.path.realpath(one)) for one in (self.path.absolute().parent, place))
+        if not led.is_relative_to(folder):
+            raise self.wrong(
+                f"'{name}' leads out of the folder of the {self._kind}: {led}",
+                "add -o FOLDER to the command ('--out'; out= in Python) if results go there, or choose a folder inside",
+            )
+        return place
+
+    def check_owner(self) -> None:
+        """Settings name files that are run (``metric``) and read: they come from you, or from nobody.
+
+        Raises:
+            UsageError: the file belongs to another user.
+        """
+        if os.name == "posix":
+            try:
+                owner = self.path.stat().st_uid
+            except OSError:
+                return  # reading it says why
+            if owner not in (os.getuid(), 0):
+                without = f", or {self._without}" if self._without else ""
+                raise self.wrong(f"the {self._kind} belongs to another user", f"own it{without}")

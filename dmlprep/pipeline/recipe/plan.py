@@ -1,0 +1,102 @@
+"""Turn a recipe into a plan: passes with checked options, and what holds of a model after all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dmlprep.core.errors import RecipeError
+from dmlprep.directml.targets import Target, find_target
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.pinned import Value
+from dmlprep.passes import AnyPass, Fact, make_pass
+from dmlprep.passes.framing import Frame
+from dmlprep.pipeline.recipe.preprocessor import with_configs
+from dmlprep.pipeline.recipe.recipe import Recipe
+
+__all__ = ["Plan", "PlannedStep", "make_plan"]
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One step, ready to run. ``options`` are those written in the recipe or set on the command line."""
+
+    name: str
+    pass_: AnyPass
+    options: dict[str, object]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in the order they run, for one target."""
+
+    recipe: Recipe
+    target: Target
+    steps: tuple[PlannedStep, ...]
+    facts: frozenset[Fact]
+
+    @property
+    def framing(self) -> Callable[[Model], Frame | None] | None:
+        """What tells the frame that a model will have; ``None`` where no step frames."""
+        if not any(s.pass_.name == "frame" for s in self.steps):
+            return None
+        from dmlprep.passes.frame import FramePass
+
+        return next((s.pass_.framed for s in self.steps if isinstance(s.pass_, FramePass)), None)
+
+    @property
+    def values(self) -> dict[str, Value]:
+        """The values of inputs that its steps pin."""
+        options = [s.pass_.options for s in self.steps if s.pass_.name == "pin"]
+        return {name: value for one in options for name, value in one.values.items()}
+
+
+def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
+    """Check a recipe whole and make its plan.
+
+    Args:
+        pins: sizes, and under ``input:`` values, given on the command line; they go to the step ``pin``.
+
+    Raises:
+        RecipeError: unknown step or field, or pins without a pin step.
+        UsageError: the target does not exist.
+    """
+    target = find_target(recipe.target)
+    steps: list[PlannedStep] = []
+    facts: set[Fact] = set()
+    pinned = False
+    for name, table in recipe.step.items():
+        where = f"{recipe.name}: step.{name}"
+        options = dict(table)
+        use = options.pop("use", name)
+        if not isinstance(use, str):
+            raise RecipeError("field 'use' names a pass", where=where, fix="write it as a string", code="DP901")
+        if pins and use == "pin":
+            given = {"sizes": {k: v for k, v in pins.items() if not k.endswith(":")}}
+            given["values"] = {k[:-1]: v for k, v in pins.items() if k.endswith(":")}
+            for field, new in given.items():
+                old = options.get(field, {})
+                if new:
+                    options[field] = {**old, **new} if isinstance(old, dict) else old
+            pinned = True
+        if use == "frame":
+            options = with_configs(options, recipe.name, where)
+        step = make_pass(use, options, where)
+        facts |= step.promises()
+        steps.append(PlannedStep(name, step, options))
+    last = steps[-1] if steps else None
+    if last is not None and any(s.pass_.name == "frame" for s in steps[:-1]):
+        raise RecipeError(
+            f"step {last.name!r} is behind the frame, which goes on last",
+            where=recipe.name,
+            fix="write [step.frame] behind all other steps: they see the model itself",
+            code="DP903",
+        )
+    if pins and not pinned:
+        raise RecipeError(
+            "pins were given, but the recipe has no step 'pin'",
+            where=recipe.name,
+            fix="add [step.pin] to the recipe, or use a recipe that pins",
+            code="DP903",
+        )
+    return Plan(recipe, target, tuple(steps), frozenset(facts))

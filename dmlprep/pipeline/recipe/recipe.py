@@ -1,0 +1,262 @@
+"""Read recipes: ``@name`` for the built-in ones, a path for a file. Neither can shadow the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from datetime import time as dt_time
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from dmlprep.core.errors import RecipeError
+from dmlprep.core.files import NotToml, Unfit, check_document, explain, meant, parse_toml, read_text
+from dmlprep.core.text.documents import toml_value
+from dmlprep.graph.model.budget import Limits
+from dmlprep.passes.catalog import CATALOG, suggest, wrong_value
+from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
+
+__all__ = [
+    "ParitySettings",
+    "Recipe",
+    "apply_settings",
+    "builtin_names",
+    "load_recipe",
+    "parse_recipe",
+    "read_settings",
+    "read_value",
+    "recipe_text",
+]
+
+
+RECIPE_BYTES = 1 << 20
+"""Bytes of a recipe: those in use have a thousand."""
+
+
+class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table ``[parity]``: how the result is proved.
+
+    Attributes:
+        cpu: compare on the CPU provider.
+        fp16_emulation: where a step made the model FP16 and ``cpu`` is on, compare what FP16 hardware would compute:
+            ``storage`` (FP32 sums, stored in FP16), ``everywhere`` (partial sums in FP16 too), ``both`` (the first
+            decides, the second informs), ``off``.
+        dml: compare on DirectML: ``auto`` where a session can run, ``require`` (exit 3 where none can), ``off``.
+        tolerance: name of a tolerance, or ``auto``: FP16's when a step made the weights FP16, FP32's otherwise.
+        seeds: how many seeded feeds when the user gives none.
+        sizes: sizes for dimensions that stay free, by name.
+        time_limit: seconds for one load or run.
+        measures: outputs that are another kind than their makers tell (``metrics.output_groups``).
+        noise: measure the original's own noise: ``auto`` where it runs within some seconds, ``always``, ``off``.
+        metric: ``file.py:function``, the user's own, which decides in place of the tolerance. A recipe's is relative
+            to the recipe's folder.
+        metric_bound: the largest number of it that passes, where it does not decide itself.
+    """
+
+    cpu: bool = True
+    fp16_emulation: Literal["storage", "everywhere", "both", "off"] = "storage"
+    dml: Literal["auto", "require", "off"] = "auto"
+    tolerance: str = "auto"
+    seeds: Annotated[int, msgspec.Meta(ge=1, le=MOST_FEEDS)] = 2
+    sizes: dict[str, Annotated[int, msgspec.Meta(ge=1, le=MOST_SIZE)]] = {}
+    time_limit: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] = 600.0
+    measures: dict[str, Literal["elements", "map", "classes", "logits"]] = {}
+    noise: Literal["auto", "always", "off"] = "auto"
+    metric: str = ""
+    metric_bound: Annotated[float, msgspec.Meta(ge=-MOST_VALUE, le=MOST_VALUE)] | None = None
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A recipe as written.
+
+    Attributes:
+        name: ``@vision-fp16`` or the file's path.
+        doc: one line.
+        target: name of the target.
+        step: the steps in the order they run; the key names the pass, or ``use`` in the table does.
+        limits: how much may be made of the model.
+    """
+
+    doc: str
+    format: Literal[1] = 1
+    name: str = ""
+    target: str = "latest"
+    step: dict[str, dict[str, Any]] = {}
+    parity: ParitySettings = ParitySettings()
+    limits: Limits = Limits()
+
+
+def _builtin_folder() -> Traversable:
+    """The folder of built-in recipes: inside the package when installed, ``recipes/`` in a checkout."""
+    inside = resources.files("dmlprep.pipeline.recipe") / "builtin"
+    if inside.is_dir():
+        return inside
+    return Path(__file__).resolve().parents[3] / "recipes"
+
+
+def builtin_names() -> list[str]:
+    """Names of the built-in recipes, ``@`` first."""
+    return sorted("@" + entry.name[:-5] for entry in _builtin_folder().iterdir() if entry.name.endswith(".toml"))
+
+
+def load_recipe(name: str) -> Recipe:
+    """Read a built-in recipe (``@vision-fp16``) or a recipe file.
+
+    Raises:
+        RecipeError: no such recipe, not TOML, or an unknown or ill-typed field; ``where`` names the field.
+    """
+    return parse_recipe(recipe_text(name), name)
+
+
+def recipe_text(name: str) -> str:
+    """The text of a recipe as it is written.
+
+    Raises:
+        RecipeError: no such recipe, or text in another encoding than UTF-8, or UTF-16 with a byte-order mark.
+    """
+    if name.startswith("@"):
+        if name not in builtin_names():
+            raise RecipeError(f"no built-in recipe {name}", fix=suggest(name, builtin_names()), code="DP902")
+        return str((_builtin_folder() / f"{name[1:]}.toml").read_text(encoding="utf-8"))
+    path = Path(name)
+    try:
+        return read_text(path, RECIPE_BYTES)
+    except FileNotFoundError as error:
+        fix = meant(path, suggest("@" + name, builtin_names()) if path.name == name else "check the path")
+        raise RecipeError("no such recipe file", where=name, fix=fix, code="DP902") from error
+    except OSError as error:
+        what, fix = explain(error, path)
+        what, fix = what or f"cannot be read: {error.strerror or error}", fix or "check the path and its permissions"
+        raise RecipeError(what, where=name, fix=fix, code="DP902") from error
+    except Unfit as error:
+        raise RecipeError(str(error), where=name, fix=error.fix, code="DP902") from error
+
+
+def parse_recipe(text: str, name: str) -> Recipe:
+    """Read a recipe from its text; ``name`` is what errors call it.
+
+    Raises:
+        RecipeError: not TOML, or an unknown or ill-typed field.
+    """
+    try:
+        data = parse_toml(text)
+    except Unfit as error:
+        raise RecipeError(str(error), where=name, fix=error.fix, code="DP902") from error
+    return _convert(data, name)
+
+
+def _convert(data: dict[str, Any], name: str) -> Recipe:
+    try:
+        check_document(data)
+    except Unfit as error:
+        raise RecipeError(str(error), where=name, fix=error.fix, code="DP901") from error
+    tables: list[tuple[str, object, type[msgspec.Struct]]] = [
+        ("", data, Recipe),
+        ("parity.", data.get("parity", {}), ParitySettings),
+        ("limits.", data.get("limits", {}), Limits),
+    ]
+    for where, table, known in tables:
+        if not isinstance(table, dict):
+            continue
+        fields = [f.name for f in msgspec.structs.fields(known) if f.name != "name"]
+        for key in table:
+            if key not in fields:
+                raise RecipeError(f"unknown field '{where}{key}'", where=name, fix=suggest(key, fields), code="DP901")
+    try:
+        recipe = msgspec.convert({**data, "name": name}, Recipe)
+    except msgspec.ValidationError as error:
+        text, fix = wrong_value(error, ParitySettings, "parity.")  # no field of [limits] takes words
+        raise RecipeError(text, where=name, fix=fix, code="DP901") from error
+    if not recipe.doc.strip():
+        raise RecipeError(
+            "field 'doc' is empty", where=name, fix="say in one line what the recipe is for", code="DP901"
+        )
+    return recipe
+
+
+def read_settings(texts: Iterable[str]) -> dict[str, object]:
+    """Values by field, from ``FIELD=VALUE`` as a person writes it. The value is TOML; a bare word is a string.
+
+    Raises:
+        RecipeError: a text has another form.
+    """
+    values: dict[str, object] = {}
+    for text in texts:
+        field, equals, value = text.partition("=")
+        if not equals or not all(field.strip().split(".")):
+            fix = "e.g. step.fp16.keep_io=false"
+            raise RecipeError("a setting is FIELD=VALUE", where=f"--set {text}", fix=fix, code="DP901")
+        values.pop(field.strip(), None)  # the last one of a field counts, and comes last
+        values[field.strip()] = read_value(value.strip())
+    return values
+
+
+def apply_settings(recipe: Recipe, settings: Mapping[str, object]) -> Recipe:
+    """Override fields: ``step.fp16.keep_io``, ``parity.seeds``, ``target``.
+
+    Raises:
+        RecipeError: a setting names a step or field that the recipe does not have, or its value does not fit.
+    """
+    values: object = settings
+    if not isinstance(values, Mapping) or not all(isinstance(field, str) for field in values):
+        fix = 'settings={"parity.seeds": 4}'
+        raise RecipeError("settings are values by field", where="settings", fix=fix, code="DP901")
+    data = msgspec.to_builtins(recipe)
+    data.pop("name")
+    for field, value in settings.items():
+        keys = field.split(".")
+        if (problem := _misplaced(recipe, data, keys, value)) is not None:
+            what, fix = problem
+            raise RecipeError(what, where=f"--set {field}", fix=fix, code="DP901")
+        at = data
+        for key in keys[:-1]:
+            at = at.setdefault(key, {})
+            if not isinstance(at, dict):
+                raise RecipeError(
+                    f"{key!r} has no fields", where=f"--set {field}", fix="see docs/recipes.md", code="DP901"
+                )
+        at[keys[-1]] = value
+    return _convert(data, recipe.name)
+
+
+def _misplaced(recipe: Recipe, data: Mapping[str, object], keys: list[str], value: object) -> tuple[str, str] | None:
+    """Why a setting is not a field of the recipe, and how to mend it."""
+    if keys[0] == "step":
+        if len(keys) > 1 and keys[1] not in recipe.step:
+            return f"the recipe has no step {keys[1]!r}", suggest(keys[1], list(recipe.step))
+        if len(keys) <= 2:
+            return "name a field of the step", "e.g. step.fp16.keep_io=false"
+    if keys[0] not in data and len(keys) > 1 and keys[0] in CATALOG:
+        fix = f"{recipe.name} has no step {keys[0]!r}: {suggest(keys[0], list(recipe.step))}"
+        if keys[0] in recipe.step:
+            fix = f"write --set {'.'.join(['step', *keys])}={toml_value(value)}"
+        return f"{keys[0]} is a step, and its fields are under step", fix
+    return None
+
+
+def read_value(text: str) -> Any:
+    """A value as TOML writes it; a bare word stands for a string.
+
+    Raises:
+        RecipeError: it is nested too deep, or a whole number has more than 64 bits.
+    """
+    try:
+        parsed = parse_toml(f"v = {text}")
+    except NotToml:
+        return text
+    except Unfit as error:
+        raise RecipeError(str(error), where=f"the value {text[:40]}...", fix=error.fix, code="DP901") from error
+    if len(parsed) > 1 or _holds_time(parsed):
+        fix = "write a number, a truth value, a string, or a list or table of them"
+        raise RecipeError("this is not a value", where=f"the value {text[:40]}", fix=fix, code="DP901")
+    return parsed["v"]
+
+
+def _holds_time(value: object) -> bool:
+    """Return whether a value has a date or a time of TOML, which no field accepts."""
+    if isinstance(value, dict):
+        return any(map(_holds_time, value.values()))
+    return any(map(_holds_time, value)) if isinstance(value, list) else isinstance(value, date | datetime | dt_time)

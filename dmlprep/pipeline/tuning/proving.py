@@ -1,0 +1,168 @@
+"""Prove the best candidates as ``prepare`` proves any model, and time those that passed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dmlprep.core.errors import CheckNotRun
+from dmlprep.core.files.run_folder import temporary_folder
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.input_watch import Unchanged
+from dmlprep.metrics import UserMetric
+from dmlprep.parity import RunFeeds
+from dmlprep.parity.bench import Variant, measure
+from dmlprep.pipeline.observer import Observer
+from dmlprep.pipeline.options import PrepareOptions
+from dmlprep.pipeline.prepare import PrepareRequest, prepare
+from dmlprep.pipeline.proof import missing_device
+from dmlprep.pipeline.recipe import Plan, apply_settings, load_recipe, make_plan
+from dmlprep.pipeline.tuning.figures import figures
+from dmlprep.record import RunRecord
+from dmlprep.record.speed import ON_CPU, Bench
+from dmlprep.record.tuning import Candidate, Tuned
+
+if TYPE_CHECKING:
+    from dmlprep.portable.arrays import Array
+    from dmlprep.runtime import SessionOptions
+
+__all__ = ["INPUT", "Proofs", "Proved", "prove"]
+
+INPUT = "input"
+"""What the model as it came is called beside the candidates."""
+
+
+@dataclass(frozen=True)
+class Proofs:
+    """How candidates are proved and timed; see ``TuneRequest``."""
+
+    source: Path
+    feeds: Sequence[dict[str, Array]]
+    session: SessionOptions | None
+    metric: Callable[[Plan], UserMetric | None]
+    settings: Mapping[str, object]
+    top: int
+    bench_seconds: float | None
+    observer: Observer
+
+
+@dataclass(frozen=True)
+class Proved:
+    """A candidate that passed, as it was prepared: ``model`` is there until ``tune`` returns."""
+
+    candidate: Candidate
+    model: Path
+    plan: Plan
+    request: PrepareRequest
+
+
+def prove(
+    tuned: Tuned,
+    how: Proofs,
+    original: Model,
+    files: Unchanged,
+    keep: Callable[[Tuned, Sequence[Proved]], None] | None = None,
+) -> Tuned:
+    """The candidates with their proofs, and with times where these are asked for.
+
+    Where neither times are, nor ``keep`` is given, proving ends with the first that passes and that none can be better
+    than: what a proof shows may be worse than what was foretold.
+
+    Args:
+        files: those of the original, as they were when it was ranked.
+
+    Raises:
+        InputError: the original was changed meanwhile; ``keep`` was given nothing.
+    """
+    every = how.bench_seconds is not None or keep is not None
+    candidates = {one.name: one for one in tuned.candidates}
+    passed: dict[str, Proved] = {}
+    with temporary_folder("tune") as folder:
+        for number in range(1, how.top + 1):
+            left = [one for one in _ordered(candidates.values()) if one.figures is not None and one.figures.runs]
+            left = [one for one in left if one.proof in ("", "passed")]
+            waiting = [one for one in left if not one.proof]
+            if not waiting or (left[0].proof and not every):
+                break
+            name = waiting[0].name
+            how.observer.told(f"candidate {number}: {name}")
+            candidates[name], proved = _prove(waiting[0], how, Path(folder) / str(number))
+            if proved is not None:
+                passed[name] = proved
+        tuned = replace(tuned, candidates=tuple(_ordered(candidates.values())))
+        best = [passed[one.name] for one in tuned.candidates if one.name in passed]
+        if how.bench_seconds is not None and best:
+            tuned = _timed(tuned, best, how, original)
+        files.check()  # before a kit appears
+        if keep is not None and best:
+            keep(tuned, best)
+    return tuned
+
+
+def _ordered(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Best first; refused ones last."""
+    return sorted(candidates, key=lambda one: (one.figures is None, one.figures.rank if one.figures else ()))
+
+
+def _prove(one: Candidate, how: Proofs, out: Path) -> tuple[Candidate, Proved | None]:
+    """Prepare a candidate: the same steps and the same proof as ``prepare``, and the figures of what it wrote."""
+    path = out.with_suffix(".toml")
+    path.write_text(one.recipe, encoding="utf-8")
+    plan = make_plan(apply_settings(load_recipe(str(path)), how.settings))
+    # Fresh: what is chosen, and sent away in kits, was measured now.
+    request = PrepareRequest(
+        how.source,
+        out,
+        plan,
+        PrepareOptions(fresh=True),
+        how.feeds,
+        session=how.session,
+        metric=how.metric(plan),
+        observer=how.observer,
+    )
+    record = prepare(request)
+    if record.exit_code:
+        return replace(one, proof=_outcome(record), reason=str(record.error or "")), None
+    made, _ = figures(Model.open(Path(record.output)), plan.target)
+    by = dict.fromkeys(v.device.name for v in record.verdicts if v.outcome == "passed" and v.device is not None)
+    found = replace(one, proof="passed", figures=made, devices=tuple(by))
+    return found, Proved(found, Path(record.output), plan, request)
+
+
+def _outcome(record: RunRecord) -> Any:
+    """Of the verdict that kept the result from appearing; of a step that refused, ``failed``."""
+    deciding = (v.outcome for v in record.verdicts if v.decides and v.exit_code == record.exit_code)
+    return next(deciding, "failed" if record.exit_code == 1 else "not-run")
+
+
+def _timed(tuned: Tuned, best: Sequence[Proved], how: Proofs, original: Model) -> Tuned:
+    """With the times of those that passed, beside the model as it came."""
+    first = best[0]
+    parity = first.plan.recipe.parity
+    session = replace(first.request.on_target, time_limit=parity.time_limit)
+    on_dml = parity.dml != "off" and not missing_device(session)
+    opened = [(one.candidate.name, Model.open(one.model), one.model) for one in best]
+    variants = [Variant(INPUT, original, how.source), *(Variant(*one, shown=one[0]) for one in opened)]
+    how.observer.check_started("bench")
+    try:
+        feeds = RunFeeds(original, how.feeds, parity.sizes, values=first.plan.values)
+        feed = feeds.of(opened[0][1], 1)[0]
+        found = measure(
+            variants,
+            "dml" if on_dml else "cpu",
+            feed,
+            session=session,
+            inputs=("given" if feeds.given else "seeded") if feed else "",
+            seconds=how.bench_seconds or 0.0,
+            progress=how.observer.step_progress,
+        )
+    except CheckNotRun as error:
+        found = Bench("", (), note=f"not measured: {error}")
+    how.observer.measured(found)
+    if not on_dml and not found.note:
+        found = replace(found, note=ON_CPU)
+    ratios = {row.name: row.ratio for row in found.models}
+    with_times = tuple(replace(one, time=ratios.get(one.name)) for one in tuned.candidates)
+    return replace(tuned, candidates=with_times, bench=found)

@@ -1,0 +1,271 @@
+"""Rank candidates offline: the steps of each are run on a copy of the graph, as ``plan MODEL`` does; nothing is proved.
+
+Candidates begin alike, so each step is run once for all that come to it with the same graph and the same options, and
+graphs that turn out the same go on as one. First the opsets are tried; only the best of them go on to the steps that
+cost more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from dmlprep.core.errors import ModelRefused, ToolFailed
+from dmlprep.directml.targets import Target
+from dmlprep.graph.model import Model
+from dmlprep.pipeline.dry_run import step_ahead
+from dmlprep.pipeline.recipe import Plan, PlannedStep, Recipe, make_plan
+from dmlprep.pipeline.tuning.axes import (
+    Io,
+    Variant,
+    fused,
+    half_io,
+    opset_classes,
+    says,
+    step_of,
+    with_contrib,
+    with_opset,
+)
+from dmlprep.pipeline.tuning.figures import figures
+from dmlprep.record.aliases import Progress
+from dmlprep.record.tuning import Figures
+
+__all__ = ["Found", "Row", "Ways", "search"]
+
+_OPSETS = 3
+"""So many opsets are tried besides the one that the recipe's step chooses: those at which, by the versions of operators
+alone, fewest nodes leave DirectML. The step itself has tried what operators become that are written in others."""
+
+_SURVIVORS = 3
+"""So many of what the opset step gives go on to the steps after it."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What may be tried.
+
+    Attributes:
+        bases: recipes to start from, sizes included.
+        io: types of graph inputs and outputs of FP16 candidates.
+        only_directml: also operators that only DirectML has a kernel for.
+        timed: times will decide among the best, so that what only times tell is tried too.
+        seconds: after these no more is tried; the recipes themselves always are.
+    """
+
+    bases: Sequence[Recipe]
+    io: Io = "keep"
+    only_directml: bool = False
+    timed: bool = False
+    seconds: float = 60.0
+
+    @property
+    def asked(self) -> list[str]:
+        """Forms that are tried only where they are asked for."""
+        return ["group_norm"] * self.only_directml + ["attention", "grouped_attention"] * self.timed
+
+
+@dataclass
+class Row:
+    """A candidate: its figures, or why a step refuses it; and others that give the same graph."""
+
+    variant: Variant
+    figures: Figures | None
+    refused: str = ""
+    free: tuple[str, ...] = ()
+    same: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Candidates, best first, and what was not tried, with the reason."""
+
+    rows: list[Row]
+    left_out: list[str]
+
+
+@dataclass
+class _State:
+    """A graph that some candidates come to, or why a step refuses to go there."""
+
+    model: Model
+    within: bool = False
+    refused: str = ""
+    known: tuple[Figures, tuple[str, ...]] | None = None
+
+
+class _Tree:
+    """Graphs by the steps that lead to them."""
+
+    def __init__(self, model: Model, target: Target) -> None:
+        self._target = target
+        self._states = [_State(model.copy())]
+        self._after: dict[tuple[int, bytes], int] = {}
+        self._same: dict[tuple[str, bool], int] = {}
+
+    def reach(self, plan: Plan, until: str = "") -> int:
+        """The state after all steps, or after the last one that runs the pass ``until``."""
+        steps = list(plan.steps)
+        while until and steps and steps[-1].pass_.name != until:
+            steps.pop()
+        at = 0
+        for step in steps:
+            if self._states[at].refused:
+                return at
+            key = (at, step.pass_.name.encode() + msgspec.json.encode(step.pass_.options))
+            if key not in self._after:
+                self._after[key] = self._run(self._states[at], step)
+            at = self._after[key]
+        return at
+
+    def _run(self, before: _State, step: PlannedStep) -> int:
+        work = before.model.copy()
+        state = _State(work, before.within or "opset" in step.pass_.promises())
+        try:
+            step_ahead(work, step, self._target, within=before.within)
+        except (ModelRefused, ToolFailed) as error:
+            state.refused = str(error)
+            self._states.append(state)
+            return len(self._states) - 1
+        # All are made of one model by fixed rules: graphs that agree in everything but the contents of large tensors,
+        # of which they agree in name, type and shape, agree in these too.
+        graph = work.snapshot().proto.SerializeToString(deterministic=True)
+        self._states.append(state)
+        return self._same.setdefault((hashlib.sha256(graph).hexdigest(), state.within), len(self._states) - 1)
+
+    def refused(self, at: int) -> str:
+        return self._states[at].refused
+
+    def model(self, at: int) -> Model:
+        return self._states[at].model
+
+    def figures(self, at: int) -> tuple[Figures, tuple[str, ...]]:
+        state = self._states[at]
+        if state.known is None:
+            state.known = figures(state.model, self._target)
+        return state.known
+
+
+def search(model: Model, target: Target, ways: Ways, progress: Progress = lambda share, text: None) -> Found:
+    """Candidates for ``model``, ranked.
+
+    Raises:
+        UsageError: a recipe does not fit the model, or the target's kernels are not known.
+    """
+    run = _Search(_Tree(model, target), target, ways, progress)
+    rows: dict[int, Row] = {}
+    for base in ways.bases:
+        run.rest(rows, Variant(base), [])
+    for base in ways.bases:
+        run.rest(rows, Variant(base), run.opsets(Variant(base)))
+    if ways.io == "keep" and any(step_of(base, "fp16") for base in ways.bases):
+        run.left_out.append("FP16 inputs and outputs: an application would have to feed FP16 (--io any tries them)")
+    if not ways.only_directml:
+        run.left_out.append("GroupNorm: only DirectML runs the result (--only-directml tries it)")
+    if not ways.timed:
+        run.left_out.append("fused attention: only times tell whether it gains (--bench and --kit try it)")
+    if run.late:
+        names = ", ".join(run.late[:5]) + (f" and {len(run.late) - 5} more" if len(run.late) > 5 else "")
+        run.left_out.append(f"{names}: {ways.seconds:g} seconds had passed (--search-seconds)")
+    ordered = sorted(rows.values(), key=lambda row: (row.figures is None, row.figures.rank if row.figures else ()))
+    return Found(ordered, run.left_out)
+
+
+class _Search:
+    """One search: what is left of its time, and what it leaves out."""
+
+    def __init__(self, tree: _Tree, target: Target, ways: Ways, progress: Progress) -> None:
+        self.left_out: list[str] = []
+        self.late: list[str] = []
+        self._tree, self._target, self._ways, self._progress = tree, target, ways, progress
+        self._began = time.perf_counter()
+        self._told: set[str] = set()
+
+    def _over(self, name: str) -> bool:
+        spent = time.perf_counter() - self._began
+        if spent <= self._ways.seconds:
+            self._progress(min(spent / self._ways.seconds, 1.0) if self._ways.seconds else 1.0, name)
+            return False
+        if name not in self.late:
+            self.late.append(name)
+        return True
+
+    def opsets(self, base: Variant) -> list[Variant]:
+        """What is worth going on with after the opset step: the recipe at other opsets, and in other operators."""
+        if says(base.recipe, "opset", "version"):
+            return [base]
+        first = self._tree.reach(self._plan(base), "opset")
+        before = self._plan(base).steps
+        pinned = self._tree.reach(self._without(base, before))
+        classes = opset_classes(self._tree.model(pinned), self._target)
+        tried = {first: base}
+        for version in list(classes)[:_OPSETS]:
+            self._try(tried, with_opset(base, version))
+        rest = ", ".join(f"{version} ({off})" for version, off in list(classes.items())[_OPSETS:])
+        if rest:
+            self._leave(f"opset {rest}: in brackets, compute nodes that DirectML has no kernel for there")
+        if not says(base.recipe, "opset", "prefer_contrib"):
+            for one in self._best(tried):
+                self._try(tried, with_contrib(one))
+        kept = self._best(tried)
+        for at, one in tried.items():
+            if one not in kept and one is not base:
+                self._leave(f"{', '.join(one.words)}: {self._why(at)}")
+        return kept
+
+    def _without(self, base: Variant, steps: Sequence[PlannedStep]) -> Plan:
+        """The plan of the steps before the opset step."""
+        plan = self._plan(base)
+        index = next(i for i, step in enumerate(steps) if step.pass_.name == "opset")
+        return replace(plan, steps=tuple(steps[:index]))
+
+    def _try(self, tried: dict[int, Variant], one: Variant) -> None:
+        if not self._over(one.name):
+            tried.setdefault(self._tree.reach(self._plan(one), "opset"), one)
+
+    def _best(self, tried: dict[int, Variant]) -> list[Variant]:
+        """What goes on: of equals by all figures the first, and where one is whole, no other that is not."""
+        equal: dict[tuple[int, ...], int] = {}
+        for at in tried:
+            if not self._tree.refused(at):
+                equal.setdefault(self._tree.figures(at)[0].rank, at)
+        ranked = [equal[rank] for rank in sorted(equal)]
+        if ranked and self._tree.figures(ranked[0])[0].whole:
+            ranked = [at for at in ranked if self._tree.figures(at)[0].whole]
+        return [tried[at] for at in ranked[:_SURVIVORS]]
+
+    def _why(self, at: int) -> str:
+        if refused := self._tree.refused(at):
+            return refused
+        found = self._tree.figures(at)[0]
+        return (
+            f"after the opset step {found.cpu_compute} compute nodes are on the CPU, in {found.partitions} fused "
+            f"partitions with {found.crossings} crossings; what went on is as good, or better"
+        )
+
+    def _leave(self, text: str) -> None:
+        """Once: recipes that begin alike leave out the same."""
+        if text not in self._told:
+            self._told.add(text)
+            self.left_out.append(text)
+
+    def rest(self, rows: dict[int, Row], base: Variant, begun: Sequence[Variant]) -> None:
+        """Run what has begun to its end, in each form of the axes after the opset; without any, the recipe itself."""
+        for start in begun or [base]:
+            forms = [form for one in half_io(start, self._ways.io) for form in fused(one, self._ways.asked)]
+            for one in forms if begun else forms[:1]:
+                if begun and self._over(one.name):
+                    continue
+                at = self._tree.reach(self._plan(one))
+                if at not in rows:
+                    refused = self._tree.refused(at)
+                    found, free = (None, ()) if refused else self._tree.figures(at)
+                    rows[at] = Row(one, found, refused, free)
+                elif one.name not in (rows[at].variant.name, *rows[at].same):
+                    rows[at].same.append(one.name)
+
+    def _plan(self, one: Variant) -> Plan:
+        return make_plan(one.recipe)

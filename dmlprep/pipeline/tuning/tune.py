@@ -1,0 +1,141 @@
+"""``tune``: rank candidates, prove the best as ``prepare`` proves any model, time those, and choose one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dmlprep.core.errors import CheckNotRun, UsageError
+from dmlprep.directml.targets import find_target
+from dmlprep.graph.model.budget import limited
+from dmlprep.graph.model.input_watch import Unchanged
+from dmlprep.metrics import UserMetric
+from dmlprep.pipeline.observer import Observer
+from dmlprep.pipeline.proof import missing_device
+from dmlprep.pipeline.recipe import Plan, Recipe, apply_settings, make_plan, recipe_toml
+from dmlprep.pipeline.tuning.axes import Io
+from dmlprep.pipeline.tuning.choosing import choose
+from dmlprep.pipeline.tuning.figures import figures
+from dmlprep.pipeline.tuning.proving import Proofs, Proved, prove
+from dmlprep.pipeline.tuning.search import Row, Ways, search
+from dmlprep.record.tuning import Candidate, Tuned
+
+if TYPE_CHECKING:
+    from dmlprep.graph.model.pinned import Value
+    from dmlprep.portable.arrays import Array
+    from dmlprep.runtime import SessionOptions
+
+__all__ = ["TuneRequest", "tune"]
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """What ``tune`` is asked for.
+
+    Attributes:
+        source: the model; never modified.
+        recipes: where candidates start from; all for one target.
+        pins: sizes and values, as ``make_plan`` takes them; they become part of the recipe that is found.
+        io: types of graph inputs and outputs of FP16 candidates.
+        only_directml: also operators that only DirectML runs.
+        search_seconds: after these the ranking tries no more.
+        prove: prove the best; without, the ranking alone decides.
+        top: how many are proved at most. With ``bench_seconds`` or ``keep`` all of these are, else until one passes.
+        feeds, session, metric: as for ``prepare``.
+        proof: settings of recipes that hold for the proofs, and are no part of what is found.
+        bench_seconds: for timing those that passed; ``None`` where that is not asked for.
+    """
+
+    source: Path
+    recipes: Sequence[Recipe]
+    pins: dict[str, Value] = field(default_factory=dict)
+    io: Io = "keep"
+    only_directml: bool = False
+    search_seconds: float = 60.0
+    prove: bool = True
+    top: int = 3
+    feeds: Sequence[dict[str, Array]] = ()
+    session: SessionOptions | None = None
+    metric: Callable[[Plan], UserMetric | None] = lambda plan: None
+    proof: Mapping[str, object] = field(default_factory=dict)
+    bench_seconds: float | None = None
+    observer: Observer = field(default_factory=Observer)
+
+    def proofs(self) -> Proofs:
+        """How candidates are proved."""
+        return Proofs(
+            self.source, self.feeds, self.session, self.metric, self.proof, self.top, self.bench_seconds, self.observer
+        )
+
+
+def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] | None = None) -> Tuned:
+    """Find the recipe that suits a model best.
+
+    Args:
+        keep: is given all that is known, and those that passed, best first, while their files are there.
+
+    Raises:
+        InputError: the model cannot be read, or was changed meanwhile.
+        UsageError: a recipe, a size or the target is wrong, or the recipes are for several targets.
+        CheckNotRun: DirectML is demanded, and cannot answer here.
+    """
+    began = time.perf_counter()
+    bases = [_pinned(recipe, request.pins) for recipe in request.recipes]
+    if not bases or len({base.target for base in bases}) > 1:
+        raise UsageError("recipes for one target are needed", where="--recipe", fix="choose it with --target")
+    target = find_target(bases[0].target)
+    _check_device(request, bases[0])
+    files = Unchanged(contents=False)
+    with limited(bases[0].limits):
+        model = files.take_model(request.source)
+        before, _ = figures(model, target)
+        timed = request.bench_seconds is not None or keep is not None
+        ways = Ways(bases, request.io, request.only_directml, timed, request.search_seconds)
+        found = search(model, target, ways, request.observer.ranking)
+    searched = time.perf_counter() - began
+    request.observer.ranked(len(found.rows), searched)
+    best = next((row for row in found.rows if row.figures is not None), None)
+    tuned = Tuned(
+        model=str(request.source),
+        target=target.name,
+        before=before,
+        candidates=tuple(_candidate(row, request) for row in found.rows),
+        left_out=tuple(found.left_out),
+        free=best.free if best is not None else (),
+        searched_seconds=round(searched, 3),
+    )
+    if request.prove:
+        tuned = prove(tuned, request.proofs(), model, files, keep)
+    else:
+        files.check()
+    tuned = choose(tuned, proved=request.prove)
+    return replace(tuned, seconds=round(time.perf_counter() - began, 3))
+
+
+def _pinned(recipe: Recipe, pins: dict[str, Value]) -> Recipe:
+    """The recipe with sizes and values in its step ``pin``, for the release that its target stands for now."""
+    planned = make_plan(recipe, pins)
+    tables = {step.name: {**recipe.step[step.name], **step.options} for step in planned.steps}
+    return msgspec.structs.replace(recipe, step=tables, target=planned.target.name)
+
+
+def _check_device(request: TuneRequest, base: Recipe) -> None:
+    parity = apply_settings(base, request.proof).parity
+    if request.prove and parity.dml == "require" and (reason := missing_device(request.session)):
+        fix = "dmlprep runtime install (Linux), or run on Windows with a GPU; --offline ranks without a proof"
+        raise CheckNotRun(f"DirectML is required and cannot answer: {reason}", where="--device", code="DP803", fix=fix)
+
+
+def _candidate(row: Row, request: TuneRequest) -> Candidate:
+    name = row.variant.name
+    doc = f"Found by dmlprep tune for {request.source.name}: {name}."
+    reason = row.refused
+    if row.figures is not None and not row.figures.runs:
+        reason = "no provider has a kernel for one of its nodes, so that no session can be made"
+    text = recipe_toml(msgspec.structs.replace(row.variant.recipe, doc=doc))
+    return Candidate(name, text, row.figures, reason=reason, same=tuple(row.same))

@@ -1,0 +1,181 @@
+"""Verdicts of DirectML that are kept: a proof that passed is not repeated for equal files on an equal device.
+
+Each is one file of the user's cache folder, named by a digest of all that it depends on (``pipeline/proof_key.py``).
+A file counts only if it is whole, which a digest shows, and only this user can write to the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from dmlprep.core.errors import OutputError
+from dmlprep.core.files import parse_json
+from dmlprep.core.files.writing import write_file
+from dmlprep.core.text.documents import to_compact
+from dmlprep.record import Verdict, finding
+
+__all__ = ["DAYS", "MOST", "KeptVerdicts", "verdict_folder"]
+
+DAYS = 90
+"""Days after which a verdict is measured again."""
+
+MOST = 500
+"""Verdicts that are kept, the latest used ones; one takes some 2 kB."""
+
+_LARGEST = 1 << 20
+"""Bytes of a file that is read."""
+
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_SUFFIX = ".json"
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file: ``digest`` is the SHA-256 of key, time and verdict, in hexadecimal; ``measured`` is UTC."""
+
+    format: Literal[1]
+    key: str
+    measured: str
+    verdict: msgspec.Raw
+    digest: str
+
+
+def verdict_folder() -> Path | None:
+    """Where verdicts are kept: below ``$XDG_CACHE_HOME`` or ``~/.cache``, on Windows below ``%LOCALAPPDATA%``."""
+    from dmlprep.runtime.identity import cache_folder
+
+    cache = cache_folder()
+    return None if cache is None else cache / "dmlprep" / "verdicts"
+
+
+class KeptVerdicts:
+    """The verdicts of one folder.
+
+    Args:
+        folder: made where it is not there; ``None`` keeps nothing.
+        fresh: measure again whatever is kept, and keep that.
+        now: the time, UTC.
+    """
+
+    def __init__(
+        self, folder: Path | None, *, fresh: bool = False, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._folder, self._fresh, self._now = folder, fresh, now
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is kept."""
+        return self._folder is not None
+
+    def verdict(self, key: str, measure: Callable[[], Verdict]) -> Verdict:
+        """The verdict that is kept for ``key``, else what ``measure`` gives, which is kept where it passed.
+
+        Args:
+            key: a digest in hexadecimal of all that the verdict depends on; empty for one that is not kept.
+        """
+        if not key or self._folder is None or not _ours(self._folder):
+            return measure()
+        if not self._fresh and (found := self._read(self._folder, key)) is not None:
+            return found
+        verdict = measure()
+        if verdict.outcome == "passed":
+            with contextlib.suppress(OSError, OutputError):  # a cache that cannot be written costs time only
+                self._keep(self._folder, key, verdict)
+        return verdict
+
+    def _read(self, folder: Path, key: str) -> Verdict | None:
+        path = folder / f"{key}{_SUFFIX}"
+        try:
+            data = _contents(path)
+        except OSError:
+            return None
+        verdict = self._believed(key, data)
+        if verdict is None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        else:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        return verdict
+
+    def _believed(self, key: str, data: bytes) -> Verdict | None:
+        """The verdict of a file; ``None`` where anything about it is not as it was written, or it is too old."""
+        try:
+            entry = parse_json(data, _Entry)
+            if entry.key != key or entry.digest != _digest(key, entry.measured, bytes(entry.verdict)):
+                return None
+            measured = datetime.strptime(entry.measured, _TIME).replace(tzinfo=UTC)
+            verdict = parse_json(bytes(entry.verdict), Verdict)
+        except ValueError:  # also of an entry that is unfit
+            return None
+        age = self._now() - measured
+        if age > timedelta(days=DAYS) or age < timedelta(days=-1):
+            return None
+        if verdict.check.provider != "dml" or verdict.outcome != "passed" or verdict.device is None:
+            return None
+        when = f"{measured:%Y-%m-%d %H:%M} UTC"
+        text = f"{verdict.check} was measured on {when}, on equal files and an equal device, and kept"
+        findings = [*verdict.findings, finding("DP714", text, measured=entry.measured)]
+        return msgspec.structs.replace(verdict, measured=entry.measured, seconds=0.0, findings=findings)
+
+    def _keep(self, folder: Path, key: str, verdict: Verdict) -> None:
+        measured, raw = self._now().strftime(_TIME), to_compact(verdict)
+        entry = _Entry(1, key, measured, msgspec.Raw(raw), _digest(key, measured, raw))
+        if len(data := msgspec.json.encode(entry)) <= _LARGEST:
+            write_file(folder / f"{key}{_SUFFIX}", data)
+        self._sweep(folder)
+
+    def _sweep(self, folder: Path) -> None:
+        """Remove what is too much or too old, and what a killed run began."""
+        oldest = (self._now() - timedelta(days=DAYS)).timestamp()
+        with os.scandir(folder) as entries:
+            found = [(entry.stat(follow_symlinks=False).st_mtime, entry) for entry in entries]
+        found.sort(key=lambda one: -one[0])
+        kept = 0
+        for used, entry in found:
+            kept += entry.name.endswith(_SUFFIX)
+            begun = not entry.name.endswith(_SUFFIX) and used > self._now().timestamp() - 86400
+            if not begun and (kept > MOST or used < oldest or not entry.name.endswith(_SUFFIX)):
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+
+
+def _ours(folder: Path) -> bool:
+    """Whether the folder is there and this user's alone; it is made where it is not there."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return False
+    if not stat.S_ISDIR(found.st_mode):
+        return False
+    return sys.platform == "win32" or (found.st_uid == os.getuid() and not found.st_mode & 0o077)
+
+
+def _contents(path: Path) -> bytes:
+    """A plain file of this user's.
+
+    Raises:
+        OSError: it is none, or too large.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+            raise OSError("no file that was written here")
+        if sys.platform != "win32" and found.st_uid != os.getuid():
+            raise OSError("another user's file")
+        return file.read(_LARGEST)
+
+
+def _digest(key: str, measured: str, verdict: bytes) -> str:
+    return hashlib.sha256(b"\0".join((key.encode(), measured.encode(), verdict))).hexdigest()

@@ -1,0 +1,98 @@
+"""What can go wrong with a packaged model in an app, each with what the app should do.
+
+A packaged loader carries this module: Python 3.9.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .hresult import diagnose, error_text
+
+__all__ = [
+    "AdapterMissing",
+    "BadInput",
+    "DeviceRemoved",
+    "ModelError",
+    "OutOfMemory",
+    "PackageDamaged",
+    "RuntimeMissing",
+    "check_release",
+    "translated",
+]
+
+_REMOVED = (
+    "close other programs that use the GPU, wait a second and call reopen(); if it happens again, use smaller inputs, "
+    "disable_metacommands=True or another driver, or run on the CPU with reopen(device='cpu')"
+)
+_MEMORY = (
+    "free other models and GPU programs, use a smaller batch or smaller inputs, then call reopen(); or run on the CPU "
+    "with reopen(device='cpu')"
+)
+
+
+class ModelError(RuntimeError):
+    """Base of all errors of this module."""
+
+
+class PackageDamaged(ModelError):
+    """A file is not the one of the contract. ``file`` names it."""
+
+    def __init__(self, file: str, what: str) -> None:
+        super().__init__(f"{file} {what}: copy the package again, whole")
+        self.file = file
+
+
+class RuntimeMissing(ModelError):
+    """There is no ONNX Runtime with DirectML here, or it is older than the model needs."""
+
+
+class AdapterMissing(ModelError):
+    """No adapter, or more than one, is what was asked for."""
+
+
+class BadInput(ModelError):
+    """An input is missing, or not of the type and shape of the contract."""
+
+
+class DeviceRemoved(ModelError):
+    """The GPU went away, hung or was reset (887A0005, 887A0006, 887A0007, 887A0020). ``reopen`` makes a new session."""
+
+
+class OutOfMemory(ModelError):
+    """The GPU, or the machine, has no memory left (8007000E)."""
+
+
+def translated(error: Exception) -> ModelError:
+    """An error of ONNX Runtime in the words of this module."""
+    text = error_text(error)
+    found = diagnose(text)
+    if found is not None and found.removed:
+        return DeviceRemoved(f"the GPU stopped answering ({found}): {_REMOVED}")
+    memory = isinstance(error, MemoryError) or "bad allocation" in text or "Failed to allocate memory" in text
+    if memory or (found is not None and found.code == "8007000E"):
+        return OutOfMemory(f"no memory is left ({found or 'on the machine'}): {_MEMORY}")
+    if found is not None and found.code in ("887A0002", "887A0004", "C0262002"):
+        return AdapterMissing(f"the adapter cannot be used ({found}): choose another, or install its driver")
+    return ModelError(f"{found}: {text}" if found is not None else text)
+
+
+def check_release(onnxruntime: Any, provider: str, lowest: str) -> None:
+    """Hold the onnxruntime that is installed against what the model needs.
+
+    Raises:
+        RuntimeMissing: it does not have this execution provider, or is older than ``lowest``.
+    """
+    here = str(onnxruntime.__version__)
+    if provider not in onnxruntime.get_available_providers():
+        said = ", ".join(onnxruntime.get_available_providers())
+        raise RuntimeMissing(
+            f"onnxruntime {here} has no {provider} (it has {said}): pip uninstall onnxruntime, then "
+            "pip install onnxruntime-directml"
+        )
+    if _numbers(here) < _numbers(lowest):
+        raise RuntimeMissing(f"onnxruntime {here} is older than {lowest}, the oldest that this model was made for")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")[:2] if part.isdigit()]

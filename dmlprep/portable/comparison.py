@@ -1,0 +1,213 @@
+"""Compare the outputs of a model with those of its reference, group by group. The worst feed counts.
+
+A kit carries this file as it is: Python 3.9 and numpy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from .measure import Tolerance, measure
+from .output_metrics import OutputMetrics
+from .rows import match_rows, ranked_rows
+from .shares import percent
+from .steep import STEEP, steep_error
+
+if TYPE_CHECKING:
+    from .arrays import Array
+
+
+__all__ = ["Comparison", "OutputGroup", "bounds_used", "compare_outputs", "describe"]
+
+
+_NEAR = 0.25
+"""A steep output that takes less than this of its bound, element by element, needs no other measure."""
+
+
+@dataclass(frozen=True)
+class OutputGroup:
+    """Outputs that are compared together.
+
+    Attributes:
+        names: of the outputs.
+        kind: ``elements``: element by element. ``rows``: where that fails, the rows of all of them, side by side, are
+            matched as a set (boxes, scores and labels of a detector). ``ranked``: as ``rows``, for rows that TopK
+            chose: they lie behind a batch axis or not. ``map``, ``classes``, ``logits``: where that fails, by what the
+            output is read for (``steep``).
+        count: of ``ranked``, how many rows TopK chooses; ``None`` where the graph does not say.
+        integer_images: of ``names``, integers that are rounded numbers.
+    """
+
+    names: tuple[str, ...]
+    kind: Literal["elements", "rows", "ranked", "map", "classes", "logits"] = "elements"
+    count: int | None = None
+    integer_images: tuple[str, ...] = ()
+
+
+def compare_outputs(
+    groups: Sequence[OutputGroup],
+    reference: Mapping[str, Array],
+    candidate: Mapping[str, Array],
+    tolerance: Tolerance,
+    noise: Mapping[str, float] | None = None,
+) -> list[OutputMetrics]:
+    """Compare the outputs that both sides have, on one feed.
+
+    An output of no group, or of one that lacks another output, is compared alone. The items of a sequence are such: how
+    many there are is known only after a run.
+
+    Args:
+        noise: of the original, by output (``noise.noise_of``): the outputs of a group may be off by more for it.
+    """
+    own = noise or {}
+    whole = [group for group in groups if all(n in reference and n in candidate for n in group.names)]
+    grouped = {name for group in whole for name in group.names}
+    whole += [OutputGroup((n,)) for n in reference if n in candidate and n not in grouped]
+    found = []
+    for group in whole:
+        bound = tolerance.raised(max((own.get(name, 0.0) for name in group.names), default=0.0))
+        for metrics in _compare_group(group, reference, candidate, bound):
+            found.append(replace(metrics, bound=bound.max_rel, noise=own.get(metrics.output)))
+    return found
+
+
+def _compare_group(
+    group: OutputGroup, reference: Mapping[str, Array], candidate: Mapping[str, Array], tolerance: Tolerance
+) -> list[OutputMetrics]:
+    found = [
+        measure(n, reference[n], candidate[n], tolerance, integer_image=n in group.integer_images) for n in group.names
+    ]
+    if group.kind in STEEP:
+        return [_steep(group.kind, m, reference[m.output], candidate[m.output], tolerance) for m in found]
+    if group.kind == "elements" or all(m.passed for m in found):
+        return found
+    rows = _matched(group, reference, candidate, tolerance)
+    if rows is None:
+        return found
+    share, off, note = rows
+    return [
+        OutputMetrics(
+            output=m.output,
+            passed=share >= tolerance.rows,
+            max_rel=off.get(m.output, 0.0),
+            out_of_tolerance=1.0 - share,
+            non_finite=m.non_finite,
+            share_equal=share,
+            note=note,
+            error=off.get(m.output, 0.0),
+        )
+        for m in found
+    ]
+
+
+def _steep(
+    kind: str, metrics: OutputMetrics, reference: Array, candidate: Array, tolerance: Tolerance
+) -> OutputMetrics:
+    """What is out of bounds at some element, or near that, judged by what it is read for."""
+    near = metrics.error > _NEAR * tolerance.max_rel
+    found = steep_error(kind, reference, candidate, tolerance) if near or not metrics.passed else None
+    if found is None:
+        return metrics
+    share, note = found
+    error = min(metrics.error, share * tolerance.max_rel)
+    if metrics.passed:
+        return replace(metrics, error=error)
+    passed = share <= 1.0 and (kind != "logits" or metrics.cosine >= tolerance.cosine)
+    return replace(metrics, passed=passed, error=error, note=note)
+
+
+def _matched(
+    group: OutputGroup, reference: Mapping[str, Array], candidate: Mapping[str, Array], tolerance: Tolerance
+) -> tuple[float, dict[str, float], str] | None:
+    if group.kind == "rows":
+        return match_rows(group.names, reference, candidate, tolerance.max_rel)
+    left, right = (ranked_rows(group.names, group.count, side) for side in (reference, candidate))
+    if left is None or right is None or left.keys() != right.keys():
+        return None
+    return match_rows(tuple(left), left, right, tolerance.max_rel)
+
+
+class Comparison:
+    """Collects feeds, and tells the worst of each output.
+
+    Attributes:
+        errors: of each feed so far, the largest error as a share of its bound, at any element also of a steep output:
+            what moves one row a little on this feed moves it far on another.
+    """
+
+    def __init__(
+        self, groups: Sequence[OutputGroup], tolerance: Tolerance, noise: Mapping[str, float] | None = None
+    ) -> None:
+        self._groups = groups
+        self._tolerance = tolerance
+        self._noise = noise
+        self.errors: list[float] = []
+        self._worst: dict[str, OutputMetrics] = {}
+
+    def add(self, reference: Mapping[str, Array], candidate: Mapping[str, Array]) -> None:
+        """Compare one feed's outputs."""
+        found = compare_outputs(self._groups, reference, candidate, self._tolerance, self._noise)
+        self.errors.append(max((max(m.error, m.max_rel) / m.bound for m in found if m.bound > 0), default=0.0))
+        for metrics in found:
+            worst = self._worst.get(metrics.output)
+            self._worst[metrics.output] = metrics if worst is None else _worse(worst, metrics)
+
+    def results(self) -> list[OutputMetrics]:
+        """The worst of each output, in the order of the groups; empty before the first feed."""
+        return list(self._worst.values())
+
+
+def _worse(a: OutputMetrics, b: OutputMetrics) -> OutputMetrics:
+    """Both in one: the worse of each number."""
+    worst = max((a, b), key=lambda one: (not one.passed, one.error))
+    return OutputMetrics(
+        output=a.output,
+        passed=a.passed and b.passed,
+        max_abs=max(a.max_abs, b.max_abs),
+        max_rel=max(a.max_rel, b.max_rel),
+        cosine=min(a.cosine, b.cosine),
+        out_of_tolerance=max(a.out_of_tolerance, b.out_of_tolerance),
+        non_finite=a.non_finite + b.non_finite,
+        share_equal=min(a.share_equal, b.share_equal),
+        note=worst.note or a.note or b.note,
+        error=max(a.error, b.error),
+        noise=a.noise,
+        bound=a.bound,
+    )
+
+
+def bounds_used(tolerance: Tolerance, results: Sequence[OutputMetrics]) -> str:
+    """The tolerance in words, with the bounds of steep outputs and of noise where they were used."""
+    said = str(tolerance)
+    if any(m.error != m.max_rel for m in results):
+        said += (
+            f"; steep outputs: overlap >= {tolerance.overlap:g}, out of bounds <= {percent(tolerance.outside)}, "
+            f"stray <= {tolerance.stray:g}"
+        )
+    raised = [m for m in results if m.bound > tolerance.max_rel]
+    if raised:
+        worst = max(raised, key=lambda m: m.bound)
+        said += f"; {worst.bound:.2g} at {worst.output}, whose own noise is {worst.noise:.2g}"
+    return said
+
+
+def describe(metrics: OutputMetrics, tolerance: Tolerance) -> str:
+    """One sentence on an output that is out of tolerance."""
+    name = metrics.output
+    if metrics.non_finite:
+        return f"output {name!r} has {metrics.non_finite} elements that are not finite where the reference is"
+    if metrics.note:
+        return f"output {name!r}: {metrics.note}"
+    if metrics.share_equal < 1:
+        asked = f"{percent(tolerance.share_equal)} are asked for"
+        return f"output {name!r}: {percent(metrics.share_equal, 2)} of the elements are equal, {asked}"
+    bound = metrics.bound or tolerance.max_rel
+    if metrics.max_rel > bound:
+        return f"output {name!r}: max|d|/max|ref| is {metrics.max_rel:.3g}, {bound:g} is allowed"
+    if metrics.cosine < tolerance.cosine:
+        return f"output {name!r}: cosine is {metrics.cosine:.6f}, {tolerance.cosine:g} is asked for"
+    return (
+        f"output {name!r}: {percent(metrics.out_of_tolerance, 2)} of the elements are infinite or NaN on one side only"
+    )

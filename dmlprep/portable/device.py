@@ -1,0 +1,308 @@
+"""What can be said of a Windows machine without a package: adapters and drivers by DXGI, libraries by their versions.
+
+Sources:
+
+- DXGI_ADAPTER_FLAG_SOFTWARE, and VendorId: a PCI id up to FFFF, else an ACPI id (learn.microsoft.com, dxgi.h). The PCI
+  ids are those of the PCI-SIG's list; Qualcomm's drivers for Windows give the ACPI id "QCOM", 4D4F4351.
+- Which adapters the provider refuses: ``IsSoftwareAdapter`` in ONNX Runtime's ``dml_provider_factory.cc``.
+- The version of a library: VS_FIXEDFILEINFO (learn.microsoft.com).
+
+What cannot be had is left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from . import dxgi
+from .dxgi import AdapterDesc
+from .ortoptions import adapter_number
+
+__all__ = [
+    "VENDORS",
+    "VENDOR_NAMES",
+    "Adapter",
+    "adapter_facts",
+    "adapters",
+    "describe",
+    "driver_version",
+    "find_adapter",
+    "fixed_version",
+    "library_facts",
+    "listed",
+    "machine_facts",
+    "problem",
+    "session_problem",
+    "vendor_name",
+    "with_number",
+]
+
+VENDORS = {
+    "NVIDIA": (0x10DE,),
+    "AMD": (0x1002, 0x1022),
+    "Intel": (0x8086,),
+    "Qualcomm": (0x4D4F4351, 0x5143),
+}
+"""Words that ``--adapter`` takes, with the ids of each vendor."""
+
+VENDOR_NAMES = {number: name for name, ids in VENDORS.items() for number in ids}
+VENDOR_NAMES.update({0x1414: "Microsoft", 0x10005: "Mesa"})
+"""Vendor of each id that DXGI gives (pcisig.com; Qualcomm's are the letters QCOM, and its ACPI id)."""
+
+_SOFTWARE = 2  # DXGI_ADAPTER_FLAG_SOFTWARE
+_BASIC_RENDER_DRIVER = (0x1414, 0x008C)
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One graphics adapter.
+
+    Attributes:
+        number: place in the order of IDXGIFactory1::EnumAdapters1, from 0: what ``--device-id`` and the provider's
+            ``device_id`` name.
+        name: the adapter's description.
+        vendor: name of the vendor, empty where it is not known here.
+        vendor_id, model_id: VendorId and DeviceId, PCI or ACPI ids.
+        dedicated_memory: bytes of video memory.
+        shared_memory: bytes of system memory that the adapter may use.
+        driver: version of the user-mode driver, empty where it does not say.
+        software: it computes on the CPU: flagged so by DXGI, or the Microsoft Basic Render Driver (1414:008c).
+        luid: the locally unique id, the same until Windows starts again.
+        preferences: values of ``performance_preference`` that choose it, as DXGI orders hardware by preference.
+    """
+
+    number: int
+    name: str
+    vendor: str
+    vendor_id: int
+    model_id: int
+    dedicated_memory: int
+    shared_memory: int
+    driver: str
+    software: bool
+    luid: int
+    preferences: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.name}"
+
+
+def machine_facts() -> dict[str, str]:
+    """Python, system and processor, in words."""
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.version()}".strip(),
+        "machine": platform.machine(),
+        "processor": platform.processor(),
+    }
+
+
+def driver_version(number: int) -> str:
+    """``31.0.15.4601`` of the number that CheckInterfaceSupport gives."""
+    return ".".join(str(number >> shift & 0xFFFF) for shift in (48, 32, 16, 0))
+
+
+def fixed_version(block: bytes) -> str:
+    """``1.15.4.0`` of a VS_FIXEDFILEINFO."""
+    signature, _struct, high, low = struct.unpack_from("<4I", block)
+    if signature != 0xFEEF04BD:
+        raise ValueError("not a VS_FIXEDFILEINFO")
+    return f"{high >> 16}.{high & 0xFFFF}.{low >> 16}.{low & 0xFFFF}"
+
+
+def describe(desc: AdapterDesc, number: int = 0, driver: int | None = None) -> Adapter:
+    """An adapter from its DXGI_ADAPTER_DESC1 and its driver's version number."""
+    ids = (desc.vendor, desc.device)
+    return Adapter(
+        number=number,
+        name=bytes(desc.description).decode("utf-16-le", "replace").split("\0")[0].strip(),
+        vendor=vendor_name(desc.vendor),
+        vendor_id=desc.vendor,
+        model_id=desc.device,
+        dedicated_memory=desc.dedicated_video,
+        shared_memory=desc.shared_system,
+        driver="" if driver is None else driver_version(driver),
+        software=bool(desc.flags & _SOFTWARE) or ids == _BASIC_RENDER_DRIVER,
+        luid=desc.whole_luid,
+    )
+
+
+def vendor_name(vendor: int) -> str:
+    """``NVIDIA`` of 0x10DE; empty for a vendor that is not known here."""
+    return VENDOR_NAMES.get(vendor, "")
+
+
+def adapters() -> tuple[Adapter, ...]:
+    """All adapters in DXGI's order, none on other systems than Windows.
+
+    Raises:
+        OSError: DXGI does not answer.
+    """
+    said = dxgi.read_dxgi()
+    found = [describe(desc, number, driver) for number, (desc, driver) in enumerate(said.described)]
+    software = {one.luid for one in found if one.software}
+    chosen: dict[str, int] = {}
+    for preference, luids in said.preferred.items():
+        # The provider leaves software adapters out before it takes the first.
+        best = next((luid for luid in luids if luid not in software), None)
+        if best is not None:
+            chosen[preference] = best
+    return tuple(
+        replace(one, preferences=tuple(name for name, luid in chosen.items() if luid == one.luid)) for one in found
+    )
+
+
+def listed(found: Sequence[Adapter]) -> str:
+    """``there are: 0 NAME, 1 NAME``, for errors."""
+    return f"there {'is' if len(found) == 1 else 'are'}: {', '.join(map(str, found))}" if found else "there is none"
+
+
+def find_adapter(wanted: str, found: Sequence[Adapter]) -> Adapter:
+    """The one adapter of a vendor, or with a name that holds ``wanted``; upper and lower case are the same.
+
+    Raises:
+        ValueError: none, or several; the message names the adapters that are there.
+    """
+    vendor = next((ids for name, ids in VENDORS.items() if name.casefold() == wanted.casefold()), None)
+    if vendor is not None:
+        matching = [one for one in found if one.vendor_id in vendor]
+    else:
+        matching = [one for one in found if wanted.casefold() in one.name.casefold()]
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
+        raise ValueError(f"no adapter matches {wanted!r}; {listed(found)}")
+    raise ValueError(f"{len(matching)} adapters match {wanted!r}: {', '.join(map(str, matching))}")
+
+
+def problem(number: int, named: bool, found: Sequence[Adapter]) -> tuple[str, str]:
+    """Why no session should be opened on this adapter, and how to mend it; both empty where one can be.
+
+    Args:
+        named: the user chose it. A software adapter that nobody chose is refused: it is no GPU.
+    """
+    one = next((one for one in found if one.number == number), None)
+    if one is None:
+        return (
+            f"there is no adapter {number} (887A0002 DXGI_ERROR_NOT_FOUND); {listed(found)}",
+            "choose one of these" if found else "install the driver of the graphics adapter",
+        )
+    if not one.software or named:
+        return "", ""
+    hardware = [other for other in found if not other.software]
+    choose = f", or choose with --device-id: {', '.join(map(str, hardware))}" if hardware else ""
+    return (
+        f"the adapter that a session gets, {one}, is a software adapter: it computes on the CPU",
+        f"install or update the driver of the graphics adapter{choose}",
+    )
+
+
+def with_number(options: Mapping[str, str]) -> dict[str, str]:
+    """Option lines whose ``adapter``, a vendor or a part of a name, has become a ``device_id``.
+
+    Raises:
+        ValueError: no adapter matches, or several; the message names those that are there.
+        OSError: DXGI does not answer.
+    """
+    found = {key: value for key, value in options.items() if key != "adapter"}
+    if "adapter" in options:
+        found["device_id"] = str(find_adapter(options["adapter"], adapters()).number)
+    return found
+
+
+def session_problem(options: Mapping[str, str]) -> tuple[str, str]:
+    """``problem`` for a session with these option lines.
+
+    Empty where DXGI does not answer (then the provider will say so), where there is no DXGI, and where a preference
+    chooses: then the provider takes the best hardware, or says that there is none.
+    """
+    number = adapter_number(options)
+    try:
+        found = adapters()
+    except (OSError, AttributeError):
+        return "", ""
+    if number is None or (not found and sys.platform != "win32"):
+        return "", ""
+    return problem(number, "device_id" in options, found)
+
+
+def adapter_facts(number: int) -> dict[str, str]:
+    """Name, ids, memory and driver of the adapter with this number in DXGI's order; empty on other systems."""
+    try:
+        found = adapters()
+    except (OSError, AttributeError, ValueError) as error:
+        return {"adapter": f"not known: {error}"}
+    one = next((one for one in found if one.number == number), None)
+    if one is None:
+        return {"adapter": f"not known: there is no adapter {number}"} if sys.platform == "win32" else {}
+    return _facts(one)
+
+
+def _facts(one: Adapter) -> dict[str, str]:
+    facts = {
+        "adapter": one.name,
+        "adapter number": str(one.number),
+        "adapter id": f"{one.vendor_id:04x}:{one.model_id:04x}",
+        "adapter memory": f"{one.dedicated_memory >> 20} MiB",
+        "adapter kind": "software" if one.software else "hardware",
+    }
+    return {**facts, "driver": one.driver} if one.driver else facts
+
+
+def library_facts() -> dict[str, str]:
+    """Version of the DirectML.dll and the D3D12 that this process has loaded, and whose DirectML.dll it is."""
+    facts = {}
+    for key, library in (("directml", "DirectML.dll"), ("d3d12", "D3D12Core.dll"), ("d3d12 loader", "d3d12.dll")):
+        try:
+            path = _loaded(library)
+            if path:
+                facts[key] = _file_version(path)
+            if path and library == "DirectML.dll":
+                beside = "onnxruntime" in path.lower()
+                facts["directml library"] = "beside onnxruntime" if beside else "the one of Windows"
+        except (OSError, AttributeError, ValueError) as error:
+            facts[key] = f"not known: {error}"
+    return facts
+
+
+if sys.platform == "win32":
+
+    def _loaded(library: str) -> str:
+        """Path of a library of this process, empty where it is not loaded."""
+        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel.GetModuleHandleW.restype = ctypes.c_void_p
+        kernel.GetModuleHandleW.argtypes = [ctypes.c_wchar_p]
+        kernel.GetModuleFileNameW.argtypes = [ctypes.c_void_p, ctypes.c_wchar_p, ctypes.c_uint32]
+        handle = kernel.GetModuleHandleW(library)
+        if not handle:
+            return ""
+        text = ctypes.create_unicode_buffer(32768)
+        kernel.GetModuleFileNameW(handle, text, len(text))
+        return text.value
+
+    def _file_version(path: str) -> str:
+        version = ctypes.WinDLL("version")
+        size = version.GetFileVersionInfoSizeW(ctypes.c_wchar_p(path), None)
+        if not size:
+            raise OSError("the file has no version")
+        block = ctypes.create_string_buffer(size)
+        if not version.GetFileVersionInfoW(ctypes.c_wchar_p(path), 0, size, block):
+            raise OSError("the version cannot be read")
+        found, length = ctypes.c_void_p(), ctypes.c_uint32()
+        root = ctypes.c_wchar_p("\\")
+        if not version.VerQueryValueW(block, root, ctypes.byref(found), ctypes.byref(length)):
+            raise OSError("the version cannot be read")
+        return fixed_version(ctypes.string_at(found.value or 0, length.value))
+
+else:
+
+    def _loaded(library: str) -> str:
+        return ""
+
+    def _file_version(path: str) -> str:
+        return ""

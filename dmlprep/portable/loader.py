@@ -1,0 +1,398 @@
+"""Load a packaged model on DirectML, and run it, as ONNX Runtime's DirectML provider demands.
+
+    model = Model("app")                      # the folder of model.json
+    outputs = model.run({"image": array})     # numpy arrays by name
+
+Needs numpy and one of onnxruntime-directml and onnxruntime-windowsml; nothing of dmlprep. ``README.md`` says more.
+
+What it takes care of: the files are those of ``model.json``, the contract; memory pattern off and sequential execution;
+the adapter by number, preference, vendor or name; sizes for dimensions that are free; of several models of fixed sizes
+the one that has room for the app's; one run at a time in the whole process; a first run before the app's own; errors
+that say what the app should do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .app_errors import (
+    AdapterMissing,
+    BadInput,
+    DeviceRemoved,
+    ModelError,
+    OutOfMemory,
+    PackageDamaged,
+    RuntimeMissing,
+    check_release,
+    translated,
+)
+from .buckets import Choice, choose
+from .device import adapters, find_adapter, listed
+
+__all__ = [
+    "AdapterMissing",
+    "BadInput",
+    "Choice",
+    "DeviceRemoved",
+    "Model",
+    "ModelError",
+    "OutOfMemory",
+    "PackageDamaged",
+    "RuntimeMissing",
+    "read_contract",
+]
+
+CONTRACT, DIGEST = "model.json", "model.json.sha256"
+FORMAT = 1
+DML, CPU = "DmlExecutionProvider", "CPUExecutionProvider"
+PREFERENCES = ("high_performance", "minimum_power")
+
+_NO_BUCKETS = "the package has no buckets: its model takes the sizes of its contract"
+_LOG = logging.getLogger("dmlprep_loader")
+_ONE_AT_A_TIME = threading.RLock()
+"""Sessions of DirectML are neither made nor run side by side: some drivers crash, even for two different sessions."""
+
+Array = np.ndarray
+Read = Callable[[str], bytes]
+
+
+def read_contract(read: Read) -> dict[str, Any]:
+    """The contract, held against the digest beside it.
+
+    Args:
+        read: gives a file's bytes by its name.
+
+    Raises:
+        PackageDamaged: one of the two files is missing or changed.
+    """
+    raw = _bytes(read, CONTRACT)
+    said = _bytes(read, DIGEST).decode("ascii", "replace")
+    if said != f"{hashlib.sha256(raw).hexdigest()}  {CONTRACT}\n":
+        raise PackageDamaged(CONTRACT, f"is not the one that {DIGEST} is about")
+    contract = json.loads(raw.decode("utf-8"))
+    if contract.get("format") != FORMAT:
+        raise PackageDamaged(CONTRACT, f"is of format {contract.get('format')}, and this loader reads {FORMAT}")
+    return dict(contract)
+
+
+def _bytes(read: Read, name: str) -> bytes:
+    try:
+        return read(name)
+    except (OSError, KeyError) as error:
+        raise PackageDamaged(name, "is missing") from error
+
+
+class Model:
+    """A model of a package, ready to run. Threads may share it.
+
+    Args:
+        folder: where ``model.json`` lies.
+        adapter: the number that DXGI gives it (0 is the adapter of the desktop), ``high_performance`` or
+            ``minimum_power``, a vendor (``NVIDIA``, ``AMD``, ``Intel``, ``Qualcomm``) or a part of its name.
+        device: ``dml``; ``cpu`` for the CPU alone; ``dml-or-cpu`` for the CPU where DirectML cannot be had. Then
+            ``notice`` says why.
+        sizes: sizes of dimensions that the contract leaves free, by name; or by denotation, as ``DATA_BATCH``. Of a
+            package with buckets, the sizes of the app's inputs: ``padding`` says what they lack to those of the bucket
+            that was chosen. Without any it is the first bucket.
+        disable_metacommands: DirectML's own shaders in place of the vendor's kernels.
+        warm_up: run once with zeros now, so that the first run of the app is as fast as the others.
+        read: gives a file's bytes by its name, in place of ``folder``: for apps that keep the model encrypted. What
+            it gives is held against the contract as files are.
+
+    Attributes:
+        contract: ``model.json``.
+        device: ``dml`` or ``cpu``: what runs it.
+        notice: why it runs on the CPU though DirectML was asked for; empty where it does not.
+        bucket: name of the bucket that is loaded; empty for a package without buckets.
+        padding: by dimension, how many elements the app has to add to its inputs for that bucket. Nothing is added
+            here: what they must hold depends on the model.
+
+    Raises:
+        ModelError: one of the errors above.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path = ".",
+        *,
+        adapter: int | str = 0,
+        device: str = "dml",
+        sizes: Mapping[str, int] | None = None,
+        disable_metacommands: bool = False,
+        warm_up: bool = True,
+        read: Read | None = None,
+    ) -> None:
+        self._folder = None if read is not None else Path(folder)
+        self._read = read or (lambda name: (Path(folder) / name).read_bytes())
+        self._adapter = adapter
+        self._sizes = dict(sizes or {})
+        self._disable_metacommands = disable_metacommands
+        self._warm_up = warm_up
+        self._sessions: dict[str, Any] = {}  # by bucket
+        self._lost: ModelError | None = None
+        self.contract = read_contract(self._read)
+        self._part: Mapping[str, Any] = self.contract
+        self._free: dict[str, int] = {}
+        self.device = ""
+        self.notice = ""
+        self.bucket = ""
+        self.padding: dict[str, int] = {}
+        self.reopen(device)
+
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        """Inputs of the loaded model, as the contract describes them: name, type, shape, bytes."""
+        return list(self._part["inputs"])
+
+    @property
+    def outputs(self) -> list[dict[str, Any]]:
+        """Outputs as the contract describes them."""
+        return list(self._part["outputs"])
+
+    def choose(self, sizes: Mapping[str, int]) -> Choice:
+        """Which bucket these sizes would take, and with what padding. Nothing is loaded.
+
+        Raises:
+            BadInput: no bucket has room for them, the package has none, or a dimension is unknown or missing.
+        """
+        if not self._buckets:
+            raise BadInput(_NO_BUCKETS)
+        try:
+            return choose(self._buckets, sizes)
+        except ValueError as error:
+            raise BadInput(str(error)) from error
+
+    @property
+    def _buckets(self) -> list[dict[str, Any]]:
+        return list(self.contract.get("buckets") or ())
+
+    def reopen(self, device: str = "dml", *, sizes: Mapping[str, int] | None = None) -> None:
+        """Make one session anew, and let all others go: after ``DeviceRemoved`` or ``OutOfMemory``, or for other sizes.
+
+        Args:
+            device: as for ``Model``.
+            sizes: as for ``Model``; those that were given last where there are none.
+        """
+        if device not in ("dml", "cpu", "dml-or-cpu"):
+            raise ValueError(f"unknown device {device!r}: dml, cpu or dml-or-cpu")
+        with _ONE_AT_A_TIME:
+            self._go_to(self._sizes if sizes is None else dict(sizes))
+            self.close()
+            raw = self._checked()
+            self.notice = ""
+            try:
+                if device != "cpu":
+                    self._open(raw, DML)
+                    return
+            except ModelError as error:
+                if device != "dml-or-cpu":
+                    raise
+                self.close()
+                self.notice = f"DirectML cannot be used, so the model runs on the CPU, which is slower: {error}"
+                _LOG.warning(self.notice)
+            self._open(raw, CPU)
+
+    def take(self, sizes: Mapping[str, int]) -> None:
+        """Go on with the bucket for these sizes, in all threads that share this model.
+
+        Its session is made where it was not before; the others stay, each with weights of its own on the device, until
+        ``close`` or ``reopen``. After an error the bucket of before is still there.
+
+        Raises:
+            BadInput: no bucket has room for them, the package has none, or a dimension is unknown or missing.
+            ModelError: it cannot be loaded.
+        """
+        with _ONE_AT_A_TIME:
+            if not self._buckets:
+                raise BadInput(_NO_BUCKETS)
+            before = (self._sizes, self._part, self._free, self.bucket, self.padding)
+            self._demand_open()
+            self._go_to(dict(sizes))
+            try:
+                if self.bucket not in self._sessions:
+                    self._open(self._checked(), DML if self.device == "dml" else CPU)
+            except ModelError:
+                self._sessions.pop(self.bucket, None)
+                self._sizes, self._part, self._free, self.bucket, self.padding = before
+                raise
+
+    def _go_to(self, sizes: dict[str, int]) -> None:
+        """Choose what these sizes ask for; the rest of them are for dimensions that are free."""
+        part: Mapping[str, object] = self.contract
+        own: dict[str, int] = {}
+        choice = None
+        if self._buckets:
+            own = {name: size for name, size in sizes.items() if name in self._buckets[0]["sizes"]}
+            choice = self.choose(own) if own else Choice(self._buckets[0])
+            part = choice.bucket
+        self._sizes, self._part = sizes, part
+        self._free = {name: size for name, size in sizes.items() if name not in own}
+        self.bucket, self.padding = (choice.name, dict(choice.padding)) if choice is not None else ("", {})
+
+    def close(self) -> None:
+        """Give the memory of all sessions back."""
+        with _ONE_AT_A_TIME:
+            self._lost, self.device = None, ""
+            self._sessions.clear()
+
+    def _demand_open(self) -> None:
+        if self._lost is not None:
+            raise type(self._lost)(str(self._lost))
+        if not self._sessions:
+            raise ModelError("the model is closed: call reopen()")
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the model once; other threads wait meanwhile.
+
+        Args:
+            inputs: arrays by the names of the contract.
+
+        Raises:
+            BadInput: an array is missing, or of another type or shape.
+            DeviceRemoved, OutOfMemory: the session is of no use any more; the error says what to do.
+            ModelError: any other error of the runtime.
+        """
+        with _ONE_AT_A_TIME:
+            feeds = {one["name"]: self._fitting(one, inputs) for one in self.inputs}
+            if strange := sorted(set(inputs) - set(feeds)):
+                raise BadInput(f"the model has no input {strange[0]!r}; it has: {', '.join(feeds)}")
+            names = [one["name"] for one in self.outputs]
+            self._demand_open()
+            try:
+                return dict(zip(names, self._sessions[self.bucket].run(names, feeds)))  # noqa: B905 - Python 3.9 has no strict
+            except Exception as error:
+                found = translated(error)
+                if isinstance(found, (DeviceRemoved, OutOfMemory)):
+                    self._sessions.clear()
+                    self._lost = found
+                raise found from error
+
+    def _checked(self) -> dict[str, bytes]:
+        """Every file as the contract has it; the bytes of the model's own, unless it has data files in a folder."""
+        model, data = self._part["model"]["file"], self._part["model"]["data"]
+        kept: dict[str, bytes] = {}
+        for name, entry in self.contract["files"].items():
+            needed = name in (model, *data)
+            by_path = self._folder is not None and name in data
+            if not needed and (self._folder is None or not (self._folder / name).is_file()):
+                continue  # what an app need not ship: the README, the sample
+            size, digest, raw = self._digest(name, keep=needed and not by_path)
+            if size != entry["bytes"]:
+                raise PackageDamaged(name, f"has {size} bytes, and {CONTRACT} says {entry['bytes']}")
+            if digest != entry["sha256"]:
+                raise PackageDamaged(name, f"was changed: its SHA-256 is not the one in {CONTRACT}")
+            if raw is not None:
+                kept[name] = raw
+        return kept
+
+    def _digest(self, name: str, *, keep: bool) -> tuple[int, str, bytes | None]:
+        if keep or self._folder is None:
+            raw = _bytes(self._read, name)
+            return len(raw), hashlib.sha256(raw).hexdigest(), raw
+        digest, size = hashlib.sha256(), 0
+        try:
+            with (self._folder / name).open("rb") as file:
+                for piece in iter(lambda: file.read(1 << 20), b""):
+                    digest.update(piece)
+                    size += len(piece)
+        except OSError as error:
+            raise PackageDamaged(name, "is missing") from error
+        return size, digest.hexdigest(), None
+
+    def _open(self, raw: Mapping[str, bytes], provider: str) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise RuntimeMissing(f"{error}: pip install onnxruntime-directml") from error
+        check_release(onnxruntime, provider, self._part["target"]["lowest_onnxruntime"])
+        settings = onnxruntime.SessionOptions()
+        settings.log_severity_level = 3
+        settings.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        settings.enable_mem_pattern = provider != DML
+        known = {d for one in self.inputs for d in one["shape"] if isinstance(d, str)}
+        for name, size in self._free.items():
+            if name in known:
+                settings.add_free_dimension_override_by_name(name, size)
+            elif name in self.contract["denotations"]:
+                settings.add_free_dimension_override_by_denotation(name, size)
+            else:
+                raise BadInput(f"no free dimension {name!r}; there are: {', '.join(sorted(known)) or 'none'}")
+        model, data = self._part["model"]["file"], self._part["model"]["data"]
+        source: bytes | str = raw[model]
+        if data and self._folder is not None:
+            source = str(self._folder / model)
+        elif data:
+            pieces = [raw[name] for name in data]
+            settings.add_external_initializers_from_files_in_memory(data, pieces, [len(piece) for piece in pieces])
+        chosen: object = (provider, self._provider_options()) if provider == DML else provider
+        providers = [chosen] if provider == CPU else [chosen, CPU]
+        try:
+            # Without this, the package would try the CPU after a failure, and hide the error.
+            session = onnxruntime.InferenceSession(source, settings, providers=providers, enable_fallback=False)
+        except Exception as error:
+            raise translated(error) from error
+        if provider not in session.get_providers():
+            raise RuntimeMissing(f"the session has no {provider}; it has {', '.join(session.get_providers())}")
+        self._sessions[self.bucket], self.device = session, "dml" if provider == DML else "cpu"
+        if self._warm_up and (feeds := self._zeros()) is not None:
+            self.run(feeds)
+
+    def _provider_options(self) -> dict[str, str]:
+        options = {"device_id": str(self._adapter_number())}
+        if self._disable_metacommands:
+            options["disable_metacommands"] = "true"
+        return options
+
+    def _adapter_number(self) -> int:
+        if isinstance(self._adapter, int):
+            return self._adapter
+        try:
+            found = adapters()
+            if self._adapter not in PREFERENCES:
+                return find_adapter(self._adapter, found).number
+        except (OSError, ValueError) as error:
+            raise AdapterMissing(str(error)) from error
+        chosen = [one.number for one in found if self._adapter in one.preferences]
+        if not chosen:
+            raise AdapterMissing(f"DXGI names no adapter for {self._adapter}; {listed(found)}")
+        return chosen[0]
+
+    def _shape(self, one: Mapping[str, Any]) -> list[int | str]:
+        return [self._free.get(d, d) if isinstance(d, str) else d for d in one["shape"]]
+
+    def _zeros(self) -> dict[str, Array] | None:
+        """Feeds of zeros; ``None`` where a size is not known."""
+        if any(isinstance(d, str) for one in self.inputs for d in self._shape(one)):
+            return None
+        return {one["name"]: np.zeros(self._shape(one), _dtype(one)) for one in self.inputs}  # type: ignore[arg-type]
+
+    def _fitting(self, one: Mapping[str, Any], inputs: Mapping[str, Array]) -> Array:
+        """The array of an input, contiguous."""
+        name = one["name"]
+        if name not in inputs:
+            raise BadInput(f"input {name!r} is missing")
+        array = np.ascontiguousarray(inputs[name]).reshape(np.shape(inputs[name]))
+        wanted, shape = self._shape(one), array.shape
+        if array.dtype != _dtype(one):
+            raise BadInput(f"input {name!r} is {array.dtype}, and the model takes {one['type']}")
+        fits = len(shape) == len(wanted)
+        fits = fits and all(isinstance(size, str) or size == shape[axis] for axis, size in enumerate(wanted))
+        if not fits:
+            why = f"; the bucket {self.bucket} takes no other sizes: pad the input" if self.bucket else ""
+            raise BadInput(f"input {name!r} is {list(shape)}, and the model takes {wanted}{why}")
+        return array
+
+
+def _dtype(one: Mapping[str, Any]) -> Any:
+    try:
+        return np.dtype(object if one["type"] == "string" else one["type"])
+    except TypeError as error:
+        raise BadInput(f"{one['name']!r} is {one['type']}, which numpy does not have") from error

@@ -1,0 +1,135 @@
+"""Outputs that are rows: rounding may change the number and the order of what NonMaxSuppression or TopK keeps.
+
+A kit carries this file as it is: Python 3.9 and numpy alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+__all__ = ["MOST_ROWS", "match_rows", "ranked_rows", "table"]
+
+if TYPE_CHECKING:
+    from .arrays import Array
+
+MOST_ROWS = 20_000
+"""Matching is quadratic; beyond this many rows outputs are compared element by element."""
+
+
+def match_rows(
+    names: tuple[str, ...], reference: Mapping[str, Array], candidate: Mapping[str, Array], max_rel: float
+) -> tuple[float, dict[str, float], str] | None:
+    """Match the rows of a group of outputs as sets.
+
+    A row is the same row of every output of the group, side by side: box, score and label of one detection. Two rows
+    match when every floating point element is within ``max_rel`` of its output's max|reference| and every other element
+    is equal. Each row is used once.
+
+    Returns:
+        matched rows as a share of the larger set; max|d| / max|reference| of each floating output over them; a note.
+        ``None`` where the outputs have no common rows.
+    """
+    sides = []
+    for side in (reference, candidate):
+        counts = {side[n].shape[0] if side[n].ndim else -1 for n in names}
+        if len(counts) != 1 or -1 in counts:
+            return None
+        sides.append(counts.pop())
+    (n, m) = sides
+    if max(n, m) > MOST_ROWS or any(reference[k].shape[1:] != candidate[k].shape[1:] for k in names):
+        return None
+    if any(reference[k].dtype.kind in "OUS" for k in names):
+        return None
+    if max(n, m) == 0:
+        return 1.0, {}, "no rows in either"
+    left, bounds = table(names, reference, reference, max_rel)
+    right, _ = table(names, candidate, reference, max_rel)
+    matched, shares = _matched(left, right, bounds)
+    worst, column = dict[str, float](), 0
+    for name in names:
+        width = math.prod(reference[name].shape[1:])
+        worst[name] = max_rel * float(np.max(shares[column : column + width], initial=0.0))
+        column += width
+    return matched / max(n, m), worst, f"as a set: {matched} of {n} rows found again, among {m}"
+
+
+def table(
+    names: tuple[str, ...], side: Mapping[str, Array], reference: Mapping[str, Array], max_rel: float
+) -> tuple[Array, Array]:
+    """Rows of all outputs side by side, [rows, columns], and the bound of each column: 0 for integers."""
+    columns, bounds = [], []
+    for name in names:
+        flat = side[name].reshape(side[name].shape[0], math.prod(side[name].shape[1:])).astype(np.float64)
+        whole = reference[name].astype(np.float64)
+        finite = whole[np.isfinite(whole)]
+        exact = side[name].dtype.kind in "iub"
+        bound = 0.0 if exact else max_rel * float(np.max(np.abs(finite), initial=0.0))
+        columns.append(flat)
+        bounds.append(np.full(flat.shape[1], bound))
+    return np.concatenate(columns, axis=1), np.concatenate(bounds)
+
+
+def _matched(left: Array, right: Array, bounds: Array) -> tuple[int, Array]:
+    """How many rows of ``left`` find a row of ``right`` of their own, nearest first.
+
+    Returns:
+        how many, and the largest share of its bound that any of them takes, by column.
+    """
+    free = np.ones(len(right), dtype=bool)
+    matched = 0
+    worst = np.zeros(left.shape[1])
+    for row in left:
+        distance = np.abs(right - row)
+        fits = free & np.all((distance <= bounds) | (np.isnan(right) & np.isnan(row)), axis=1)
+        if fits.any():
+            candidates = np.flatnonzero(fits)
+            nearest = candidates[np.argmin(np.nan_to_num(distance[candidates]).sum(axis=1))]
+            free[nearest] = False
+            matched += 1
+            worst = np.maximum(worst, np.nan_to_num(distance[nearest]))
+    return matched, np.divide(worst, bounds, out=np.zeros_like(worst), where=bounds > 0)
+
+
+def ranked_rows(names: tuple[str, ...], count: int | None, side: Mapping[str, Array]) -> dict[str, Array] | None:
+    """Outputs that one TopK chose, with one row for each choice, ``[rows, ...]``: batches follow each other.
+
+    Args:
+        count: how many rows TopK chooses; ``None`` where the graph does not say.
+
+    Returns:
+        the rows, with the number of its batch as a column ``""`` where there are several; ``None`` where the
+        outputs have no common rows.
+    """
+    found: dict[str, Array] = {}
+    batches = set[int]()
+    for name in names:
+        array = side[name]
+        axis = _axis(array, count)
+        if axis is None:
+            return None
+        ranked = np.moveaxis(array, axis, min(axis, 1))
+        if axis == 0:
+            ranked = ranked[None]
+        batches.add(ranked.shape[0])
+        found[name] = ranked.reshape(ranked.shape[0] * ranked.shape[1], *ranked.shape[2:])
+    if len(batches) != 1 or len({len(rows) for rows in found.values()}) != 1:
+        return None
+    batch = batches.pop()
+    total = len(next(iter(found.values())))
+    if batch > 1:
+        found[""] = np.repeat(np.arange(batch), total // batch)
+    return found
+
+
+def _axis(array: Array, count: int | None) -> int | None:
+    if array.dtype.kind in "OUS" or not array.ndim:
+        return None
+    if count is None:
+        return min(array.ndim - 1, 1)
+    # behind the batch, where there is one
+    order = [*range(1, array.ndim), 0]
+    return next((axis for axis in order if array.shape[axis] == count), None)

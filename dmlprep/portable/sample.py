@@ -1,0 +1,61 @@
+"""Runs the packaged model once: python sample.py [dml|cpu|dml-or-cpu] [adapter] [DIM=SIZE ...].
+
+``example`` is for your own data. Sizes choose among the buckets of a package that has some.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .loader import Model, ModelError
+
+
+def example(one: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """An array for one input: the same numbers in the sample of each language. A free dimension gets size 1.
+
+    They lie in the range that the contract knows; 0 to 1 where it knows none.
+    """
+    shape = [1 if isinstance(size, str) else size for size in one["shape"]]
+    count = np.arange(int(np.prod(shape)), dtype=np.int64)
+    whole = np.issubdtype(np.dtype(one["type"]), np.integer) or one["type"] == "bool"
+    low, high = one.get("range") or (0, 1)
+    if whole:
+        noise = (count * 2654435761 & 0xFFFFFFFF) >> 24  # 0 to 255 (Knuth's multiplicative hash)
+        values = int(low) + noise % (int(high) - int(low) + 1) if one.get("range") else count % 2
+    else:
+        values = low + (count * 37 % 101) / 101 * (high - low)
+    return values.astype(one["type"]).reshape(shape)
+
+
+def main() -> int:
+    """Load, run, print."""
+    plain = [word for word in sys.argv[1:] if "=" not in word]
+    sizes = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
+    device = plain[0] if plain else "dml"
+    wanted = plain[1] if len(plain) > 1 else "0"
+    try:
+        adapter = int(wanted) if wanted.isdigit() else wanted
+        given = {name: int(size) for name, size in sizes.items()}
+        model = Model(Path(__file__).parent, device=device, adapter=adapter, sizes=given)
+        print(f"device {model.device}")
+        if model.bucket:
+            padding = " ".join(f"{name}={missing}" for name, missing in model.padding.items())
+            print(f"bucket {model.bucket}, padding {padding or 'none'}")
+        if model.notice:
+            print(model.notice)
+        answers = model.run({one["name"]: example(one) for one in model.inputs})
+    except ModelError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    for name, array in answers.items():
+        first = " ".join(f"{float(value):.6f}" for value in array.reshape(-1)[:8])
+        print(f"{name} {'x'.join(map(str, array.shape))} {first}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

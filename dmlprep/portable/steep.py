@@ -1,0 +1,216 @@
+"""Outputs that rounding moves far at a few places only: maps of probabilities, rows of probabilities, logits.
+
+Where such an output is out of bounds at an element or two, it is judged by what it is read for: masks that overlap,
+and classes that win. A wrong model moves more than the edges of its masks, and fails.
+
+A kit carries this file as it is: Python 3.9 and numpy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from .measure import FLOOR, Tolerance
+from .shares import percent
+
+__all__ = ["STEEP", "classes_axis", "steep_error"]
+
+if TYPE_CHECKING:
+    from .arrays import Array
+
+STEEP = ("map", "classes", "logits")
+"""Kinds of output: probabilities that are read as masks, rows that sum to one, rows of which the largest wins."""
+
+_ACTIVE = 0.1
+"""Elements above this share of the largest are what a map shows; the rest is background."""
+
+_CHUNK = 1 << 20
+"""Elements looked at together."""
+
+
+class _Measure(NamedTuple):
+    """One measure in words, and as a share of what is allowed; ``mean``: of many elements, and not the largest."""
+
+    text: str
+    share: float
+    mean: bool = False
+
+
+def steep_error(
+    kind: str, reference: Array, candidate: Array, tolerance: Tolerance, means: float = 1.0
+) -> tuple[float, str] | None:
+    """How far a steep output is off, by what it is read for.
+
+    Args:
+        kind: one of ``STEEP``.
+        means: what a mean, or a share of many elements, counts beside the largest differences, which count 1.
+
+    Returns:
+        The largest of its measures, each as a share of what the tolerance allows: at most 1 is within it. And the
+        measures in words. ``None`` where these measures do not fit: an element that is not finite, a single element
+        that is no probability, or a tolerance that asks for every element.
+    """
+    if reference.shape != candidate.shape or not reference.size or tolerance.overlap >= 1.0:
+        return None
+    if not (_finite(reference) and _finite(candidate)):
+        return None
+    if reference.size == 1:
+        return _judged(_one(reference, candidate, tolerance), "as a probability", means) if kind == "map" else None
+    axis = classes_axis(kind, reference)
+    if kind == "logits" and axis is not None:
+        return _judged(_logits(_rows(reference, axis), _rows(candidate, axis), tolerance), "as logits", means)
+    if kind == "classes" and axis is not None and np.squeeze(reference).ndim < 3:
+        found = _classes(_rows(reference, axis), _rows(candidate, axis), tolerance)
+        return _judged(found, "as rows of probabilities", means)
+    if axis is not None:  # the classes of each pixel: a map for each class
+        reference, candidate = np.moveaxis(reference, axis, 0), np.moveaxis(candidate, axis, 0)
+    return _judged(_map(reference, candidate, tolerance), "as a map of probabilities", means)
+
+
+def classes_axis(kind: str, reference: Array) -> int | None:
+    """The axis along which classes lie: where a row of probabilities sums to one."""
+    if kind == "logits":
+        return (1 if reference.ndim == 4 else reference.ndim - 1) if reference.ndim else None
+    if kind == "classes":
+        for axis in reversed(range(reference.ndim)):
+            if reference.shape[axis] > 1 and np.allclose(
+                np.sum(reference, axis=axis, dtype=np.float64), 1.0, atol=5e-3
+            ):
+                return axis
+    return None
+
+
+def _finite(array: Array) -> bool:
+    return array.dtype.kind in "fV" and bool(np.isfinite(np.asarray(array, dtype=np.float32)).all())
+
+
+def _judged(measures: list[_Measure], what: str, means: float) -> tuple[float, str]:
+    said = [f"{m.text}, beyond what is allowed" if m.share > 1.0 else m.text for m in measures]
+    return max(m.share * (means if m.mean else 1.0) for m in measures), f"{what}: {', '.join(said)}"
+
+
+def _share(number: float, allowed: float) -> float:
+    return number / allowed if allowed > 0 else (0.0 if number == 0 else float("inf"))
+
+
+# -- maps ---------------------------------------------------------------------------------------------------------
+
+
+def _one(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Measure]:
+    """A lone probability, on the scale of 0 to 1: that 0.009 became 0.0096 changes no decision."""
+    off = abs(float(reference.reshape(-1)[0]) - float(candidate.reshape(-1)[0]))
+    return [_Measure(f"{off:.2g} off", _share(off, tolerance.max_rel))]
+
+
+def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Measure]:
+    """Overlap of the maps and of the masks made of them; elements out of bounds; how far one is from all around it.
+
+    An element at the edge of a mask may have what its neighbours have. One that has it nowhere near is no edge: a
+    region that is lost or made up shows there, however small it is.
+    """
+    top = max(float(np.max(reference)), FLOOR)
+    bound = tolerance.max_rel * top
+    cuts = [cut for cut in tolerance.thresholds if cut < top] or [top / 2]
+    common, either = [0] * len(cuts), [0] * len(cuts)
+    shared = all_of_it = stray = 0.0
+    outside = active = 0
+    for a, b in zip(_planes(reference), _planes(candidate)):  # noqa: B905 - Python 3.9
+        off = np.abs(a - b) > bound
+        outside += int(np.count_nonzero(off))
+        active += int(np.count_nonzero(np.maximum(a, b) > _ACTIVE * top))
+        shared += float(np.sum(np.maximum(np.minimum(a, b), 0.0)))
+        all_of_it += float(np.sum(np.maximum(a, b)))
+        low, high = _around(a)
+        stray = max(stray, float(np.max(np.maximum(low - b, b - high), initial=0.0)))
+        for index, cut in enumerate(cuts):
+            ours = a > cut
+            theirs = np.where(off, b > cut, ours)  # what is within bounds has not changed sides
+            common[index] += int(np.count_nonzero(ours & theirs))
+            either[index] += int(np.count_nonzero(ours | theirs))
+    overlap = shared / all_of_it if all_of_it > 0 else 1.0
+    allowed = 1.0 - tolerance.overlap
+    found = [_Measure(f"overlap {overlap:.4f}", _share(1.0 - overlap, allowed), mean=True)]
+    for cut, both, one in zip(cuts, common, either):  # noqa: B905 - Python 3.9
+        iou = both / one if one else 1.0
+        found.append(_Measure(f"mask IoU {iou:.4f} at {cut:.2g}", _share(1.0 - iou, allowed), mean=True))
+    share = outside / max(active, 1)
+    text = f"{percent(share, 2)} of the active elements out of bounds"
+    found.append(_Measure(text, _share(share, tolerance.outside), mean=True))
+    found.append(_Measure(f"at most {stray / top:.2g} from all around", _share(stray / top, tolerance.stray)))
+    return found
+
+
+def _planes(array: Array) -> Iterator[Array]:
+    """The last two axes that are longer than 1, a handful of planes at a time, in float64."""
+    flat = np.squeeze(array)
+    height = flat.shape[-2] if flat.ndim > 1 else 1
+    stacked = np.ascontiguousarray(flat).reshape(-1, height, flat.shape[-1])
+    step = max(1, _CHUNK // max(1, height * flat.shape[-1]))
+    for start in range(0, len(stacked), step):
+        yield np.asarray(stacked[start : start + step], dtype=np.float64)
+
+
+def _around(planes: Array) -> tuple[Array, Array]:
+    """The smallest and the largest of each element and its neighbours; a single row has no edges."""
+    if planes.shape[1] == 1:
+        return planes, planes
+    padded = np.pad(planes, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    height, width = planes.shape[1:]
+    low = high = planes
+    for down in range(3):
+        for right in range(3):
+            one = padded[:, down : down + height, right : right + width]
+            low, high = np.minimum(low, one), np.maximum(high, one)
+    return low, high
+
+
+# -- rows ---------------------------------------------------------------------------------------------------------
+
+
+def _rows(array: Array, axis: int) -> Array:
+    return np.ascontiguousarray(np.moveaxis(array, axis, -1)).reshape(-1, array.shape[axis])
+
+
+def _classes(reference: Array, candidate: Array, tolerance: Tolerance, *, logits: bool = False) -> list[_Measure]:
+    """Overlap of the rows (1 less the total variation), that of the worst one, and whether the same class wins."""
+    variations: list[Array] = []
+    lost, clearest = 0, 0.0
+    step = max(1, _CHUNK // reference.shape[1])
+    for start in range(0, len(reference), step):
+        a, b = (np.asarray(side[start : start + step], dtype=np.float64) for side in (reference, candidate))
+        if logits:
+            a, b = _softmax(a), _softmax(b)
+        variations.append(np.sum(np.abs(a - b), axis=1) / 2)
+        best = np.partition(a, -2, axis=1)[:, -2:]
+        margin = best[:, 1] - best[:, 0]
+        other = (np.argmax(a, axis=1) != np.argmax(b, axis=1)) & (margin > 2 * tolerance.max_rel)
+        lost += int(np.count_nonzero(other))
+        clearest = max(clearest, float(np.max(margin[other], initial=0.0)))
+    variation = np.concatenate(variations)
+    mean, worst = float(np.mean(variation)), float(np.max(variation))
+    same = len(variation) - lost
+    return [
+        _Measure(f"overlap {1.0 - mean:.4f}", _share(mean, 1.0 - tolerance.overlap), mean=True),
+        _Measure(f"{worst:.2g} of the worst row moved", _share(worst, tolerance.stray)),
+        _Measure(f"the same class wins in {same} of {len(variation)} rows", _share(clearest, 2 * tolerance.max_rel)),
+    ]
+
+
+def _softmax(rows: Array) -> Array:
+    powers = np.exp(rows - np.max(rows, axis=1, keepdims=True))
+    result: Array = powers / np.sum(powers, axis=1, keepdims=True)
+    return result
+
+
+def _logits(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Measure]:
+    if reference.shape[1] < 2:
+        return [_Measure("there is one class", float("inf"))]
+    top = max(float(np.max(np.abs(reference))), FLOOR)
+    outside = np.count_nonzero(np.abs(reference.astype(np.float64) - candidate) > tolerance.max_rel * top)
+    share = float(outside) / reference.size
+    found = _classes(reference, candidate, tolerance, logits=True)
+    text = f"{percent(share, 2)} of the elements out of bounds"
+    return [*found, _Measure(text, _share(share, tolerance.outside), mean=True)]

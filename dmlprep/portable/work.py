@@ -1,0 +1,343 @@
+"""The half of the runner that may die: loads the model, runs the feeds, keeps the outputs, notes each stage first."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from . import device, memory, process
+from .hresult import diagnose, error_text, plain_text
+from .ortoptions import adapter_number
+from .replacing import replace
+
+__all__ = ["DML", "STATE", "main"]
+
+STATE = "state.json"
+
+_TURN = 0.02
+"""Seconds that a turn of a model lasts at least, where several are timed."""
+
+_ROUNDS, _MOST_ROUNDS = 8, 10_000
+"""Rounds at least, and at most: fewer than six give no interval."""
+
+DML = "DmlExecutionProvider"
+
+
+class Work:
+    """One run of a kit, noted in ``state.json`` before and after each stage, so that a crash leaves the last word.
+
+    Args:
+        kit: folder of the kit.
+        folder: where state, profile and outputs go.
+        asked: provider, runs, warm_up and session options; ``candidate``, the number of the model where there are
+            several; ``race``, the numbers of those to be timed in turn, and ``race_seconds`` for all of them.
+    """
+
+    def __init__(self, kit: Path, folder: Path, asked: Mapping[str, Any]) -> None:
+        self.kit = kit
+        self.folder = folder
+        self.asked = asked
+        self.manifest: dict[str, Any] = json.loads((kit / "kit.json").read_text(encoding="utf-8"))
+        self.number = int(asked.get("candidate", 0))
+        self.state: dict[str, Any] = {
+            "stage": "start",
+            "outcome": "",
+            "system": device.machine_facts(),
+            "device": {},
+            "session": {},
+            "feeds": [],
+        }
+
+    def note(self, stage: str, **facts: object) -> None:
+        """Write the state, whole or not at all."""
+        self.state.update(facts, stage=stage)
+        part = self.folder / (STATE + ".part")
+        part.write_text(json.dumps(self.state), encoding="utf-8")
+        replace(part, self.folder / STATE)
+
+    def run(self) -> None:
+        """All stages. What ONNX Runtime refuses is noted with its HRESULT; it does not raise."""
+        self.note("import onnxruntime")
+        try:
+            import numpy
+            import onnxruntime
+        except Exception as error:
+            self._not_run(f"{error_text(error)}: pip install numpy onnxruntime-directml")
+            return
+        self.state["system"].update(numpy=numpy.__version__, onnxruntime=onnxruntime.__version__)
+        available = onnxruntime.get_available_providers()
+        self.state["session"]["available"] = available
+        provider = self.asked["provider"]
+        if provider not in available:
+            self._not_run(
+                f"onnxruntime {onnxruntime.__version__} has no {provider} (it has {', '.join(available)}): "
+                "pip uninstall onnxruntime, pip install onnxruntime-directml"
+            )
+            return
+        options = dict(self.asked["session"])
+        if provider == DML:
+            try:
+                options = device.with_number(options)
+            except (ValueError, OSError) as error:
+                self._not_run(f"the kit asks for the adapter {options['adapter']!r}: {error}")
+                return
+            wrong, fix = device.session_problem(options)
+            if wrong:
+                self._not_run(f"{wrong}; {fix}")
+                return
+            # Before the session: where the driver crashes, the result still names the adapter.
+            number = adapter_number(options)
+            preferred = {"adapter": f"the {options.get('performance_preference')} adapter"}
+            self.state["device"].update(preferred if number is None else device.adapter_facts(number))
+        if "race" in self.asked:
+            try:
+                self._race(onnxruntime, options)
+            except Exception as error:
+                self._failed(error)
+            return
+        self.note("load the model")
+        try:
+            session = self._open(onnxruntime, options)
+        except Exception as error:
+            self._failed(error)
+            return
+        if provider not in session.get_providers():
+            self._not_run(f"ONNX Runtime left {provider} out of the session; it has {session.get_providers()}")
+            return
+        kind = "dml" if provider == DML else "cpu"
+        for index, feed in enumerate(self.manifest["feeds"]):
+            self.note(f"run feed {index + 1}")
+            try:
+                self._feed(session, index, feed, kind)
+            except Exception as error:
+                self._failed(error)
+                return
+        self._judge()
+
+    def _of(self, number: int) -> dict[str, Any]:
+        """What the kit says of a model: its file and its tolerances."""
+        found: dict[str, object] = self.manifest["candidates"][number] if number else self.manifest
+        return found
+
+    def _race(self, ort: object, options: Mapping[str, str]) -> None:
+        """Time models in turn. A round gives each a turn, in an order drawn anew; the next round has it reversed."""
+        kind = "dml" if self.asked["provider"] == DML else "cpu"
+        turns: dict[str, list[list[float]]] = {}
+        runners = []
+        for number in self.asked["race"]:
+            self.note(f"load candidate {number + 1} to time it")
+            session = self._session(ort, {**options, "cpu_fallback": "1"}, kind, number)
+            runners.append(_Runner(session, _feeds(self.kit, self.manifest["feeds"][0], session)))
+            turns[str(number)] = []
+        self.note("time the candidates")
+        slowest = max(runner.warmed_up() for runner in runners)
+        length = max(_TURN, min(6 * slowest, 10 * _TURN))
+        order: list[int] = []
+        ends = time.perf_counter() + float(self.asked["race_seconds"])
+        draw = random.Random(0)
+        rounds = 0
+        while rounds < _ROUNDS or (time.perf_counter() < ends and rounds < _MOST_ROUNDS):
+            order = order[::-1] if rounds % 2 else draw.sample(range(len(runners)), len(runners))
+            for place in order:
+                turns[str(self.asked["race"][place])].append(runners[place].turn(length))
+            rounds += 1
+        self.note("done", outcome="passed", reason="", turns=turns)
+
+    def _judge(self) -> None:
+        session = self.state["session"]
+        placed = session.get("kernels") or session.get("nodes", {})
+        if self.asked["provider"] == DML and not placed.get(DML):
+            self._not_run("DirectML took none of the nodes: this run says nothing about it")
+            return
+        wrong = [m["output"] for feed in self.state["feeds"] for m in feed["metrics"] if not m["passed"]]
+        missing = [name for feed in self.state["feeds"] for name in feed["missing"]]
+        if missing:
+            self.note("done", outcome="failed", reason=f"the session has no output {missing[0]!r}")
+        elif wrong:
+            self.note("done", outcome="failed", reason=f"{wrong[0]} is not as expected")
+        else:
+            self.note("done", outcome="passed", reason="")
+
+    def _not_run(self, reason: str) -> None:
+        self.note("done", outcome="not-run", reason=reason)
+
+    def _failed(self, error: BaseException) -> None:
+        text = plain_text(error_text(error))
+        stage = self.state["stage"]
+        found = diagnose(text)
+        failure = {"stage": stage, "message": text, "hresult": "", "causes": [], "next_step": ""}
+        if found is not None:
+            failure.update(hresult=str(found), causes=list(found.causes), next_step=found.next_step)
+        reason = f"{stage}: {text.splitlines()[0] if text else type(error).__name__}"
+        self.note("done", outcome="failed", reason=reason, failure=failure)
+
+    def _open(self, ort: Any, chosen: Mapping[str, str]) -> Any:
+        """A session with the option lines ``chosen``."""
+        options = {**chosen, "cpu_fallback": "1", "profile": "1"}
+        recorded = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
+        if recorded:
+            options["record_placement"] = "1"
+        kind = "dml" if self.asked["provider"] == DML else "cpu"
+        began = time.perf_counter()
+        session = self._session(ort, options, kind, self.number)
+        self.state["session"].update(
+            options=dict(self.asked["session"]),
+            providers=session.get_providers(),
+            load_seconds=round(time.perf_counter() - began, 4),
+        )
+        if kind == "dml":
+            # After the session: now the libraries that it uses are loaded.
+            self.state["device"].update(device.library_facts())
+        if recorded:
+            nodes = [
+                (part.ep_name, f"{node.op_type} {node.name}")
+                for part in session.get_provider_graph_assignment_info()
+                for node in part.get_nodes()
+            ]
+            self.state["session"]["nodes"] = dict(Counter(ep for ep, _ in nodes))
+            if kind == "dml":
+                self.state["session"]["nodes_elsewhere"] = [node for ep, node in nodes if ep != DML][:500]
+        return session
+
+    def _session(self, ort: Any, options: Mapping[str, str], kind: str, number: int) -> Any:
+        """A session on one of the kit's models."""
+        from .ortoptions import providers, session_settings
+
+        settings = ort.SessionOptions()
+        session_settings(settings, options, kind, str(self.folder / "profile"), ort.GraphOptimizationLevel)
+        model = str(self.kit / self._of(number)["model"]["file"])
+        # Else the package opens the session anew on the CPU, and replaces the provider's error by one of its own.
+        return ort.InferenceSession(model, settings, providers=providers(options, kind), enable_fallback=False)
+
+    def _feed(self, session: Any, index: int, feed: Mapping[str, Any], kind: str) -> None:
+        import numpy as np
+
+        from .comparison import OutputGroup, compare_outputs
+        from .measure import Tolerance
+
+        inputs = _feeds(self.kit, feed, session)
+        names = [value.name for value in session.get_outputs()]
+        seconds = []
+        warm = max(1, int(self.asked["warm_up"]))
+        answers: list[Any] = []
+        for number in range(warm + max(1, int(self.asked["runs"]))):
+            began = time.perf_counter()
+            answers = session.run(names, inputs)
+            seconds.append(round(time.perf_counter() - began, 6))
+            if index == 0 and number == 0:
+                # The profile of one run says who computed what; the timed runs go without.
+                self._read_profile(session.end_profiling())
+        outputs = _flat(dict(zip(names, answers)))  # noqa: B905 - Python 3.9
+        expected = {name: _load(self.kit / file) for name, file in feed["outputs"].items()}
+        kept = {}
+        of = f"candidate-{self.number}-" if self.number else ""
+        for number, name in enumerate(expected):
+            if name in outputs:
+                file = f"outputs/{of}{index}-{number}.npy"
+                (self.folder / file).parent.mkdir(exist_ok=True)
+                array = np.asarray(outputs[name])
+                array = array.astype(str) if array.dtype.kind == "O" else array
+                np.save(self.folder / file, array, allow_pickle=False)
+                kept[name] = file
+        groups = [OutputGroup(**{**group, "names": tuple(group["names"])}) for group in self.manifest["groups"]]
+        tolerance = Tolerance(**self._of(self.number)["tolerances"][kind])
+        measured = compare_outputs(groups, expected, outputs, tolerance, self.manifest.get("noise"))
+        self.state["feeds"].append(
+            {
+                "outputs": kept,
+                "missing": [n for n in expected if n not in outputs],
+                "first_seconds": seconds[0],
+                "seconds": seconds[warm:],
+                "metrics": [asdict(one) for one in measured],
+            }
+        )
+
+    def _read_profile(self, path: str) -> None:
+        """Kernels by provider, and the slowest of them. A fused DirectML partition is one kernel."""
+        try:
+            events = json.loads(Path(path).read_text(encoding="utf-8", errors="replace"))
+        except (OSError, ValueError, RecursionError):  # cut short; the record of nodes, where there is one, says it too
+            return
+        kernels = [e for e in events if e.get("cat") == "Node" and e.get("name", "").endswith("_kernel_time")]
+        counted = Counter(str(e.get("args", {}).get("provider", "?")) for e in kernels)
+        slowest = sorted(kernels, key=lambda e: -int(e.get("dur", 0)))[:10]
+        self.state["session"]["kernels"] = dict(counted)
+        self.state["session"]["slowest"] = [
+            f"{e['name'][: -len('_kernel_time')]} ({e.get('args', {}).get('provider', '?')}): {e.get('dur', 0)} us"
+            for e in slowest
+        ]
+
+
+class _Runner:
+    """A model that is timed."""
+
+    def __init__(self, session: Any, inputs: Mapping[str, object]) -> None:
+        self._session = session
+        self._inputs = inputs
+        self._names = [value.name for value in session.get_outputs()]
+
+    def _run(self) -> float:
+        began = time.perf_counter()
+        self._session.run(self._names, self._inputs)
+        return time.perf_counter() - began
+
+    def warmed_up(self) -> float:
+        """Seconds of a run after some that warm it up."""
+        return min([self._run() for _ in range(4)][1:])
+
+    def turn(self, length: float) -> list[float]:
+        """Seconds of single runs for so long; the first, which brings back the caches, is not among them."""
+        self._run()
+        ends, found = time.perf_counter() + length, [self._run()]
+        while time.perf_counter() < ends and len(found) < 256:
+            found.append(self._run())
+        return [round(seconds, 7) for seconds in found]
+
+
+def _feeds(kit: Path, feed: Mapping[str, Any], session: Any) -> dict[str, object]:
+    """Inputs of one feed, in the floating-point type that the session takes: candidates differ in it."""
+    kinds = {"tensor(float16)": "float16", "tensor(float)": "float32"}
+    wanted = {value.name: kinds.get(value.type, "") for value in session.get_inputs()}
+    found = {}
+    for name, file in feed["inputs"].items():
+        array = _load(kit / file)
+        kind = wanted.get(name, "")
+        found[name] = array.astype(kind) if kind and array.dtype.kind == "f" else array
+    return found
+
+
+def _load(path: Path) -> Any:
+    import numpy as np
+
+    array = np.load(path, allow_pickle=False)
+    return array.astype(object) if array.dtype.kind == "U" else array
+
+
+def _flat(outputs: Mapping[str, object]) -> dict[str, Any]:
+    """Outputs as arrays: items of a sequence are ``name[0]`` ..., an empty optional is empty."""
+    import numpy as np
+
+    flat: dict[str, object] = {}
+    for name, value in outputs.items():
+        if isinstance(value, list):
+            flat[f"{name} (length)"] = np.array(len(value))
+            flat.update({f"{name}[{i}]": item for i, item in enumerate(value)})
+        else:
+            flat[name] = np.empty(0) if value is None else np.asarray(value)
+    return flat
+
+
+def main(kit: Path, folder: Path) -> int:
+    """Run a kit; ``request.json`` in ``folder`` says how. The standard input is a pipe that closes with the parent."""
+    process.no_crash_dialog()
+    process.watch_parent()
+    memory.die_with_parent(os.getppid())  # on Linux, also while a library does not let the watch run
+    Work(kit, folder, json.loads((folder / "request.json").read_text(encoding="utf-8"))).run()
+    return 0

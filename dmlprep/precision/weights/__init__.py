@@ -1,9 +1,0 @@
-"""Weights in few bits: of products in blocks that share a scale, of tables and convolutions a scale for each slice."""
-
-from dmlprep.precision.weights.blocks import Blocks
-from dmlprep.precision.weights.convolutions import write_convolutions
-from dmlprep.precision.weights.matmuls import Choice, Done, write_matmuls
-from dmlprep.precision.weights.rows import write_rows
-from dmlprep.precision.weights.sensitivity import Found, find_sensitive
-
-__all__ = ["Blocks", "Choice", "Done", "Found", "find_sensitive", "write_convolutions", "write_matmuls", "write_rows"]

@@ -1,0 +1,303 @@
+"""One worker process: started, asked, watched and ended, so that nothing it does reaches the caller.
+
+A worker that crashes, hangs, eats memory, says too much or is killed from outside becomes a ``SessionFailure``. One
+whose answer nobody waits for any more, after Ctrl-C, is killed. ``starting`` sees to it that it ends with its parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from dmlprep.core.files import remove_tree
+from dmlprep.core.files.run_folder import run_folder
+from dmlprep.portable.hresult import plain_text
+from dmlprep.portable.limits import MemoryLimit
+from dmlprep.process.allowance import Allowance
+from dmlprep.process.ending import Ending, out_of_memory
+from dmlprep.process.failure import FailureKind, SessionFailure, failure
+from dmlprep.process.starting import Started, allowed_memory, file_command, start
+from dmlprep.process.watching import Watch
+from dmlprep.process.wire import decode, encode
+
+__all__ = ["Child", "interrupted"]
+
+_POLL = 0.1
+"""Seconds between two looks at the worker's memory while it works."""
+
+_REFUSALS: dict[str, FailureKind] = {"load": "load", "run": "run"}
+
+_KINDS: dict[str, FailureKind] = {"timeout": "timeout", "hang": "hang", "memory": "memory", "output": "protocol"}
+
+_HARD = 1.25
+"""Share of the memory limit beyond which Windows itself refuses: the watch, which can say so, comes first."""
+
+_CLOSE_GRACE = 5.0
+"""Seconds a worker has to end by itself before its process group is killed."""
+
+
+_LINE = 4 << 20
+"""Bytes of the longest line that a worker may say: names and errors are its longest."""
+
+_AHEAD = 64
+"""Lines that are read before they are taken; then the worker waits."""
+
+_ANSWER = 256 << 20
+"""Bytes of the longest answer: a line for each node of the largest models takes some megabytes."""
+
+_LOG, _LAST = 1 << 30, 1500
+"""Bytes that a worker may write to its standard error; and those at the end that an error shows."""
+
+
+def _read(process: subprocess.Popen[bytes], lines: queue.Queue[bytes]) -> None:
+    # Holds no Child, so that a forgotten one can be collected.
+    assert process.stdout is not None
+    line = b"-"
+    while line:
+        line = b""
+        with contextlib.suppress(OSError, ValueError):
+            line = process.stdout.readline(_LINE)
+        while True:
+            try:
+                lines.put(line, timeout=1.0)
+                break
+            except queue.Full:
+                if process.poll() is not None:  # nobody takes any more of it
+                    return
+
+
+def interrupted() -> bool:
+    """Whether Ctrl-C, or the end of the program, is on its way through the caller: then nothing is waited for."""
+    passing = sys.exc_info()[0]
+    return passing is not None and issubclass(passing, KeyboardInterrupt | SystemExit)
+
+
+class Child:
+    """A worker process and the exchange folder it shares with this process.
+
+    Args:
+        command: makes the command line when it is given the exchange folder.
+        name: what the worker is called in error texts.
+        start_limit: seconds until the worker must have answered its first request.
+        holds: descriptor of a file that is closed when the worker has ended.
+
+    Attributes:
+        readable: files and folders that a worker that confines itself may read, besides what the first model needs.
+        confined: whether it has done so; then ``readable`` is all that it ever reads.
+        sessions: how many models it serves.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[Path], Sequence[str]],
+        name: str,
+        start_limit: float = 120.0,
+        holds: int | None = None,
+    ) -> None:
+        self.name = name
+        try:
+            self.exchange = Path(tempfile.mkdtemp(prefix="session-", dir=run_folder()))
+        except BaseException:
+            _close(holds)
+            raise
+        self._log = self.exchange / "worker.log"
+        self._lines: queue.Queue[bytes] = queue.Queue(_AHEAD)
+        self._closed = False
+        self._mark = 0
+        self._granted = 0
+        self.readable: set[Path] = set()
+        self.confined = False
+        self.sessions = 0
+        self.start_limit = start_limit
+        try:
+            with self._log.open("wb") as log:
+                self._started = start(
+                    command(self.exchange),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log.fileno(),
+                    temporary=self.exchange,
+                )
+        except BaseException as error:
+            remove_tree(self.exchange, ignore_errors=True)
+            _close(holds)
+            if isinstance(error, OSError):
+                raise failure("crash", f"{name} cannot be started: {error}") from error
+            raise
+        self._process = self._started.process
+        # At the end of the program, too, for callers who forgot to close.
+        self._end = weakref.finalize(self, _end, self._started, self.exchange, holds)
+        threading.Thread(target=_read, args=(self._process, self._lines), name="dmlprep-reader", daemon=True).start()
+
+    @classmethod
+    def of_file(
+        cls, path: str, name: str, arguments: Sequence[str] | None = None, reads: Sequence[Path] | None = None
+    ) -> Child:
+        """A worker that is a file of ours, and does not import all of dmlprep: it is ready much sooner.
+
+        Args:
+            arguments: where there are any, it is given the exchange folder before them.
+            reads: all that it may read of the user's; it may write to the exchange folder only. ``None``: it is not
+                confined, or confines itself.
+        """
+
+        def command(exchange: Path) -> Sequence[str]:
+            given = [] if arguments is None else [str(exchange), *arguments]
+            return file_command(path, given, () if reads is None else (exchange, *reads))
+
+        return cls(command, name)
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests can still be sent."""
+        return not self._closed and self._started.alive
+
+    @property
+    def pid(self) -> int:
+        """Process id of the worker, which is its process group as well."""
+        return self._process.pid
+
+    def ask(
+        self,
+        lines: Iterable[Sequence[str]],
+        *,
+        limit: float,
+        memory: int | None = None,
+        allowance: Allowance | None = None,
+        where: str = "",
+    ) -> list[list[str]]:
+        """Send one request and wait for its whole answer, without the closing ``ok``.
+
+        Args:
+            limit: seconds.
+            memory: bytes of private memory the worker may hold meanwhile; 0 for no limit, ``None`` for the share of
+                the machine's memory that holds where nobody asks for another.
+            allowance: what the request may take besides. A worker may hold what it was ever allowed: it need not give
+                memory back between two models.
+            where: what the request is about, for the error text.
+
+        Raises:
+            SessionFailure: the worker refused, died, took too long or too much. After all but a refusal it is gone.
+            UsageError: the user's memory limit is none.
+        """
+        if self._closed:
+            raise failure("crash", f"{self.name} has ended", where)
+        allowed = allowed_memory() if memory is None else MemoryLimit(memory)
+        if allowance is not None:
+            self._granted = max(self._granted, allowance.nbytes)
+            allowance = replace(allowance, nbytes=self._granted)
+        most = [n for n in (allowed.nbytes, allowance.nbytes if allowance is not None else 0) if n]
+        self._started.job.limit_memory(int(min(most, default=0) * _HARD))
+        watch = Watch(self._started, limit, allowed, allowance, files=(self._log,), written=_LOG)
+        try:
+            return self._asked(lines, watch, where)
+        except SessionFailure:
+            raise
+        except BaseException:
+            self.kill()  # nobody takes the rest of the answer
+            raise
+
+    def _asked(self, lines: Iterable[Sequence[str]], watch: Watch, where: str) -> list[list[str]]:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._mark = self._log.stat().st_size
+        try:
+            self._process.stdin.write(b"".join(encode(line) for line in lines))
+            self._process.stdin.flush()
+        except (OSError, ValueError):
+            raise self._died(where) from None
+        answer: list[list[str]] = []
+        said = 0
+        look = time.monotonic() + _POLL
+        while True:
+            line = None
+            with contextlib.suppress(queue.Empty):
+                line = self._lines.get(timeout=max(0.0, min(look - time.monotonic(), watch.remaining)))
+            if line is None or time.monotonic() >= look:
+                # Processes that the worker left behind can hold the pipe open, so its end is no sure sign.
+                if self._process.poll() is not None and self._lines.empty():
+                    raise self._died(where)
+                if over := watch.look():
+                    raise self._over(over, where)
+                look = time.monotonic() + _POLL
+            if line is None:
+                continue
+            if not line:
+                raise self._died(where)
+            said += len(line)
+            if said > _ANSWER or not line.endswith(b"\n"):
+                raise self._ended("protocol", "said more than any answer has", where)
+            fields = decode(line)
+            if fields == ["ok"]:
+                return answer
+            if fields[0] == "fail" and len(fields) == 3:
+                refusal = failure(_REFUSALS.get(fields[1], "protocol"), fields[2], where)
+                if refusal.kind == "device-removed":
+                    self.kill()  # nothing on this device will answer any more; the next open starts afresh
+                raise refusal
+            answer.append(fields)
+
+    def _over(self, ending: Ending, where: str) -> SessionFailure:
+        if not ending.fix:
+            return self._ended(_KINDS[ending.kind], ending.words, where)
+        self.kill()
+        return SessionFailure("limit", f"{self.name} {ending.words}", where=where, next_step=ending.fix)
+
+    def _ended(self, kind: FailureKind, why: str, where: str) -> SessionFailure:
+        self.kill()
+        return failure(kind, f"{self.name} {why}", where)
+
+    def _died(self, where: str) -> SessionFailure:
+        ending, tail = self._started.ending(), self._last_words()
+        how = ending.words + (" (the system's out-of-memory killer does that)" if ending.killed else "")
+        how += f"; its last words: {tail}" if tail else ""
+        return self._ended("memory" if out_of_memory(tail) else "crash", how, where)
+
+    def _last_words(self) -> str:
+        """The end of what the worker wrote to its standard error since the last request, as plain text."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(max(self._mark, log.seek(0, os.SEEK_END) - _LAST))
+                return plain_text(log.read())
+        except OSError:
+            return ""
+
+    def kill(self) -> None:
+        """End the worker and every process of its group at once, and remove the exchange folder."""
+        self._closed = True
+        self._end()
+
+    def close(self) -> None:
+        """Let the worker end by itself, then make sure of it; at once where Ctrl-C is passing."""
+        if self.alive and self._process.stdin is not None and not interrupted():
+            with contextlib.suppress(OSError, ValueError):
+                self._process.stdin.write(b"quit\n")
+                self._process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_CLOSE_GRACE)
+        self.kill()
+
+
+def _close(holds: int | None) -> None:
+    if holds is not None:
+        os.close(holds)
+
+
+def _end(started: Started, exchange: Path, holds: int | None) -> None:
+    """What must happen to a worker once, however it comes to its end."""
+    if started.parent != os.getpid():
+        return  # forked off: the worker is the parent's
+    started.end()
+    remove_tree(exchange, ignore_errors=True)
+    _close(holds)

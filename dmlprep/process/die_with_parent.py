@@ -1,0 +1,80 @@
+"""Start a program that dies when this process's parent dies (Linux).
+
+    python -P leash.py PARENT -m MODULE ...          a module, in this process
+    python -P leash.py PARENT -f FILE ...            a file of Python, in this process
+    python -P leash.py PARENT -c FOLDER [PATH ...] -f FILE ...
+                                                     the same; it writes to the folder only, and reads these paths
+    python -I -S leash.py PARENT PROGRAM ...         a program of others, in the place of this one
+
+The kernel kills it (PR_SET_PDEATHSIG, which a process keeps when another program takes its place). This is requested
+before the program imports anything, which for a worker takes seconds on a slow disk. A file is a worker: where memory
+is short, the kernel ends it first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9  # signal imports enum, and contextlib functools: no worker's start needs them
+
+
+def main(arguments: list[str]) -> None:
+    """Become the program, or end where the parent is no longer there."""
+    parent, *program = arguments
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+    if os.getppid() != int(parent):
+        sys.exit(1)  # it ended before the call above
+    if program[0] in ("-c", "-f"):
+        _prefer_as_victim()  # before the sandbox, in which it could not
+    if program[0] == "-c":
+        end = program.index("-f")
+        _confine(program[1], program[2:end])
+        program = program[end:]
+    if program[0] == "-f":
+        _run_file(program[1:])
+        return
+    if program[0] == "-m":
+        import runpy
+
+        sys.argv = program[1:]
+        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+        return
+    try:
+        os.execvp(program[0], program)
+    except OSError as error:
+        sys.exit(f"{program[0]}: {error.strerror}")
+
+
+def _prefer_as_victim() -> None:
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("1000")
+    except OSError:
+        pass
+
+
+def _run_file(arguments: list[str]) -> None:
+    """Run a file of Python as the main module, from cached bytecode where there is some, which runpy does not use."""
+    sys.argv = arguments
+    module = ModuleType("__main__")
+    module.__file__ = arguments[0]
+    sys.modules["__main__"] = module
+    SourceFileLoader("__main__", arguments[0]).exec_module(module)
+
+
+def _confine(folder: str, paths: list[str]) -> None:
+    # The package around it imports what such a file never asks for.
+    package = ModuleType("dmlprep")
+    package.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+    sys.modules["dmlprep"] = package
+    from dmlprep.process.confinement import confine
+
+    confine(read=paths, write=[folder])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

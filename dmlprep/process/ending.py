@@ -1,0 +1,89 @@
+"""How a child process ended, as a value and in words."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from typing import Literal
+
+import msgspec
+
+from dmlprep.portable.limits import MemoryLimit
+
+__all__ = ["Ending", "out_of_memory"]
+
+_EXCEPTION = 0x80000000
+"""Exit codes from here on are Windows exceptions, such as C0000005."""
+
+_SIGKILL = 9  # signal.SIGKILL, which Windows lacks
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a process ended.
+
+    Attributes:
+        kind: ``exit``, ``signal``, ``exception`` (of Windows): by itself, or by others. The rest: it was ended at a
+            limit. ``timeout``: it was still computing when its time was up; ``hang``: it did nothing; ``processor``: it
+            used too much processor time; ``memory``; ``output``: it wrote too much.
+        code: exit code, signal or exception; ``None`` if unknown.
+        limit: seconds or bytes.
+        used: the same; for ``timeout`` and ``hang`` seconds of processor time in the last ``waited`` seconds.
+        why: the reason for the limit.
+        fix: how to raise the limit, where it is the user's.
+    """
+
+    kind: Literal["exit", "signal", "exception", "timeout", "hang", "processor", "memory", "output"]
+    code: int | None = None
+    limit: float = 0
+    used: float = 0
+    waited: float = 0
+    why: str = ""
+    fix: str = ""
+
+    @classmethod
+    def of(cls, status: int | None) -> Ending:
+        """The end that a return code of ``subprocess`` stands for."""
+        if status is not None and status < 0:
+            return cls("signal", -status)
+        return cls("exception" if status is not None and status > _EXCEPTION else "exit", status)
+
+    @property
+    def killed(self) -> bool:
+        """True for SIGKILL, which the system's out-of-memory killer sends."""
+        return self.kind == "signal" and self.code == _SIGKILL
+
+    @property
+    def cause(self) -> str:
+        """``SIGSEGV``, ``C0000005`` or ``exit code 3``."""
+        if self.kind == "exception":
+            return f"{self.code:08X}"
+        if self.kind == "signal":
+            with contextlib.suppress(ValueError):
+                return signal.Signals(self.code or 0).name
+        return f"{'signal' if self.kind == 'signal' else 'exit code'} {self.code}"
+
+    @property
+    def words(self) -> str:
+        """The rest of a sentence about the process."""
+        match self.kind:
+            case "exit" | "exception":
+                return f"ended with {self.cause}"
+            case "signal":
+                return f"was ended by {self.cause}"
+            case "memory":
+                return MemoryLimit(int(self.limit), self.why).exceeded(int(self.used))
+            case "output":
+                return f"wrote more than {int(self.limit) >> 20} MiB and was ended"
+            case "processor":
+                limit = f"the limit is {self.limit:.3g} s ({self.why})"
+                return f"used {self.used:.3g} s of processor time, {limit}, and was ended"
+        text = f"did not answer within {self.limit:g} s and was ended"
+        if not self.waited:
+            return text
+        how = "did nothing" if self.kind == "hang" else "was computing"
+        return f"{text}; it {how} (it used {self.used:.3g} s of processor time in the last {self.waited:.3g} s)"
+
+
+def out_of_memory(last_words: str) -> bool:
+    """True if the last words of a process report a failed allocation, in C++ or Python."""
+    return "bad_alloc" in last_words or "MemoryError" in last_words

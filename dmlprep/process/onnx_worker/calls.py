@@ -1,0 +1,240 @@
+"""onnx's checker, shape inference, version converter, inliner and function builders, as Python has them.
+
+Each call raises ``OnnxError`` where onnx refuses, ``ToolFailed`` where it crashes or goes beyond its limits, and
+``CheckNotRun`` where its process does not start (``door.ask``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import onnx
+from google.protobuf.message import DecodeError, EncodeError, Message
+from onnx.defs import OpSchema
+
+from dmlprep.core.errors import ToolFailed
+from dmlprep.process.onnx_worker.door import OnnxError, ask, ask_once
+
+__all__ = [
+    "at_node",
+    "check_model",
+    "convert_version",
+    "function_body",
+    "infer_node",
+    "infer_shapes",
+    "inline_functions",
+]
+
+
+def check_model(proto: onnx.ModelProto, *, full: bool) -> None:
+    """``onnx.checker.check_model``, with strict shape inference where ``full``."""
+    ask_once("check", _bytes(proto), _flag(full))
+
+
+def infer_shapes(
+    proto: onnx.ModelProto, *, check_type: bool = False, strict: bool = False, propagate: bool = True
+) -> onnx.ModelProto:
+    """``onnx.shape_inference.infer_shapes``; ``propagate``: with the values of shape arithmetic."""
+    found = _model(ask_once("infer", _bytes(proto), _flag(check_type), _flag(strict), _flag(propagate)))
+    _clear_hulls(found.graph)
+    return found
+
+
+def infer_node(
+    schema: OpSchema,
+    node: onnx.NodeProto,
+    types: Mapping[str, onnx.TypeProto],
+    data: Mapping[str, onnx.TensorProto],
+    opset: int,
+    ir_version: int,
+) -> dict[str, onnx.TypeProto]:
+    """``onnx.shape_inference.infer_node_outputs``: the types of a node's outputs, by name.
+
+    Args:
+        schema: ``onnx.defs.OpSchema`` of the operator.
+        types: by name, of all that the node and its bodies read.
+        data: by name, of inputs that are constant.
+        opset: version of the operator's domain.
+    """
+    names = _plain_names(node)
+    if not names:
+        return _inferred(schema, node, types, data, opset, ir_version, ask)
+    plain = onnx.NodeProto(op_type=node.op_type, domain=node.domain, overload=node.overload, attribute=node.attribute)
+    plain.input.extend(names[name] for name in node.input)
+    plain.output.extend(names[name] for name in node.output)
+    values = {names[name]: proto for name, proto in types.items()}
+    given = {plain_name: name for name, plain_name in names.items()}
+    constants = {}
+    for name, tensor in data.items():
+        constants[names[name]] = constant = onnx.TensorProto()
+        constant.CopyFrom(tensor)
+        constant.name = names[name]
+    try:
+        found = _inferred(schema, plain, values, constants, opset, ir_version, ask_once)
+    except OnnxError:
+        return _inferred(schema, node, types, data, opset, ir_version, ask)  # which names what it speaks of
+    return {given[name]: proto for name, proto in found.items()}
+
+
+def _plain_names(node: onnx.NodeProto) -> dict[str, str]:
+    """Other names for what a node reads and makes, so that nodes of one kind are one request; none where it has bodies.
+
+    A network has the same node many times, and each look at it starts anew: 9 of 10 requests were there before.
+    """
+    if any(a.HasField("g") or a.graphs for a in node.attribute):
+        return {}
+    names = {name: f"v{i}" for i, name in enumerate(dict.fromkeys((*node.input, *node.output)))}
+    return names | {"": ""} if "" in names else names
+
+
+def _inferred(
+    schema: OpSchema,
+    node: onnx.NodeProto,
+    types: Mapping[str, onnx.TypeProto],
+    data: Mapping[str, onnx.TensorProto],
+    opset: int,
+    ir_version: int,
+    asked: Callable[..., list[bytes]],
+) -> dict[str, onnx.TypeProto]:
+    named: list[bytes] = []
+    for values in (types, data):
+        for name, value in values.items():
+            named += (name.encode(), value.SerializeToString())
+    found = asked(
+        "node",
+        *_operator(schema),
+        b"%d" % opset,
+        b"%d" % ir_version,
+        _bytes(node),
+        b"%d" % len(types),
+        *named,
+    )
+    types_found = {
+        name.decode(): onnx.TypeProto.FromString(value) for name, value in zip(found[::2], found[1::2], strict=True)
+    }
+    return {name: kind for name, kind in types_found.items() if not _is_hull(kind)}
+
+
+def convert_version(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    """``onnx.version_converter.convert_version``."""
+    return _model(ask("convert", _bytes(proto), b"%d" % version))
+
+
+def inline_functions(proto: onnx.ModelProto, functions: Iterable[tuple[str, str]]) -> onnx.ModelProto:
+    """``onnx.inliner.inline_selected_functions``; functions by domain and name."""
+    return _model(ask("inline", _bytes(proto), *(text.encode() for function in functions for text in function)))
+
+
+def function_body(
+    schema: OpSchema, version: int, node: onnx.NodeProto, types: Sequence[onnx.TypeProto]
+) -> onnx.FunctionProto | None:
+    """The function body that onnx builds of an operator for a node's attributes and types; ``None``: it has none.
+
+    Args:
+        schema: ``onnx.defs.OpSchema`` of the operator.
+        version: one of its ``context_dependent_function_opset_versions``.
+        types: of the node's inputs; an empty one for an input that is left out.
+
+    Raises:
+        OnnxError: also where it makes a value twice, as of a SequenceMap whose body has an initializer and an input of
+            one name.
+    """
+    types_ = [t.SerializeToString() for t in types]
+    (data,) = ask("body", *_operator(schema), b"%d" % version, _bytes(node), *types_)
+    if not data:
+        return None
+    body: onnx.FunctionProto = onnx.FunctionProto.FromString(data)
+    _clear_unknown_types(body.node)
+    _check_made_once(body.input, body.node)
+    return body
+
+
+def _check_made_once(given: Iterable[str], nodes: Sequence[onnx.NodeProto]) -> None:
+    """onnx joins names without a look at them."""
+    made = Counter(given)
+    made.update(name for node in nodes for name in node.output if name)
+    if twice := next((name for name, count in made.items() if count > 1), ""):
+        raise OnnxError(f"the body that onnx makes of it has two values {twice!r}")
+    for node in nodes:
+        for graph in _bodies(node):
+            _check_made_once([v.name for v in (*graph.input, *graph.initializer)], graph.node)
+
+
+def _clear_hulls(graph: onnx.GraphProto) -> None:
+    """The same of what it infers: a sequence of nothing where a node gives a sequence of it knows not what."""
+    graphs = [graph]
+    while graphs:
+        one = graphs.pop()
+        for index in reversed([i for i, value in enumerate(one.value_info) if _is_hull(value.type)]):
+            del one.value_info[index]
+        for value in one.output:
+            if _is_hull(value.type):
+                value.ClearField("type")
+        graphs += [body for node in one.node for body in _bodies(node)]
+
+
+def _is_hull(kind: onnx.TypeProto) -> bool:
+    return kind.WhichOneof("value") not in ("tensor_type", None) and not _is_known(kind)
+
+
+def _clear_unknown_types(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Of a type that it does not know onnx writes the hull, a sequence of nothing, which no reader takes."""
+    for node in nodes:
+        for graph in _bodies(node):
+            for value in (*graph.input, *graph.output, *graph.value_info):
+                if value.HasField("type") and not _is_known(value.type):
+                    value.ClearField("type")
+            _clear_unknown_types(graph.node)
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _is_known(kind: onnx.TypeProto) -> bool:
+    which = kind.WhichOneof("value")
+    if which in ("tensor_type", "sparse_tensor_type"):
+        return bool(getattr(kind, which).elem_type)
+    if which in ("sequence_type", "optional_type"):
+        return _is_known(getattr(kind, which).elem_type)
+    return which == "map_type" and _is_known(kind.map_type.value_type)
+
+
+@contextmanager
+def at_node(node: onnx.NodeProto) -> Iterator[None]:
+    """Name the node in the error where a call for it alone fails."""
+    try:
+        yield
+    except ToolFailed as error:
+        output = next(iter(node.output), "")
+        error.where = error.where or f"node {node.name or f'{node.op_type}({output})'}"
+        raise
+
+
+def _operator(schema: OpSchema) -> tuple[bytes, bytes, bytes]:
+    return schema.domain.encode(), schema.name.encode(), b"%d" % schema.since_version
+
+
+def _flag(value: bool) -> bytes:
+    return b"1" if value else b"0"
+
+
+def _bytes(proto: Message) -> bytes:
+    try:
+        data: bytes = proto.SerializeToString()
+    except (ValueError, EncodeError) as error:  # 2 GiB and more
+        raise OnnxError(f"the model cannot be serialized: {error}") from error
+    return data
+
+
+def _model(answer: Sequence[bytes]) -> onnx.ModelProto:
+    try:
+        model: onnx.ModelProto = onnx.ModelProto.FromString(answer[0])
+    except DecodeError as error:
+        raise OnnxError(f"what came back is no model: {error}") from error
+    return model

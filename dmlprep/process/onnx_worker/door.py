@@ -1,0 +1,429 @@
+"""The one process that onnx's compiled code runs in: started once, asked many times, ended at a limit.
+
+A request that crashes it, or that needs too much time, memory or answer, becomes a ``ToolFailed``; the next request
+gets a new process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from pathlib import Path
+
+from dmlprep.core.errors import CheckNotRun, InternalError, ToolFailed, UsageError
+from dmlprep.portable.bounds import MOST_MEMORY_MIB, MOST_SECONDS
+from dmlprep.portable.printable import shortened
+from dmlprep.process.allowance import Allowance
+from dmlprep.process.ending import Ending, out_of_memory
+from dmlprep.process.onnx_worker.worker import BOUNDS, TooLarge, read_frame, write_frame
+from dmlprep.process.starting import file_command
+from dmlprep.process.starting import start as start_process
+from dmlprep.process.watching import Watch
+from dmlprep.record import CODES
+
+__all__ = ["DEFAULT", "PATIENCE", "Limits", "OnnxError", "ask", "ask_once", "end", "limited", "start"]
+
+_MIB = 1 << 20
+
+_LOOK = 0.1
+"""Seconds between two looks at a process that works."""
+
+_QUIET = 20
+"""Looks without a request after which nobody looks until the next one."""
+
+PATIENCE = 6
+"""How much longer by the clock than by the processor a request may take: other programs may have the processor."""
+
+_LINES, _LONGEST = 100, 1000
+"""Lines, and characters of a line, of what onnx says that are quoted."""
+
+_LARGE = 32 * _MIB
+"""Bytes of request and answer after which the process ends: it does not give its memory back."""
+
+_OWN = 32 * _MIB
+"""Bytes that the process holds before the first request: some 20 MiB."""
+
+_KEPT = 16 * _MIB
+"""Bytes of requests and answers that are kept. A look at a node takes some 300."""
+
+
+class OnnxError(Exception):
+    """onnx refuses what it was given; the text is its own."""
+
+    @property
+    def line(self) -> str:
+        """The first line of it that says something."""
+        return next((line.strip() for line in str(self).splitlines() if line.strip()), "no reason given")
+
+
+def _readable(text: str) -> str:
+    """What onnx says of bodies within bodies repeats itself, over megabytes."""
+    if len(text) <= _LONGEST:
+        return text
+    return "\n".join(shortened(line, _LONGEST) for line in text.splitlines()[:_LINES])
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may take.
+
+    Large models may take more: with each MiB of the model without its weights, a second and 32 MiB.
+
+    Attributes:
+        seconds: of processor time.
+        memory: bytes.
+        answer: bytes of what comes back.
+    """
+
+    seconds: float = 10.0
+    memory: int = 1024 * _MIB
+    answer: int = 64 * _MIB
+
+    def for_request(self, size: int) -> Limits:
+        """The limits of a request of ``size`` bytes."""
+        return Limits(self.seconds + size / _MIB, self.memory + 32 * size, self.answer + 16 * size)
+
+
+DEFAULT = Limits()
+
+_STARTING = Limits(seconds=30.0)
+"""What the process may take until it is ready, whatever a request may take."""
+
+_limits: ContextVar[Limits] = ContextVar("limits", default=DEFAULT)
+
+
+def other_limits(seconds: float | None, memory: int | None) -> Limits:
+    """The limits in force with another time or memory; an answer may have at least a sixteenth of the memory."""
+    now = _limits.get()
+    answer = max(now.answer, (memory or 0) // 16)
+    return Limits(now.seconds if seconds is None else seconds, now.memory if memory is None else memory, answer)
+
+
+@contextlib.contextmanager
+def limited(limits: Limits) -> Iterator[None]:
+    """Other limits for the requests of a block.
+
+    Raises:
+        UsageError: a number is no limit: not positive, not finite, or more than any machine has.
+    """
+    for name, given, most in (
+        ("onnx_seconds", limits.seconds, MOST_SECONDS),
+        ("onnx_bytes", limits.memory, MOST_MEMORY_MIB << 20),
+        ("answer", limits.answer, MOST_MEMORY_MIB << 20),
+    ):
+        if not 0 < given <= most:  # NaN is neither
+            raise UsageError(f"{given!r} is no limit", where=name, fix=f"a number above 0, and at most {most:g}")
+    token = _limits.set(limits)
+    try:
+        yield
+    finally:
+        _limits.reset(token)
+
+
+class _Ended(Exception):
+    """The process is gone without an answer."""
+
+
+class _Process:
+    """The process, and the thread that looks after its requests."""
+
+    def __init__(self) -> None:
+        self._log = tempfile.TemporaryFile(prefix="dmlprep-")  # noqa: SIM115
+        command = file_command(str(Path(__file__).with_name("worker.py")), _library(), bare=True)
+        try:
+            self.started = start_process(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log.fileno()
+            )
+        except BaseException:
+            self._log.close()
+            raise
+        self._process = self.started.process
+        self.over: Ending | None = None
+        self._ready = False
+        self._watch: Watch | None = None  # of the request that it works on
+        self._memory = 0
+        self._working = threading.Event()
+        threading.Thread(target=self._look_after, name="dmlprep-watch", daemon=True).start()
+
+    def ask(self, parts: Sequence[bytes], limits: Limits) -> list[bytes]:
+        """The answer to a request.
+
+        Raises:
+            CheckNotRun: the process did not come to life.
+            TooLarge: the answer is larger than the limit.
+            _Ended: it ended before the answer.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if limits.memory != self._memory:
+            self._memory = limits.memory
+            self.started.job.limit_memory(limits.memory)
+        try:
+            if not self._ready:
+                self._look_at(_STARTING)
+                if read_frame(self._process.stdout, _LARGE) != [b"ready"]:
+                    why = f"it was not ready within {_within(self.over)}" if self.over else self.last_words()
+                    raise _not_started(why)
+                self._ready = True
+            self._look_at(limits)
+            write_frame(self._process.stdin, parts, BOUNDS.pack(int(limits.seconds) + 1, limits.memory))
+            answer = read_frame(self._process.stdout, limits.answer)
+        except (OSError, ValueError, EOFError) as error:  # ValueError: a pipe that was closed
+            raise _Ended from error
+        finally:
+            self._watch = None
+        if not answer:
+            raise _Ended
+        return answer
+
+    def _look_at(self, limits: Limits) -> None:
+        allowed = Allowance(limits.memory + _OWN, limits.seconds)
+        self._watch = Watch(self.started, seconds=limits.seconds * PATIENCE, allowance=allowed)
+        if not self._working.is_set():
+            self._working.set()
+
+    def last_words(self) -> str:
+        with contextlib.suppress(OSError, ValueError):
+            size = self._log.seek(0, os.SEEK_END)
+            self._log.seek(max(0, size - 1000))
+            text = self._log.read().decode(errors="replace")
+            return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        return ""
+
+    def _look_after(self) -> None:
+        """End the process where a request is over its limits. Runs in a thread of its own while requests come."""
+        quiet = 0
+        while self.started.alive:
+            self._working.wait()
+            time.sleep(_LOOK)
+            watch = self._watch
+            if watch is None:
+                quiet += 1
+                if quiet > _QUIET:
+                    quiet = 0
+                    self._working.clear()
+                    if self._watch is not None:  # a request that began meanwhile took itself for watched
+                        self._working.set()
+                continue
+            quiet = 0
+            # On Windows the job's own limit of memory, and on Linux that of addresses, should come before.
+            if (over := watch.look()) and self._watch is watch:
+                self.over = over
+                self.started.kill()
+
+    def end(self) -> None:
+        """End the process."""
+        self.started.end()
+        self._working.set()  # lets the watch end
+        self._log.close()
+
+    def let_go(self) -> None:
+        """In a forked child: close its copies of the pipes, and write nothing that stands in a buffer."""
+        for pipe in (self._process.stdin, self._process.stdout, self._log):
+            with contextlib.suppress(OSError, ValueError):
+                if pipe is not None:
+                    getattr(pipe, "raw", pipe).close()
+
+
+def _library() -> tuple[str, str]:
+    """onnx's extension module, empty where it is not found, and the folder that holds onnx; onnx is not imported."""
+    spec = find_spec("onnx")
+    if spec is None or not spec.submodule_search_locations:
+        return "", ""
+    package = Path(spec.submodule_search_locations[0])
+    files = (package / f"onnx_cpp2py_export{suffix}" for suffix in EXTENSION_SUFFIXES)
+    return str(next((file for file in files if file.is_file()), "")), str(package.parent)
+
+
+def _not_started(why: str) -> CheckNotRun:
+    return CheckNotRun(
+        f"onnx's checker cannot run: its process did not start{f' ({why})' if why else ''}",
+        fix="see that Python can start processes here, and that onnx is installed whole",
+    )
+
+
+class _Door:
+    """Keeps the process; one request at a time, whatever thread it comes from."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: _Process | None = None
+        self._answers: dict[tuple[bytes, ...], list[bytes]] = {}
+        self._kept = 0
+        self._closed = False
+
+    def _started(self) -> _Process:
+        if self._process is not None and not self._process.started.alive:
+            self._end()
+        if self._process is None:
+            try:
+                self._process = _Process()
+            except OSError as error:
+                raise _not_started(str(error)) from error
+        return self._process
+
+    def start(self) -> None:
+        with self._lock, contextlib.suppress(CheckNotRun):  # the first request says so
+            self._started()
+
+    def ask(self, word: str, parts: Sequence[bytes]) -> list[bytes]:
+        size = sum(map(len, parts))
+        limits = _limits.get().for_request(size)
+        with self._lock:
+            try:
+                answer = self._asked(word, parts, limits)
+            except BaseException:
+                if self._closed or not threading.main_thread().is_alive():
+                    self._wait_for_the_end()
+                self._end()  # also where the caller is interrupted: an answer that nobody read would be the next one's
+                raise
+            if answer[0] == b"memory" or size + sum(map(len, answer)) > _LARGE:
+                self._end()
+        if answer[0] == b"memory":
+            raise _out_of_memory(word, limits)
+        if answer[0] == b"no":
+            raise OnnxError(_readable(answer[1].decode(errors="replace")))
+        return answer[1:]
+
+    @staticmethod
+    def _wait_for_the_end() -> None:
+        """In a daemon thread while Python ends, which ends it soon: nobody is there to hear of an error."""
+        if threading.current_thread() is not threading.main_thread():
+            threading.Event().wait()
+
+    def ask_once(self, word: str, parts: Sequence[bytes]) -> list[bytes]:
+        request = (word.encode(), *parts)
+        answer = self._answers.get(request)
+        if answer is None:
+            answer = self.ask(word, parts)
+            self._kept += sum(map(len, request)) + sum(map(len, answer))
+            if self._kept > _KEPT:
+                self._kept, self._answers = 0, {}
+            self._answers[request] = answer
+        return answer
+
+    def _asked(self, word: str, parts: Sequence[bytes], limits: Limits) -> list[bytes]:
+        again = True
+        while True:
+            process = self._started()
+            try:
+                return process.ask([word.encode(), *parts], limits)
+            except TooLarge:
+                what = f"makes more than {limits.answer // _MIB} MiB of this model"
+                raise _failed(word, what, "DP013") from None
+            except _Ended:
+                ending, words = process.over or process.started.ending(), process.last_words()
+                if ending.kind == "memory" or out_of_memory(words):
+                    raise _out_of_memory(word, limits) from None
+                if process.over:
+                    raise _failed(word, f"came to no end on this model within {_within(ending)}", "DP013") from None
+                if ending.killed and again:  # from outside, maybe for the memory of another program
+                    again = False
+                    self._end()
+                    continue
+                if ending == Ending("exit", 1):
+                    raise InternalError(
+                        f"the process of {_WHAT[word]} failed: {words}", fix="please report this"
+                    ) from None
+                raise _failed(word, f"crashes on this model ({ending.cause})", "DP012") from None
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
+
+    def end(self) -> None:
+        with self._lock:
+            self._end()
+
+    def at_exit(self) -> None:
+        """The program ends: a thread that still waits for an answer holds nothing up, and gets none."""
+        self._closed = True
+        free = self._lock.acquire(blocking=False)
+        if free:
+            self._end()
+        elif (process := self._process) is not None:
+            process.started.kill()
+
+    def after_fork(self) -> None:
+        """In a forked child: the process belongs to the parent, and so does whoever holds the lock."""
+        self._lock = threading.Lock()
+        process, self._process = self._process, None
+        if process is not None:
+            process.let_go()
+
+
+_WHAT = {
+    "check": "onnx's checker",
+    "infer": "onnx's shape inference",
+    "node": "onnx's shape inference",
+    "convert": "onnx's version converter",
+    "inline": "onnx's inliner",
+    "body": "onnx's builder of function bodies",
+}
+
+
+def _failed(word: str, what: str, code: str) -> ToolFailed:
+    return ToolFailed(f"{_WHAT[word]} {what}", code=code, fix=CODES[code].remedy)
+
+
+def _out_of_memory(word: str, limits: Limits) -> ToolFailed:
+    return _failed(word, f"needs more than {limits.memory // _MIB} MiB of memory for this model", "DP013")
+
+
+def _within(over: Ending) -> str:
+    """A limit of time that was reached."""
+    seconds = f"{over.limit:.1f}".removesuffix(".0") + " s"
+    return f"{seconds} of processor time" if over.kind == "processor" else seconds
+
+
+_door = _Door()
+atexit.register(_door.at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_door.after_fork)
+
+
+def start() -> None:
+    """Start the process, where it does not run, so that it is ready when it is asked."""
+    _door.start()
+
+
+def end() -> None:
+    """End the process; the next request starts another."""
+    _door.end()
+
+
+def ask(word: str, *parts: bytes) -> list[bytes]:
+    """Ask the process.
+
+    Args:
+        word: one of ``worker.WORK``.
+        parts: what its function takes.
+
+    Returns:
+        what its function gives.
+
+    Raises:
+        OnnxError: onnx refuses.
+        ToolFailed: DP012, onnx crashed; DP013, it needed more than the limits.
+        CheckNotRun: the process does not start.
+    """
+    return _door.ask(word, parts)
+
+
+def ask_once(word: str, *parts: bytes) -> list[bytes]:
+    """``ask``, where the answer follows from the request alone: it may be that of the same request before.
+
+    A refusal or a failure is not kept.
+    """
+    return _door.ask_once(word, parts)

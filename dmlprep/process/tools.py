@@ -1,0 +1,61 @@
+"""Run a program of another's to its end, with limits of time, memory and output."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dmlprep.core.files.run_folder import temporary_folder
+from dmlprep.process.starting import allowed_memory, leashed, start
+from dmlprep.process.watching import Watch
+
+__all__ = ["run_tool"]
+
+_SLICE = 0.05
+"""Seconds of a wait, between two looks at what the program uses."""
+
+_MOST_SAID = 64 << 20
+"""Bytes that it may write to standard output, and to standard error."""
+
+
+def run_tool(
+    command: Sequence[str], *, limit: float, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; standard input is empty. It ends with this process, with all that it started.
+
+    Args:
+        limit: seconds.
+        variables: of its environment, besides ours.
+
+    Returns:
+        as ``subprocess.run``, with all that it wrote; what is not UTF-8 is replaced.
+
+    Raises:
+        OSError: it cannot be started, wrote too much or used too much memory.
+        subprocess.TimeoutExpired: it took longer.
+    """
+    line = leashed(command)
+    with temporary_folder("tool") as name:
+        folder = Path(name)
+        out, err = folder / "stdout", folder / "stderr"
+        with out.open("wb") as to_out, err.open("wb") as to_err:
+            started = start(
+                line,
+                stdin=subprocess.DEVNULL,
+                stdout=to_out.fileno(),
+                stderr=to_err.fileno(),
+                temporary=folder,
+                variables=variables,
+            )
+        try:
+            watch = Watch(started, seconds=limit, memory=allowed_memory(), files=(out, err), written=_MOST_SAID)
+            ending = watch.wait(_SLICE)
+        finally:
+            started.end()
+        if ending.kind in ("timeout", "hang"):
+            raise subprocess.TimeoutExpired([*command], limit)
+        if ending.kind in ("memory", "output"):
+            raise OSError(f"{command[0]} {ending.words}")
+        said = [path.read_bytes().decode("utf-8", "replace") for path in (out, err)]
+    return subprocess.CompletedProcess([*command], started.process.returncode, *said)

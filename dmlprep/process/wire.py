@@ -1,0 +1,128 @@
+"""Messages between this process and a worker: lines of fields on two pipes, tensors as files in an exchange folder.
+
+A line is fields parted by one space; a field is percent-encoded UTF-8, an empty field is a lone ``%``. Both sides
+handle one request at a time; every answer ends with ``ok`` or with ``fail KIND MESSAGE``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+import numpy as np
+
+from dmlprep.process.results import machine_memory, open_result, read_result
+
+__all__ = [
+    "decode",
+    "encode",
+    "numpy_dtype",
+    "read_tensor",
+    "write_tensor",
+]
+
+_OF_NUMPY = frozenset(
+    ["bool", "float16", "float32", "float64", "complex64", "complex128"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+_OF_ML_DTYPES = ("bfloat16", "float8", "float6", "float4", "int4", "uint4", "int2", "uint2")
+"""How their names begin. numpy takes far more for a type: "O", "V8", "f4,f4" ..."""
+
+_PLAIN = "/:=,+()[]$?*@#!<>"
+
+
+def encode(fields: Iterable[str]) -> bytes:
+    """One line, with its line feed."""
+    return b" ".join(quote_from_bytes(_bytes(field), _PLAIN).encode() or b"%" for field in fields) + b"\n"
+
+
+def decode(line: bytes) -> list[str]:
+    """The fields of one line. Bytes that are no UTF-8 come back as lone surrogates, never as an error."""
+    parts = line.rstrip(b"\r\n").split(b" ")
+    return [unquote_to_bytes(b"" if part == b"%" else part).decode("utf-8", "surrogateescape") for part in parts]
+
+
+def _bytes(field: str) -> bytes:
+    return field.encode("utf-8", "surrogateescape")
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """The dtype of a type name of ``ValueInfo``; types numpy lacks come from ml_dtypes.
+
+    Raises:
+        TypeError: numpy and ml_dtypes have no such type.
+    """
+    if name == "string":
+        return np.dtype(object)
+    if name in _OF_NUMPY:
+        return np.dtype(name)
+    import ml_dtypes
+
+    if not name.startswith(_OF_ML_DTYPES) or not hasattr(ml_dtypes, name):
+        raise TypeError(f"there is no element type {name!r}")
+    found: np.dtype = np.dtype(getattr(ml_dtypes, name))
+    return found
+
+
+def write_tensor(path: Path, array: np.ndarray) -> None:
+    """Raw little-endian elements in C order; strings as UTF-8, each ended by a NUL."""
+    if array.dtype.kind in "OUST":
+        with path.open("wb") as file:
+            for item in array.reshape(-1):
+                data = item if isinstance(item, bytes) else str(item).encode("utf-8")
+                if b"\0" in data:
+                    raise ValueError("a string tensor holds a NUL character")
+                file.write(data + b"\0")
+        return
+    with path.open("wb") as file:
+        if array.size:
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+
+def read_tensor(
+    path: Path, dtype: str, shape: tuple[int, ...], *, mapped: bool = False, limit: int | None = None
+) -> np.ndarray:
+    """The tensor that ``write_tensor`` left, read as ``results.py`` does.
+
+    Args:
+        mapped: read from the page cache without a copy. Only of a file that nobody changes or cuts short.
+        limit: bytes that the tensor may have, ``None`` for the machine's memory.
+
+    Raises:
+        ValueError: the file has not the size that type and shape ask for, or there is no such tensor.
+        OSError: there is no such file, or it is a link.
+    """
+    limit = machine_memory() if limit is None else limit
+    if dtype == "string":
+        items = read_result(path, limit).split(b"\0")[:-1]
+        return np.array([item.decode("utf-8", "replace") for item in items], dtype=object).reshape(shape)
+    kind = numpy_dtype(dtype)
+    if kind.hasobject or not kind.itemsize or min(shape, default=0) < 0:
+        raise ValueError(f"there is no tensor {dtype}{list(shape)}")
+    size = kind.itemsize * math.prod(shape)
+    with open_result(path) as file:
+        held = os.fstat(file.fileno()).st_size
+        if held != size:
+            raise ValueError(f"{path.name} holds {held} bytes, {dtype}{list(shape)} needs {size}")
+        if size > limit:
+            raise ValueError(f"{dtype}{list(shape)} has {size} bytes, more than the {limit} that are read")
+        if size == 0:
+            return np.empty(shape, dtype=kind)
+        if mapped:
+            return np.asarray(np.memmap(file, np.uint8, "c")).view(kind).reshape(shape)
+        raw = np.empty(size, np.uint8)
+        _fill(file, raw.data, path.name)
+    return raw.view(kind).reshape(shape)
+
+
+def _fill(file: BinaryIO, buffer: memoryview, name: str) -> None:
+    filled = 0
+    while filled < len(buffer):
+        got = file.readinto(buffer[filled:])  # type: ignore[attr-defined]
+        if not got:
+            raise ValueError(f"{name} was cut short while it was read")
+        filled += got

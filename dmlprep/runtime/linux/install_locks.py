@@ -1,0 +1,81 @@
+"""Who may do what with the installation at the same time: one installs, many use, and none removes what is in use.
+
+``flock`` on two files of the installation: the kernel gives a lock up with the process that holds it, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from dmlprep.core.errors import CheckNotRun
+from dmlprep.runtime.linux.layout import Layout
+
+__all__ = ["alone", "installing", "use"]
+
+
+def _open(layout: Layout, name: str, *, write: bool) -> int:
+    flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
+    return os.open(layout.home / name, flags | os.O_CLOEXEC, 0o644)
+
+
+def _lock(file: int, *, shared: bool) -> bool:
+    import fcntl  # not on Windows, where the command line still reads this module to say so
+
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _held(layout: Layout, name: str, taken: str, fix: str) -> Iterator[None]:
+    file = _open(layout, name, write=True)
+    try:
+        if not _lock(file, shared=False):
+            raise CheckNotRun(f"the runtime is {taken} by another process", where=str(layout.home), fix=fix)
+        yield
+    finally:
+        os.close(file)
+
+
+def installing(layout: Layout) -> contextlib.AbstractContextManager[None]:
+    """Be the only one who installs or removes.
+
+    Raises:
+        CheckNotRun: another process does.
+        OSError: the folder cannot be written.
+    """
+    layout.home.mkdir(parents=True, exist_ok=True)
+    return _held(layout, ".lock", "being installed", "wait until it has ended")
+
+
+def alone(layout: Layout) -> contextlib.AbstractContextManager[None]:
+    """Have the pieces to oneself, to replace or remove them.
+
+    Raises:
+        CheckNotRun: sessions of other processes use them.
+    """
+    return _held(layout, ".use", "in use", "wait until its sessions have ended")
+
+
+def use(layout: Layout) -> int | None:
+    """A file that, while it is open, keeps the pieces from being replaced or removed.
+
+    Returns:
+        ``None`` where the folder cannot be written, and so nobody here can remove it.
+
+    Raises:
+        CheckNotRun: the pieces are being replaced or removed at this moment.
+    """
+    try:
+        file = _open(layout, ".use", write=os.access(layout.home, os.W_OK))
+    except OSError:
+        return None
+    if _lock(file, shared=True):
+        return file
+    os.close(file)
+    fix = "wait until it has ended"
+    raise CheckNotRun("the runtime is being installed or removed by another process", where=str(layout.home), fix=fix)

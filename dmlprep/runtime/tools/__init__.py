@@ -1,0 +1,1 @@
+"""Third-party model tools: one module for each, and the only ones that import it."""

@@ -1,0 +1,230 @@
+"""onnxruntime-genai's model builder: a Hugging Face folder becomes a folder of genai's, in a child process.
+
+Nothing of the model's folder is run: a configuration that names code of its own (``auto_map``) is refused, the builder
+is told not to trust any, and weights are read from safetensors alone. The process stays offline and gets no token.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from dmlprep.core.errors import InputError, ToolFailed, UsageError
+from dmlprep.core.files import Unfit, explain, parse_json, read_text
+from dmlprep.core.files.run_folder import temporary_folder
+from dmlprep.process.tools import run_tool
+from dmlprep.runtime.environment import python
+from dmlprep.runtime.tools.onnxruntime_genai import PACKAGES
+
+__all__ = ["Builder", "build", "check_source", "find_builder"]
+
+_PACKAGES = ("onnxruntime-genai", "torch", "transformers")
+_MODULES = ("onnxruntime_genai", "torch", "transformers")
+
+_PROBE = f"""
+import sys
+sys.path[:] = [folder for folder in sys.path if folder]
+import importlib.metadata as about, importlib.util as modules, json
+found = {{}}
+for name in {(*PACKAGES, "torch", "transformers")!r}:
+    try:
+        found[name] = about.version(name)
+    except about.PackageNotFoundError:
+        pass
+missing = [name for name in {_MODULES!r} if modules.find_spec(name) is None]
+print(json.dumps({{"versions": found, "missing": missing, "python": sys.version.split()[0]}}))
+"""
+
+_MOST_BYTES = 16 << 20
+"""Of a configuration: those of large vocabularies list some hundred thousand tokens."""
+
+_CODE = ("auto_map", "custom_pipelines")
+"""Fields of Hugging Face's configurations that name code in the model's folder."""
+
+_SAID = 6
+"""Lines of what the builder said last that an error shows."""
+
+_HINTS = {
+    "multi_cache": "config.json says that the context was extended (original_max_position_embeddings is not "
+    "max_position_embeddings) and has no long and short factors: set both to the same number, or take a model that "
+    "has rope_scaling",
+    "Unrecognized model": "the transformers of this environment does not know the model: install a newer one there",
+    "is not currently supported": "this builder does not know the model's architecture: install a newer "
+    "onnxruntime-genai",
+    "out of memory": "use a machine with more memory, or allow more: DMLPREP_MEMORY_LIMIT",
+}
+"""What to do, by words of the builder's error."""
+
+
+@dataclass(frozen=True)
+class Builder:
+    """A Python that can run the builder.
+
+    Attributes:
+        versions: of its packages, and of Python.
+    """
+
+    python: str
+    versions: Mapping[str, str]
+
+
+class _Probed(msgspec.Struct):
+    """What the probe prints."""
+
+    python: str
+    versions: dict[str, str]
+    missing: list[str]
+
+
+def find_builder(path: str = "") -> Builder:
+    """The Python that runs the builder: the one that is named, else ours.
+
+    Raises:
+        UsageError: it cannot be started, or lacks a package.
+    """
+    program = path or sys.executable
+    where = "--builder-python" if path else ""
+    packages = " ".join(_PACKAGES)
+    fix = f"name the Python of an environment that has {packages} with --builder-python"
+    try:
+        done = run_tool([program, "-c", _PROBE], limit=60.0)
+        said = None
+        if done.returncode == 0 and done.stdout.strip():
+            said = parse_json(done.stdout.splitlines()[-1], _Probed)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{program} cannot be run: {error}", where=where, fix=fix) from error
+    if said is None:
+        raise UsageError(f"{program} is no Python that runs", where=where, fix=fix)
+    if missing := said.missing:
+        own = "" if path else f", or install them here: {python()} -m pip install {packages}"
+        what = f"a model of Hugging Face's is built by onnxruntime-genai's builder, and {program} lacks"
+        raise UsageError(f"{what} {', '.join(missing)}", where=where, fix=fix + own)
+    return Builder(program, {"Python": said.python, **said.versions})
+
+
+def check_source(folder: Path) -> dict[str, object]:
+    """Refuse a Hugging Face folder that holds code or pickled weights where they would be used.
+
+    Returns:
+        its config.json.
+
+    Raises:
+        InputError: there is no such folder, or it is not one of Hugging Face's; DP876, it is not given to the builder.
+    """
+    where = str(folder)
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        what, fix = explain(error, folder)
+        raise InputError(what or str(error), where=where, fix=fix or "check the path") from error
+    if "config.json" not in names:
+        raise InputError("there is no config.json in it", where=where, fix="name a folder of Hugging Face's or genai's")
+    if not any(name.endswith(".safetensors") for name in names):
+        raise InputError(
+            "it holds no safetensors; weights in another form may hold code, and are not read",
+            where=where,
+            code="DP876",
+            fix="save the model with model.save_pretrained(FOLDER, safe_serialization=True)",
+        )
+    found: dict[str, object] = {}
+    for name in names:
+        if name.endswith(".json") and not name.endswith((".index.json", "tokenizer.json", "vocab.json")):
+            document = _document(folder / name, needed=name == "config.json")
+            if name == "config.json":
+                found = document
+            for field in _CODE:
+                if _names(document, field):
+                    raise InputError(
+                        f"{name} names code of the model's folder ({field}), which is never run",
+                        where=where,
+                        code="DP876",
+                        fix=f"where transformers knows the model by itself, remove {field} from {name}",
+                    )
+    return found
+
+
+def _names(document: object, field: str) -> bool:
+    """Whether a document has a field somewhere that says something."""
+    stack = [document]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            if value.get(field):
+                return True
+            stack += value.values()
+        elif isinstance(value, list):
+            stack += value
+    return False
+
+
+def _document(path: Path, *, needed: bool) -> dict[str, object]:
+    fix = "download the folder again"
+    try:
+        document = parse_json(read_text(path, _MOST_BYTES), Any, lenient=True)
+    except OSError as error:
+        what, mend = explain(error, path)
+        raise InputError(what or str(error), where=str(path), fix=mend or fix) from error
+    except Unfit as error:
+        raise InputError(str(error), where=str(path), code="DP876", fix=fix) from error
+    if not isinstance(document, dict):
+        if needed:
+            raise InputError("not a JSON object", where=str(path), code="DP876", fix=fix)
+        return {}
+    return document
+
+
+def build(source: Path, out: Path, builder: Builder, precision: Literal["fp16", "int4"], *, limit: float) -> None:
+    """Build a folder of genai's for DirectML.
+
+    Args:
+        source: a folder that ``check_source`` let through.
+        out: a folder that is not there, or is empty.
+        limit: seconds.
+
+    Raises:
+        ToolFailed: DP877, the builder failed, took too long or too much memory; the message has its last lines.
+    """
+    process = Path(__file__).with_name("genai_builder_process.py")
+    with temporary_folder("builder") as cache:
+        command = [
+            *(builder.python, str(process), "-i", os.path.abspath(source), "-o", os.path.abspath(out)),
+            *("-p", precision, "-e", "dml", "-c", str(cache), "--extra_options", "hf_token=false", "hf_remote=false"),
+        ]
+        try:
+            done = run_tool(command, limit=limit, variables=_offline(Path(cache)))
+        except subprocess.TimeoutExpired as error:
+            raise _failed(f"it took more than {limit:g} seconds", source, "", "--time-limit gives it more") from error
+        except OSError as error:
+            raise _failed(str(error), source, "") from error
+    if done.returncode or not (out / "genai_config.json").is_file():
+        raise _failed(f"it ended with code {done.returncode}", source, done.stderr or done.stdout)
+
+
+def _offline(cache: Path) -> dict[str, str]:
+    """Variables that keep Hugging Face's packages from the network, from tokens and from the user's cache."""
+    on = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
+    none = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH")
+    return {**dict.fromkeys(on, "1"), **dict.fromkeys(none, ""), "HF_HOME": str(cache), "PYTHONUTF8": "1"}
+
+
+def _failed(what: str, source: Path, said: str, fix: str = "") -> ToolFailed:
+    lines = [line.rstrip() for line in said.splitlines() if line.strip()]
+    last = next((line for line in reversed(lines) if re.match(r"[\w.]+(Error|Exception)\b|[\w.]+: ", line)), "")
+    shown = f"{what}: {last}" if last else what
+    if lines:
+        shown += "\n    " + "\n    ".join(lines[-_SAID:])
+    hint = next((text for word, text in _HINTS.items() if word in said), "")
+    return ToolFailed(
+        f"onnxruntime-genai's builder failed: {shown}",
+        where=str(source),
+        code="DP877",
+        fix=hint or fix or "build the folder by hand with python -m onnxruntime_genai.models.builder, and prepare that",
+    )

@@ -1,0 +1,66 @@
+"""The process behind ``runtime/tools/onnxruntime_genai.py``: a folder is loaded and writes tokens.
+
+    python -P genai_process.py
+
+Run as a file: nothing of dmlprep is imported. It speaks the lines of ``process/wire.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from urllib.parse import quote, unquote
+
+__all__: list[str] = []
+
+
+def generate(folder: str, provider: str, count: int, prompt: list[int]) -> list[list[str]]:
+    """Lines of an answer: the version, and the new tokens."""
+    import onnxruntime_genai as genai
+
+    config = genai.Config(folder)
+    config.clear_providers()
+    if provider != "cpu":
+        config.append_provider(provider)
+    model = genai.Model(config)
+    params = genai.GeneratorParams(model)
+    length = len(prompt) + count
+    params.set_search_options(
+        do_sample=False, num_beams=1, repetition_penalty=1.0, min_length=length, max_length=length
+    )
+    generator = genai.Generator(model, params)
+    generator.append_tokens(prompt)
+    while not generator.is_done():
+        generator.generate_next_token()
+    tokens = [str(int(token)) for token in generator.get_sequence(0)[len(prompt) :]]
+    return [["version", str(genai.__version__)], ["tokens", *tokens]]
+
+
+def main() -> None:
+    """Answer until ``quit`` or until the pipe is closed."""
+    if sys.platform == "win32":
+        import ctypes
+
+        ctypes.windll.kernel32.SetErrorMode(0x8003)  # a crash ends it, without a dialog that waits for somebody
+    os.putenv("ORT_DISABLE_TELEMETRY", "1")  # read when the package is loaded
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what native code prints is no answer
+    for line in sys.stdin.buffer:
+        word, *fields = [unquote(field, errors="surrogateescape") for field in line.decode("ascii").split()]
+        if word == "quit":
+            return
+        try:
+            if word != "generate":
+                raise ValueError(f"unknown request {word}")
+            folder, provider, count, *prompt = fields
+            answer = [*generate(folder, provider, int(count), [int(token) for token in prompt]), ["ok"]]
+        except Exception as error:
+            lines = [text.strip() for text in str(error).splitlines() if text.strip()]
+            answer = [["fail", "run", lines[0] if lines else type(error).__name__]]
+        for row in answer:
+            out.write(" ".join(quote(field, errors="replace") or "%" for field in row).encode() + b"\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()

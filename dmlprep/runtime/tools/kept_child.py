@@ -1,0 +1,80 @@
+"""A child process that is kept for the next call, and ends by itself when none comes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from dmlprep.process.child import Child
+from dmlprep.process.failure import FULL, disk_full
+
+__all__ = ["KeptChild", "hand_over"]
+
+_IDLE = 60.0
+"""Seconds without a call after which the process ends."""
+
+
+class KeptChild:
+    """The one process of this program that runs a file, started at the first call.
+
+    It may read and write its exchange folder, and nothing of the user's.
+
+    Args:
+        file: of Python, in this folder.
+        name: what errors call the process.
+    """
+
+    def __init__(self, file: str, name: str) -> None:
+        self._file, self._name = Path(__file__).with_name(file), name
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+        self._idle: threading.Timer | None = None
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[Child]:
+        """The process, for one caller at a time. An error within ends it: what that left in a library is unknown."""
+        with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+            child = self._child
+            if child is None or not child.alive:
+                child = self._child = Child.of_file(str(self._file), self._name, reads=[])
+            try:
+                yield child
+            except BaseException:
+                child.kill()
+                raise
+            if child.alive:
+                self._idle = threading.Timer(_IDLE, self._end_idle)
+                self._idle.daemon = True
+                self._idle.start()
+
+    def _end_idle(self) -> None:
+        with self._lock:
+            if self._child is not None and threading.current_thread() is self._idle:
+                self._child.close()
+
+    def end(self) -> None:
+        """End the process, where there is one; the next call starts another."""
+        with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+            if self._child is not None:
+                self._child.close()
+
+
+def hand_over(path: Path, data: bytes) -> None:
+    """Write a file of the exchange folder.
+
+    Raises:
+        OutputError: the disk is full.
+        OSError: it cannot be written for another reason.
+    """
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        if error.errno in FULL:
+            raise disk_full(path.parent, error) from error
+        raise

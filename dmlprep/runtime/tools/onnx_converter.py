@@ -1,0 +1,29 @@
+"""onnx's version converter: used to raise old models, on the graph without its weights."""
+
+from __future__ import annotations
+
+import onnx
+
+from dmlprep.core.errors import ModelRefused
+from dmlprep.process.onnx_worker import calls
+from dmlprep.process.onnx_worker.door import OnnxError
+
+__all__ = ["convert"]
+
+
+def convert(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    """``proto`` at opset ``version``.
+
+    Raises:
+        ModelRefused: the converter has no way for one of the operators.
+        ToolFailed: the converter crashes on the model, or needs more than its limits.
+    """
+    try:
+        return calls.convert_version(proto, version)
+    except OnnxError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ModelRefused(
+            f"onnx's converter cannot bring the model to opset {version}: {lines[-1] if lines else error}",
+            code="DP104",
+            fix="export the model again with a newer opset",
+        ) from error

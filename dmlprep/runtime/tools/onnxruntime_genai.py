@@ -1,0 +1,81 @@
+"""onnxruntime-genai: what it writes with a folder, greedily. In a child process, ``genai_process.py``: it is an extra.
+
+The process has limits of time and memory, and speaks the lines of ``process/wire.py``. It sends nothing anywhere:
+onnxruntime-genai's telemetry is off in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from dmlprep.core.errors import CheckNotRun
+from dmlprep.process.child import Child
+from dmlprep.process.failure import failure
+from dmlprep.process.starting import allowed_memory
+from dmlprep.runtime.environment import installed_versions, python
+
+__all__ = ["PACKAGES", "generate", "missing"]
+
+PACKAGES = (
+    "onnxruntime-genai",
+    "onnxruntime-genai-winml",
+    "onnxruntime-genai-directml",
+    "onnxruntime-genai-cuda",
+)
+"""Packages that all install the folder ``onnxruntime_genai``."""
+
+_WITH_DIRECTML = ("onnxruntime-genai-winml", "onnxruntime-genai-directml")
+
+
+def missing(provider: Literal["cpu", "dml"]) -> str:
+    """Why onnxruntime-genai cannot generate on a provider here; empty where it can."""
+    found = installed_versions(PACKAGES)
+    if not found or find_spec("onnxruntime_genai") is None:
+        return f'onnxruntime-genai is not installed: {python()} -m pip install "dmlprep[genai]"'
+    if provider == "dml" and not found.keys() & {*_WITH_DIRECTML}:
+        return f"{' and '.join(found)} has no DirectML: {' or '.join(_WITH_DIRECTML)} has"
+    return ""
+
+
+def generate(
+    folder: Path, provider: Literal["cpu", "dml"], prompt: Sequence[int], count: int, *, time_limit: float = 600.0
+) -> tuple[list[int], str]:
+    """The tokens that follow a prompt, always the most likely one, whatever the folder's search options say.
+
+    Args:
+        provider: in place of those that the folder names.
+        prompt: token ids.
+        count: how many tokens are generated, beyond an end of the text as well.
+        time_limit: seconds.
+
+    Returns:
+        the new tokens, and the version of onnxruntime-genai.
+
+    Raises:
+        CheckNotRun: it is not installed, or without this provider.
+        SessionFailure: it does not run the folder, or took too long or too much memory.
+    """
+    if reason := missing(provider):
+        raise CheckNotRun(reason)
+    # Hugging Face's cache is made of links.
+    linked = [path.resolve() for path in folder.iterdir() if path.is_symlink()]
+    process = str(Path(__file__).with_name("genai_process.py"))
+    child = Child.of_file(process, "onnxruntime-genai", reads=[folder.resolve(), *linked])
+    try:
+        request = ["generate", str(folder.resolve()), provider, str(count), *map(str, prompt)]
+        answer = child.ask([request], limit=time_limit, memory=allowed_memory().nbytes, where=str(folder))
+    finally:
+        child.kill()  # its destructors have hung
+    try:
+        (version,) = [row[1] for row in answer if row[0] == "version"]
+        tokens = [int(token) for row in answer if row[0] == "tokens" for token in row[1:]]
+        if len(tokens) != count:
+            raise ValueError(f"{len(tokens)} tokens of {count}")
+    except (ValueError, IndexError) as error:
+        raise failure(
+            "protocol", f"onnxruntime-genai gave an answer that makes no sense: {error}", str(folder)
+        ) from error
+    return tokens, version

@@ -1,0 +1,140 @@
+"""The process behind ``runtime/tools/onnxsim.py``: onnxsim's compiled simplifier, without the package around it.
+
+    python -P onnxsim_process.py
+
+Run as a file: nothing of dmlprep, and of onnxsim only the extension module, so that it is ready after some 50 ms.
+Importing onnxsim whole takes a second, for quantisers and exporters that nobody asks for here. ``onnxsim.simplify`` is
+a call of the same function after choices that are made here alike; where the release is another than the one that this
+was written for, the package itself is called. It speaks the lines of ``process/wire.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec, module_from_spec
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+__all__ = ["KNOWN", "simplifier"]
+
+KNOWN = "0.8.1"
+"""The release whose compiled function is called by itself: arguments and defaults were read in its source."""
+
+Simplifier = Callable[[bytes, int, list[str]], bytes]
+"""Of a serialized model, the most bytes of a folded constant, and the optimizers to leave out."""
+
+
+def simplifier(known: str = KNOWN) -> Simplifier:
+    """What simplifies: the compiled function alone where onnxsim's release is ``known``, else the whole package."""
+    spec = find_spec("onnxsim")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("onnxsim is not installed")
+    version = Path(spec.submodule_search_locations[0], "version.py")
+    with contextlib.suppress(OSError):
+        text = version.read_text(encoding="utf-8")
+        if f"version = 'v{known}'" in text or f"version = '{known}'" in text:  # Linux' wheel and Windows' one
+            sys.modules["onnxsim"] = module_from_spec(spec)  # not executed: it would import all of its modules
+            return _compiled()
+    return _whole()
+
+
+def _compiled() -> Simplifier:
+    from onnxsim import onnxsim_cpp2py_export as core
+
+    class Folder(core.ModelExecutor):  # type: ignore[misc]
+        """Runs nodes whose inputs are constant, on ONNX Runtime, as the package does."""
+
+        def Run(self, model: bytes, inputs: list[bytes]) -> list[bytes]:
+            import onnx
+            from onnxsim import backend
+
+            proto = onnx.ModelProto.FromString(model)
+            arrays = (onnx.numpy_helper.to_array(onnx.TensorProto.FromString(data)) for data in inputs)
+            feeds = {value.name: array for value, array in zip(proto.graph.input, arrays, strict=False)}
+            found = backend.run_model(proto, feeds, single_threaded=True)
+            return [onnx.numpy_helper.from_array(array).SerializeToString() for array in found.values()]
+
+    folder = Folder()
+    # Gemm is made where ONNX Runtime's CPU provider has a fast one: the package's own default, whatever a user has set.
+    os.putenv("ONNXSIM_GEMM_FUSION_BACKEND", "ort_cpu")
+
+    def simplify(model: bytes, constant_bytes: int, skipped: list[str]) -> bytes:
+        result: bytes = core.simplify(
+            folder,
+            model,
+            skipped,
+            constant_folding=True,
+            shape_inference=True,
+            tensor_size_threshold=constant_bytes,
+            target_opset_version=None,
+            rewriter=None,
+            initializers_as_constants=True,
+            include_inline_functions=False,
+            mutable_initializer=True,
+            overwrite_input_shapes=None,
+            unused_output=None,
+            extra_optimizers=None,
+        )
+        if not result:
+            raise ValueError("the simplified model is larger than 2 GB")
+        return result
+
+    return simplify
+
+
+def _whole() -> Simplifier:
+    import onnx
+    import onnxsim
+
+    def simplify(model: bytes, constant_bytes: int, skipped: list[str]) -> bytes:
+        with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+            result, _ = onnxsim.simplify(
+                onnx.load_from_string(model),
+                check_n=0,
+                skipped_optimizers=skipped,
+                tensor_size_threshold=f"{constant_bytes}B",
+                mutable_initializer=True,
+                certify=False,
+                import_custom_schemas=False,
+            )
+        done: bytes = result.SerializeToString()
+        return done
+
+    return simplify
+
+
+def _requests() -> Iterator[list[str]]:
+    for line in sys.stdin.buffer:
+        fields = [unquote(field, errors="surrogateescape") for field in line.decode("ascii").split()]
+        if fields == ["quit"]:
+            return
+        yield fields
+
+
+def _main() -> None:
+    if sys.platform == "win32":
+        import ctypes
+
+        ctypes.windll.kernel32.SetErrorMode(0x8003)  # a crash ends it, without a dialog that waits for somebody
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what native code prints is no answer
+    simplify = simplifier()
+    for word, *fields in _requests():
+        answer = "ok"
+        try:
+            if word != "simplify":
+                raise ValueError(f"unknown request {word}")
+            before, after, constant_bytes, *skipped = fields
+            Path(after).write_bytes(simplify(Path(before).read_bytes(), int(constant_bytes), skipped))
+        except Exception as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            answer = f"fail run {quote(lines[-1] if lines else type(error).__name__, errors='replace')}"
+        out.write(answer.encode() + b"\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    _main()

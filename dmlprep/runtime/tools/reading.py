@@ -1,0 +1,154 @@
+"""Ask the process that reads files of others: a crash, a panic, a bomb or a hang of a library becomes an error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from dmlprep.core.errors import InputError, UsageError
+from dmlprep.core.files import Unfit, check_plain, unreadable
+from dmlprep.portable.arrays import Array
+from dmlprep.process.failure import FULL, SessionFailure, disk_full
+from dmlprep.process.starting import allowed_memory
+from dmlprep.process.wire import read_tensor
+from dmlprep.runtime.tools.extras import not_installed, require
+from dmlprep.runtime.tools.kept_child import KeptChild, hand_over
+
+__all__ = ["MEMORY", "SECONDS", "Reading", "end", "taken", "too_large"]
+
+MEMORY = 1536 << 20
+"""Bytes of memory for one file: a picture of 512 MiB, its copy and the result; or a large tokenizer."""
+
+SECONDS = 60.0
+"""For one file. The largest picture within the limits takes two."""
+
+_FILE, _OUT, _IN = "file", "read.bin", "given.json"
+
+_PIECE = 1 << 20
+
+T = TypeVar("T")
+
+_reader = KeptChild("reader_process.py", "the reader")
+
+
+class Reading:
+    """One kind of file, and the library that reads it.
+
+    Args:
+        module, package: of the library.
+        purpose: for the error where it is missing: ``reading pictures``.
+        kind: what a file is read as: ``a picture``.
+        fix: what to do with a file that cannot be read.
+    """
+
+    def __init__(self, module: str, package: str, purpose: str, kind: str, fix: str = "") -> None:
+        self._module, self._package, self._purpose = module, package, purpose
+        self._kind, self._fix = kind, fix or "check that it is the right file, or leave it out"
+
+    def ask(
+        self,
+        word: str,
+        path: Path,
+        arguments: Sequence[str],
+        take: Callable[[list[int], Path], T],
+        *,
+        given: object = None,
+        limit: int | None = None,
+        memory: int = MEMORY,
+    ) -> T:
+        """Let the process read a file.
+
+        Args:
+            arguments: of the request, behind the names of the file and of those that are exchanged.
+            take: makes the result of the numbers of the answer and the file that holds the elements.
+            given: builtins that go over with the request.
+            limit: bytes that the file may have.
+
+        Raises:
+            InputError: it cannot be read, or takes more time, memory or room than it may.
+            UsageError: the package is not installed.
+        """
+        where = str(path)
+        require(self._module, self._package, self._purpose)
+        try:
+            check_plain(path, limit)
+        except OSError as error:
+            raise unreadable(error, path) from error
+        except Unfit as error:
+            raise InputError(f"cannot be read as {self._kind}: {error}", where=where, fix=error.fix) from error
+        allowed = allowed_memory().nbytes
+        memory = min(memory, allowed) if allowed else memory
+        try:
+            with _reader.used() as child:
+                out = child.exchange / _OUT
+                # A copy: the process may read nothing of the user's.
+                _copy(path, child.exchange / _FILE)
+                files = [str(child.exchange / name) for name in (_FILE, *([_IN] if given is not None else []), _OUT)]
+                if given is not None:
+                    hand_over(child.exchange / _IN, json.dumps(given).encode("ascii"))
+                request = [word, str(memory), *files, *arguments]
+                answer = child.ask([request], limit=SECONDS, memory=memory, where=where)
+                if answer[:1] == [["memory"]]:
+                    raise SessionFailure("memory", "")
+                head, *fields = answer[0] if len(answer) == 1 and answer[0] else [""]
+                if head == "large" and len(fields) == 2 and fields[1].isdecimal():
+                    raise too_large(fields[0], int(fields[1]), where)
+                try:
+                    result = take([int(field) for field in fields], out)
+                except (ValueError, IndexError, OSError) as error:
+                    raise SessionFailure("protocol", f"it gave no array: {error}") from error
+                for name in (_FILE, _OUT):
+                    with contextlib.suppress(OSError):
+                        (child.exchange / name).unlink()
+                return result
+        except SessionFailure as failed:
+            raise self._failed(failed, where, memory) from failed
+
+    def _failed(self, failed: SessionFailure, where: str, memory: int) -> UsageError:
+        why = failed.message
+        if failed.kind == "load":
+            return not_installed(self._package, self._purpose)
+        if failed.kind == "memory" or "memory allocation of" in why:  # the second is Rust's
+            why = f"it needs more than {_mib(memory)} of memory"
+        elif failed.kind in ("timeout", "hang"):
+            why = f"it takes more than {SECONDS:g} s"
+        return InputError(f"cannot be read as {self._kind}: {why}", where=where, fix=self._fix)
+
+
+def too_large(what: str, needed: int, where: str) -> InputError:
+    """The error for a file that would become more than may be made of it."""
+    fix = f"make it smaller, or raise the limit: dmlprep --limit made_bytes={needed} COMMAND"
+    return InputError(f"too large to read: {what} needs {_mib(needed)}", where=where, fix=fix)
+
+
+def taken(out: Path, dtype: str, shape: Sequence[int], limit: int) -> Array:
+    """The array of an answer.
+
+    Raises:
+        ValueError: it is larger than ``limit`` bytes, or the file has another size.
+        OSError: the file is not there.
+    """
+    return read_tensor(out, dtype, tuple(shape), limit=limit)
+
+
+def end() -> None:
+    """End the process that is kept."""
+    _reader.end()
+
+
+def _copy(path: Path, to: Path) -> None:
+    try:
+        with path.open("rb") as file, to.open("wb") as copy:
+            shutil.copyfileobj(file, copy, _PIECE)
+    except OSError as error:
+        if error.errno in FULL:
+            raise disk_full(to.parent, error) from error
+        raise unreadable(error, path) from error
+
+
+def _mib(count: int) -> str:
+    return f"{-(-count >> 20):,} MiB"

@@ -1,0 +1,78 @@
+"""tokenizers: text as token ids and back, by a ``tokenizer.json``. It is an extra, and runs in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dmlprep.runtime.tools.reading import MEMORY, Reading, taken
+
+__all__ = ["MEMORY_A_BYTE", "detokenize", "tokenize"]
+
+_READING = Reading(
+    "tokenizers", "tokenizers", "reading text", "a tokenizer", "pass the tokenizer.json that belongs to the model"
+)
+
+_MOST_BYTES = 256 << 20
+"""Of a tokenizer.json: those of large vocabularies have some 30 million."""
+
+MEMORY_A_BYTE = 16
+"""Bytes of memory for each byte of the file, besides those of any file."""
+
+
+def tokenize(file: Path, texts: Sequence[str], length: int | None, most: int) -> dict[str, np.ndarray]:
+    """Token ids of texts, as many for each.
+
+    Args:
+        file: the ``tokenizer.json``.
+        length: how many tokens; shorter texts are padded and longer ones are cut. ``None``: as the longest has.
+        most: bytes that the ids may take, at 16 bytes an id.
+
+    Returns:
+        ``ids``, ``mask`` (1 where no padding is) and ``types``, each int64 [texts, length].
+
+    Raises:
+        InputError: the file is not a tokenizer, or needs more time, memory or room than it may.
+        UsageError: tokenizers is not installed.
+    """
+    found = _READING.ask(
+        "tokenize",
+        file,
+        [str(length or 0), str(most)],
+        lambda shape, out: taken(out, "int64", (3, shape[0], shape[1]), 2 * most),
+        given=list(texts),
+        limit=_MOST_BYTES,
+        memory=_memory(file),
+    )
+    return dict(zip(("ids", "mask", "types"), found, strict=True))
+
+
+def detokenize(file: Path, rows: Sequence[Sequence[int]]) -> list[str]:
+    """Texts of token ids, without special tokens.
+
+    Args:
+        file: the ``tokenizer.json``.
+
+    Raises:
+        InputError: the file is not a tokenizer, or needs more time, memory or room than it may.
+        UsageError: tokenizers is not installed.
+    """
+    texts: list[str] = _READING.ask(
+        "detokenize",
+        file,
+        [],
+        lambda shape, out: taken(out, "string", shape[:1], _MOST_BYTES).tolist(),
+        given=[[int(token) for token in row] for row in rows],
+        limit=_MOST_BYTES,
+        memory=_memory(file),
+    )
+    return texts
+
+
+def _memory(file: Path) -> int:
+    try:
+        return MEMORY + MEMORY_A_BYTE * file.stat().st_size
+    except OSError:
+        return MEMORY  # the reader says what is wrong

@@ -1,0 +1,171 @@
+"""Compare the prediction with where a real DirectML session places the nodes, and time each of them."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dmlprep.core.errors import CheckNotRun
+from dmlprep.core.files.run_folder import temporary_folder
+from dmlprep.directml.placement.place import place
+from dmlprep.directml.targets import Target
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.walk import nodes
+from dmlprep.record import Check, DeviceInfo, Finding, Verdict, finding
+
+if TYPE_CHECKING:
+    from dmlprep.runtime import Session, SessionOptions
+
+__all__ = ["verify_placement"]
+
+CHECK = Check("placement", "dml")
+
+RUNS = 3
+"""Timed runs: the first one compiles shaders on some drivers, and weighs a third."""
+
+_SLOWEST = 5
+
+MakeFeed = Callable[[], Mapping[str, np.ndarray]]
+
+
+def verify_placement(
+    model: Model, target: Target, session: SessionOptions | None = None, feed: MakeFeed | None = None
+) -> Verdict:
+    """Load a copy of the model on DirectML, graph optimisation and fusion off, and compare every named node.
+
+    Nodes that ONNX Runtime inlines have no names there and are not compared. DirectML was seen to crash with fusion off
+    on a model that loads with it; then fusion stays on, and the verdict says so.
+
+    Args:
+        session: its adapter or GPU is asked.
+        feed: makes inputs to time the nodes with (DP524); without it nothing is run.
+
+    Returns:
+        ``passed`` where every node stands as predicted; ``failed`` with a finding (DP523) for each that does not, or
+        where the model does not load.
+
+    Raises:
+        CheckNotRun: no DirectML session can be had here.
+    """
+    from dmlprep.runtime import DATA_FOLDER, SessionFailure, SessionOptions, another_release, dml_status
+
+    began = time.perf_counter()
+    chosen = replace(session or SessionOptions(), release=target.ort_version)
+    status = dml_status(session=chosen)
+    if not status.available:
+        raise CheckNotRun(
+            f"no DirectML session can be had here: {status.reason}",
+            where="--verify",
+            code=status.code,
+            fix=status.fix or "dmlprep runtime install (Linux), or run on Windows with a GPU",
+        )
+    copy = model.copy()
+    for index, node in enumerate(nodes(copy.ir)):
+        node.name = f"{index}:{node.op_type}"
+    # The copy is placed, and not the model anew: a session answers by name, and only the copy's names are unique.
+    expected = {n.name: n for n in place(copy, target).nodes if not n.origin}
+    labels = {f"{i}:{n.op_type}": n.name or f"{n.op_type} {i}" for i, n in enumerate(nodes(model.ir))}
+    how = ""
+    with temporary_folder("verify") as folder:
+        path = Path(folder) / "model.onnx"
+        config = {DATA_FOLDER: str(copy.save_linked(path))}
+        options = replace(
+            chosen,
+            optimization="disabled",
+            unfused=True,
+            record_placement=True,
+            profile=feed is not None,
+            config=config,
+        )
+        try:
+            try:
+                seen, device, timed = _ask(path, options, feed, labels)
+            except SessionFailure as crash:
+                if crash.kind != "crash":
+                    raise
+                seen, device, timed = _ask(path, replace(options, unfused=False), feed, labels)
+                how = f"; fusion on, because with it off {crash.message}"
+        except SessionFailure as failed:
+            if failed.kind == "memory":
+                raise CheckNotRun(f"out of memory: {failed.message}", where="--verify", fix=failed.fix) from failed
+            return Verdict(
+                CHECK,
+                "failed",
+                f"the model does not load: {failed}",
+                seconds=round(time.perf_counter() - began, 3),
+            )
+    misses: list[Finding] = [
+        finding(
+            "DP523",
+            f"predicted {expected[name].provider} ({expected[name].code}), the session says {provider}",
+            node=labels.get(name, name),
+        )
+        for name, provider in seen.items()
+        if name in expected and expected[name].provider != provider
+    ]
+    compared = sum(name in expected for name in seen)
+    if said := another_release(device, target.ort_version):
+        how += f"; {said}"
+    seconds = round(time.perf_counter() - began, 3)
+    if misses:
+        return Verdict(
+            CHECK,
+            "failed",
+            f"{len(misses)} of {compared} nodes stand elsewhere than predicted{how}",
+            device=device,
+            seconds=seconds,
+            findings=[*misses, *timed],
+        )
+    return Verdict(
+        CHECK,
+        "passed",
+        device=device,
+        seconds=seconds,
+        tolerance=f"{compared} nodes, all as predicted{how}",
+        findings=timed,
+    )
+
+
+def _ask(
+    path: Path, options: SessionOptions, feed: MakeFeed | None, labels: Mapping[str, str]
+) -> tuple[dict[str, str], DeviceInfo, list[Finding]]:
+    """Provider by node, the device, and the times where a feed is given."""
+    from dmlprep.runtime import open_dml
+
+    with open_dml(path, options) as session:
+        seen = {n.name: n.provider for n in session.placement()}
+        return seen, session.device, [] if feed is None else [_times(session, feed, labels)]
+
+
+def _times(session: Session, feed: MakeFeed, labels: Mapping[str, str]) -> Finding:
+    from dmlprep.runtime import SessionFailure
+
+    try:
+        inputs = feed()
+        for _ in range(RUNS):
+            session.run_any(dict(inputs))
+        kernels = session.timings()
+    except (SessionFailure, CheckNotRun) as error:
+        return finding("DP524", f"not taken: {error}")
+    by_operator: dict[str, float] = defaultdict(float)
+    for kernel in kernels:
+        by_operator[kernel.op_type] += kernel.seconds
+    whole = sum(by_operator.values())
+    slowest = sorted(by_operator.items(), key=lambda item: -item[1])[:_SLOWEST]
+    said = ", ".join(f"{name} {1e3 * seconds / RUNS:.3g} ms" for name, seconds in slowest)
+    rows = [
+        {
+            "name": labels.get(kernel.name, kernel.name),
+            "operator": kernel.op_type,
+            "provider": kernel.provider,
+            "milliseconds": round(1e3 * kernel.seconds / RUNS, 4),
+        }
+        for kernel in sorted(kernels, key=lambda kernel: -kernel.seconds)
+    ]
+    return finding("DP524", f"{1e3 * whole / RUNS:.3g} ms a run: {said}", nodes=rows, runs=RUNS)

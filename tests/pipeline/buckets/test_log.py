@@ -1,0 +1,94 @@
+"""Logs of sizes, and the command that reads them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmlprep.core.errors import InputError
+from dmlprep.pipeline.buckets import read_log
+from tests.in_process import Run
+
+
+def _log(folder: Path, text: str) -> Path:
+    path = folder / "sizes.log"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "height=480 width=640\n\n# noon\nwidth=640, height=480\nheight=32 width=32\n",
+        '{"height": 480, "width": 640}\n{"width": 640, "height": 480}\n{"height": 32, "width": 32}',
+        "height,width\r\n480,640\r\n480, 640\r\n32,32\r\n",
+    ],
+)
+def test_three_forms_say_the_same(text: str, tmp_path: Path) -> None:
+    found = read_log(_log(tmp_path, text))
+    assert (found.names, found.counts, found.requests) == (("height", "width"), {(480, 640): 2, (32, 32): 1}, 3)
+
+
+def test_named_dimensions_are_read_among_others(tmp_path: Path) -> None:
+    text = "12:00 GET /up ms=12 height=480 width=640\n12:01 GET /up ms=9.5 height=32 width=32\n"
+    found = read_log(_log(tmp_path, text), ["width", "height"])
+    assert (found.names, found.counts) == (("width", "height"), {(640, 480): 1, (32, 32): 1})
+    rows = read_log(_log(tmp_path, '{"height": 8, "user": "x"}\n'), ["height"])
+    assert rows.counts == {(8,): 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "there is no size in it"),
+        ("height=480\nwidth=2\n", ":2: the size of 'height' is missing"),
+        ("height=480\nheight=2 width=2\n", ":2: 'width' is no dimension of the lines before"),
+        ("height=480 hello\n", "'hello' is no size"),
+        ("height=0\n", "'0' is no size of 'height'"),
+        ("height=-4\n", "'-4' is no size of 'height'"),
+        ("height=99999999999\n", "is no size of 'height'"),
+        ("height=4 height=5\n", "'height' has two sizes"),
+        ('{"height": true}\n', "'True' is no size of 'height'"),
+        ('{"height": 4.5}\n', "'4.5' is no size of 'height'"),
+        ('{"height": \n', "no JSON object"),
+        ("{" * 3000, "no JSON object"),
+        ("a,a\n1,2\n", "no list of names"),
+        ("a,b\n1\n", "1 cells, and the first one 2 names"),
+        ("height=" + "1" * 5000, "more than 4096 characters"),
+        (" ".join(f"d{n}=1" for n in range(9)), "9 dimensions are too many"),
+    ],
+)
+def test_a_wrong_log_is_told_by_its_line(text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as told:
+        read_log(_log(tmp_path, text))
+    assert says in str(told.value)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.log"
+    path.write_text(text, encoding="utf-8", errors="replace")
+    with contextlib.suppress(InputError):
+        assert read_log(path).requests > 0
+
+
+def test_the_command_prints_options_for_prepare(tmp_path: Path, run: Run) -> None:
+    log = _log(tmp_path, "height=480 width=640\nheight=500 width=640\nheight=1024 width=1024\n")
+    done = run("buckets", log, "--count", "2", "--multiple", "64")
+    assert done.code == 0, done.err
+    assert "3 requests of 3 sizes" in done.out
+    assert "2 buckets: padding adds 1.7 % on average and 6.7 % at most; a better set may exist" in done.out
+    options = done.out.splitlines()[-1].replace('"', "")  # a shell of Windows takes a comma as its own
+    assert options == "--bucket height=512,width=640 --bucket height=1024,width=1024"
+    assert run("buckets", log, "-q").out.count("--bucket ") == 2
+    made = json.loads(run("buckets", log, "--waste", "1", "--format", "json").out)
+    assert (made["dimensions"], made["cover"]["waste"], len(made["cover"]["buckets"])) == (["height", "width"], 1, 3)
+    both = run("buckets", log, "--waste", "2", "--count", "2")
+    assert (both.code, "leave out one of the two" in both.err) == (2, True)
+    assert run("buckets", tmp_path / "none.log").code == 2

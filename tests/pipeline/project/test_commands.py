@@ -1,0 +1,189 @@
+"""``init``, and the commands that take what the project file says."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+import pytest
+
+from dmlprep.graph.model import Model
+from dmlprep.pipeline.project import Suggestion, project_text, read_project, suggest_for
+from dmlprep.pipeline.project.snippets import snippet
+from tests.fixtures_index import fixture
+from tests.in_process import Run
+from tests.system import needs_links
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "work"
+    (place / "models").mkdir(parents=True)
+    for name in ("residual_cnn", "half_cnn"):
+        shutil.copy(fixture(name).path, place / "models")
+    monkeypatch.chdir(place)
+    return place
+
+
+def test_init_and_then_prepare(folder: Path, run: Run) -> None:
+    done = run("init", "--yes")
+    assert (done.code, done.err) == (0, "")
+    assert "models/residual_cnn.onnx: @vision-fp16" in done.out
+    project = read_project(folder / "dmlprep.toml")
+    assert project.models["models/half_cnn.onnx"]["recipe"] == "@static-fp32"
+    assert run("init", "--yes").code == 2  # the file is there
+    done = run("prepare", "-q", "--device", "cpu")
+    assert done.code == 0, done.err
+    assert done.out.count("nodes on DirectML") == 2
+    record = json.loads((folder / "build/models/residual_cnn/run.json").read_text())
+    assert record["recipe"] == "@vision-fp16"
+    again = run("init", "--yes", "--force")
+    assert "build" not in again.out, "what prepare wrote is no model of the project"
+
+
+def test_the_command_line_goes_over_the_file(folder: Path, run: Run) -> None:
+    run("init", "--yes")
+    quick = ("--device", "cpu", "--set", "parity.cpu=false")
+    done = run("prepare", "models/residual_cnn.onnx", "-o", "out", "-r", "@static-fp32", *quick)
+    assert "dmlprep.toml: pins batch=1" in done.err
+    assert json.loads((folder / "out/run.json").read_text())["recipe"] == "@static-fp32"
+    assert "recipe @vision-fp16" in run("plan", "models/residual_cnn.onnx").out
+    assert "recipe @static-fp32" in run("plan", "models/residual_cnn.onnx", "--no-project").out
+    (folder / "other.toml").write_text('target = "ort-1.20"')
+    assert "(ort-1.20)" in run("check", "models/residual_cnn.onnx", "-q", "--project", "other.toml").out
+    assert "(ort-1.30)" in run("check", "models/residual_cnn.onnx", "-q", "--no-project").out
+    assert "(ort-1.24)" in run("check", "models/residual_cnn.onnx", "-q", "--target", "1.24").out
+
+
+def test_what_is_missing_is_said(folder: Path, run: Run) -> None:
+    done = run("prepare")
+    assert (done.code, "dmlprep init writes one" in done.err) == (2, True)
+    done = run("prepare", "models/residual_cnn.onnx")
+    assert (done.code, "'--out'" in done.err) == (2, True)
+    (folder / "dmlprep.toml").write_text('[models."gone/*.onnx"]\n')
+    assert "names no model that is there" in run("prepare").err
+    assert "contradict" in run("plan", "models/half_cnn.onnx", "--project", "dmlprep.toml", "--no-project").err
+
+
+def test_models_that_cannot_be_read_do_not_stop_the_others(folder: Path, run: Run) -> None:
+    (folder / "models/broken.onnx").write_bytes(b"no model")
+    done = run("init", "--yes")
+    assert done.code == 2
+    assert "broken.onnx: " in done.err
+    assert len(read_project(folder / "dmlprep.toml").models) == 2
+    assert run("init", "models/broken.onnx", "--force").code == 2
+
+
+@pytest.mark.parametrize(
+    ("build", "line"),
+    [
+        ("cmake", "dmlprep_add_model(residual_cnn MODEL models/residual_cnn.onnx RECIPE @vision-fp16 PINS batch=1)"),
+        ("msbuild", 'Include="models\\residual_cnn.onnx" Recipe="@vision-fp16" Pins="batch=1"'),
+        ("hatch", 'source = "models/residual_cnn.onnx"'),
+        ("github", "dmlprep prepare --format github"),
+        ("pre-commit", "id: dmlprep-check"),
+    ],
+)
+def test_snippets(build: str, line: str, folder: Path, run: Run) -> None:
+    assert line in run("init", "models/residual_cnn.onnx", "--yes", "--for", build).out
+
+
+_STRANGE = Suggestion("m/a & <b>'s.onnx", "@static-fp32", "", {"n=1 METRIC evil.py:run": 2, "a(b": 3})
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="CMake is not installed")
+def test_cmake_takes_each_name_of_a_snippet_for_one_word(tmp_path: Path) -> None:
+    text = snippet("cmake", [_STRANGE], "out").replace("find_package(dmlprep CONFIG REQUIRED)", "")
+    shown = 'foreach(one IN LISTS ARGV)\nfile(APPEND "${CMAKE_CURRENT_LIST_DIR}/read" "${one}\\n")\nendforeach()'
+    file = tmp_path / "a.cmake"
+    file.write_text(f"function(dmlprep_add_model)\n{shown}\nendfunction()\n{text}", encoding="utf-8")
+    subprocess.run(["cmake", "-P", str(file)], check=True, timeout=60)
+    words = ["a____b__s", "MODEL", _STRANGE.path, "RECIPE", "@static-fp32", "PINS", "n=1 METRIC evil.py:run=2", "a(b=3"]
+    assert (tmp_path / "read").read_text(encoding="utf-8").splitlines() == words
+
+
+def test_msbuild_takes_each_name_of_a_snippet_for_one_value() -> None:
+    (one,) = ElementTree.fromstring(f"<a>{snippet('msbuild', [_STRANGE], 'out')}</a>").iter("DmlprepModel")
+    assert unquote(one.attrib["Include"]) == _STRANGE.path.replace("/", "\\")
+    assert [unquote(pin) for pin in one.attrib["Pins"].split(";")] == ["n=1 METRIC evil.py:run=2", "a(b=3"]
+
+
+_TOUCH = ("$(touch owned)", "`touch owned`", "%PATH%", '" & touch owned & "')
+
+
+@pytest.mark.parametrize(
+    ("build", "names"),
+    [("cmake", ("a;b", "a[b", "a\nb", "##vso[x]")), ("msbuild", (*_TOUCH, "a\n--><Target/><!--"))],
+)
+def test_a_name_that_a_build_cannot_hold_is_left_out(build: str, names: tuple[str, ...]) -> None:
+    strange = [Suggestion(f"{name}.onnx", "@static-fp32", "") for name in names]
+    strange += [Suggestion("m", "@static-fp32", "", {name: 1}) for name in (*names, "a;b")]
+    for one in strange:
+        text = snippet(build, [one], "out")
+        assert "left out" in text
+        if build == "msbuild":
+            top = ElementTree.fromstring(f"<a>{text}</a>")
+            assert [child.tag for child in top.iter()] == ["a", "Import", "ItemGroup"]
+        else:
+            assert "dmlprep_add_model" not in text
+
+
+def test_a_folder_of_results_is_one_scalar_of_yaml() -> None:
+    assert '    path: "a: b #c"\n' in snippet("github", [], "a: b #c")
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        ("residual_cnn", "@vision-fp16"),
+        ("detector_raw", "@vision-fp16"),
+        ("bert_encoder", "@transformer-fp16"),
+        ("dynamo_decoder", "@transformer-fp16"),
+        ("diffusion_unet", "@diffusion-fp16"),
+        ("super_resolution", "@super-resolution-fp16"),
+        ("quantized_cnn", "@static-fp32"),
+        ("half_cnn", "@static-fp32"),
+        ("rnn_tagger", "@static-fp32"),
+    ],
+)
+def test_the_recipe_that_fits(name: str, recipe: str) -> None:
+    assert suggest_for(Model.open(fixture(name).path))[0] == recipe
+
+
+def test_names_of_strangers_stay_in_their_place(tmp_path: Path) -> None:
+    name = 'a"]\n[models."/etc/x"]\nrecipe = "evil.toml" #'
+    text = project_text([Suggestion(name, "@static-fp32", name, {name: 1}, [name])], "out")
+    (tmp_path / "dmlprep.toml").write_text(text, encoding="utf-8")
+    project = read_project(tmp_path / "dmlprep.toml")
+    assert list(project.models) == [name]
+    assert project.models[name]["pins"] == {name: 1}
+
+
+def test_a_stem_that_is_the_folder_above_leaves_no_result_there(folder: Path, run: Run) -> None:
+    (folder / "models/half_cnn.onnx").rename(folder / "models/...onnx")
+    before = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    quick = ("--device", "cpu", "--set", "parity.cpu=false", "-r", "@static-fp32", "-p", "batch=1")
+    done = run("prepare", "models/residual_cnn.onnx", "models/...onnx", "-o", "deep/out", *quick)
+    assert done.code == 2
+    assert f"models{os.sep}...onnx" in done.err
+    (folder / "dmlprep.toml").write_text('out = "deep/out"\n[models."models/...onnx"]\nrecipe = "@static-fp32"\n')
+    assert run("prepare", "models/...onnx", *quick).code == 2
+    (folder / "dmlprep.toml").unlink()
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")) == before
+
+
+@needs_links
+def test_a_linked_folder_in_the_place_of_a_result_is_refused(folder: Path, run: Run) -> None:
+    (folder / "elsewhere").mkdir()
+    (folder / "out").mkdir()
+    (folder / "out/half_cnn").symlink_to(folder / "elsewhere", target_is_directory=True)
+    models = ("models/residual_cnn.onnx", "models/half_cnn.onnx")
+    done = run("prepare", *models, "-o", "out", "-r", "@static-fp32", "-p", "batch=1", "--device", "cpu")
+    assert done.code == 2
+    assert "is a link" in done.err
+    assert list((folder / "elsewhere").iterdir()) == []
