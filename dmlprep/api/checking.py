@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from dmlprep.record.codes import Code
     from dmlprep.record.outlook import Outlook
 
-__all__ = ["check", "check_releases", "code_row", "examine", "explain", "limits", "plan_model"]
-
 
 def plan_model(
     path: str | Path,

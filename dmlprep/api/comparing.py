@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dmlprep.record.speed import Bench
     from dmlprep.runtime.types import OpenBy, Optimization
 
-__all__ = ["bench", "bisect", "compare", "make_feeds"]
-
 
 def compare(
     reference: str | Path,

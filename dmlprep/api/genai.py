@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dmlprep.pipeline.observer import Observer
     from dmlprep.record.generation import GenaiProof
 
-__all__ = ["examine_folder", "genai_check", "genai_compare", "genai_prepare"]
-
 
 def genai_check(folder: str | Path, *, target: str = "latest", vram: str | int | None = None) -> RunRecord:
     """Say what is wrong with a folder of onnxruntime-genai, and what of its models DirectML runs.

@@ -20,22 +20,6 @@ if TYPE_CHECKING:
     from dmlprep.pipeline.project.beginning import Ask, Begun
     from dmlprep.record.fleet import FleetRecord
 
-__all__ = [
-    "ProjectRun",
-    "build_snippet",
-    "completed",
-    "file_options",
-    "fleet_folder",
-    "gone_fleet_jobs",
-    "init_project",
-    "job_memory",
-    "plan_fleet",
-    "prepare_fleet",
-    "prepare_project",
-    "read_project",
-    "result_places",
-]
-
 
 Build = Literal["cmake", "msbuild", "hatch", "github", "pre-commit"]
 

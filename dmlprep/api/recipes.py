@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from dmlprep.graph.model.pinned import Value
     from dmlprep.pipeline.recipe import Plan, Recipe
 
-__all__ = ["list_recipes", "plan", "read_settings", "read_value", "recipe_names", "recipe_text", "validate_recipe"]
-
 
 def plan(
     recipe: str | Path = "@static-fp32",

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from dmlprep.parity.bisection.finding import Bisection
     from dmlprep.record.speed import Bench
 
-__all__ = ["as_record", "read_record", "render_record", "write_depfile", "write_record"]
-
 
 Form = Literal["text", "html", "json", "sarif", "github", "msbuild"]
 

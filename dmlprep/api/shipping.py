@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dmlprep.kit import Packed
     from dmlprep.package import AppReport, NuGetPackage, Package, Verified
 
-__all__ = ["inspect_app", "pack_kit", "package_model", "verify_kit", "verify_package", "write_nupkg"]
-
 
 def pack_kit(
     path: str | Path,

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dmlprep.pipeline.tuning import Proved
     from dmlprep.record.tuning import Tuned
 
-__all__ = ["choose_kit", "tune"]
-
 
 def tune(
     path: str | Path,

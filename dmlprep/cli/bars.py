@@ -15,8 +15,6 @@ from dmlprep.cli.streams import Guarded, own
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.text import PIPED
 
-__all__ = ["above", "bars", "err", "out", "say_code", "words"]
-
 _NARROWEST = 60
 """Characters a line of the narrowest table that says what it must."""
 

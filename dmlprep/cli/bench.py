@@ -17,8 +17,6 @@ from dmlprep.portable.bounds import MOST_RUNS, MOST_SECONDS
 if TYPE_CHECKING:
     from dmlprep.record.speed import Bench
 
-__all__ = ["command"]
-
 
 @click.command("bench")
 @click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))

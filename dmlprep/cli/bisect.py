@@ -27,8 +27,6 @@ from dmlprep.core.text.shell import command_line
 if TYPE_CHECKING:
     from dmlprep.api.types import Bisection
 
-__all__ = ["command"]
-
 
 @click.command("bisect")
 @click.argument("reference", type=click.Path(path_type=Path))

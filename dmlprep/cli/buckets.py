@@ -16,8 +16,6 @@ from dmlprep.portable.bounds import MOST_BUCKETS, MOST_SIZE
 if TYPE_CHECKING:
     from dmlprep.api.types import Cover, Sizes
 
-__all__ = ["command"]
-
 _MOST_WASTE = 1e6
 
 

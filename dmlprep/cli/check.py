@@ -17,8 +17,6 @@ from dmlprep.portable.printable import printable
 if TYPE_CHECKING:
     from dmlprep.api.types import Examined
 
-__all__ = ["command"]
-
 
 @click.command("check")
 @models_argument

@@ -21,8 +21,6 @@ from dmlprep.cli.output import show_verdict
 from dmlprep.cli.values import read_measures, read_sizes
 from dmlprep.portable.bounds import MOST_FEEDS
 
-__all__ = ["command"]
-
 
 @click.command("compare")
 @click.argument("reference", type=click.Path(path_type=Path))

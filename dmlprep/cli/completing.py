@@ -8,8 +8,6 @@ from click.shell_completion import CompletionItem
 from dmlprep.api.devices import target_names
 from dmlprep.api.recipes import recipe_names
 
-__all__ = ["recipes", "targets"]
-
 
 def targets(context: click.Context, option: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of DirectML releases."""

@@ -12,8 +12,6 @@ from click.shell_completion import get_completion_class, shell_complete
 
 from dmlprep.cli.output import echo, echo_page
 
-__all__ = ["VARIABLE", "answer", "command"]
-
 VARIABLE = "_DMLPREP_COMPLETE"
 """What a shell sets when it asks."""
 

@@ -13,8 +13,6 @@ from dmlprep.cli.bars import above, bars, err, say_code, words
 from dmlprep.record import StepRecord, Verdict
 from dmlprep.record.speed import Bench
 
-__all__ = ["ProgressObserver"]
-
 _TIME = 7
 """Characters of a bar's time: ``0:00:12``."""
 

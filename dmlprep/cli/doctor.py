@@ -15,8 +15,6 @@ from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.core.version import __version__
 from dmlprep.record import Finding
 
-__all__ = ["command"]
-
 
 def _show_adapters(output_format: str) -> None:
     found, reason = adapter_listing()

@@ -9,8 +9,6 @@ from dmlprep.api.checking import code_row
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo_page, print_json
 
-__all__ = ["command"]
-
 
 @click.command("explain")
 @click.argument("what")

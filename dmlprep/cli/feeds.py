@@ -15,8 +15,6 @@ from dmlprep.cli.values import Number, read_inputs, read_numbers, read_sizes
 from dmlprep.core.text.shell import command_line
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
 
-__all__ = ["command"]
-
 
 @click.command("feeds")
 @click.argument("model", type=click.Path(path_type=Path))

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dmlprep.api.types import Job
     from dmlprep.record.fleet import FleetRecord
 
-__all__ = ["command"]
-
 _MOST_JOBS = 1024
 
 

@@ -12,8 +12,6 @@ from dmlprep.cli.bars import above, bars, err, say_code, words
 from dmlprep.portable.printable import printable, shortened
 from dmlprep.record.fleet import JobRecord
 
-__all__ = ["FleetProgress"]
-
 _TEXT = 60
 """Characters of what a job says."""
 

@@ -6,8 +6,6 @@ from importlib import import_module
 
 import click
 
-__all__ = ["COMMANDS", "command"]
-
 COMMANDS: dict[str, tuple[str, str]] = {
     "prepare": ("dmlprep.cli.genai_prepare", "Make a folder ready for DirectML, prove it, and write it."),
     "check": ("dmlprep.cli.genai_check", "Show the problems of a folder, and which nodes DirectML runs."),

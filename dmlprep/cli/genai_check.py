@@ -10,8 +10,6 @@ from dmlprep.cli.completing import targets
 from dmlprep.cli.options import format_option, prepare_options, quiet_option
 from dmlprep.cli.output import echo, echo_commands, echo_lines, print_json_text
 
-__all__ = ["command"]
-
 
 @click.command("check")
 @click.argument("folder", type=click.Path(path_type=Path))

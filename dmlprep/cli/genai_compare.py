@@ -11,8 +11,6 @@ from dmlprep import api
 from dmlprep.cli.options import ADAPTER, format_option, prepare_options, quiet_option, time_limit_option
 from dmlprep.cli.output import print_json, progress_line, unheard
 
-__all__ = ["command"]
-
 
 @click.command("compare")
 @click.argument("original", type=click.Path(path_type=Path))

@@ -17,8 +17,6 @@ from dmlprep.portable.bounds import MOST_ADAPTERS
 if TYPE_CHECKING:
     from dmlprep.record import RunRecord
 
-__all__ = ["command"]
-
 
 @click.command("prepare")
 @click.argument("folder", type=click.Path(path_type=Path))

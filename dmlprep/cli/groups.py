@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["PackGroup"]
-
 
 class PackGroup(click.Group):
     """``dmlprep kit MODEL`` packs: the word ``pack`` may be left out."""

@@ -15,8 +15,6 @@ from dmlprep.core.errors import UsageError
 from dmlprep.core.text.shell import command_line
 from dmlprep.portable.bounds import MOST_SIZE
 
-__all__ = ["command"]
-
 Build = Literal["cmake", "msbuild", "hatch", "github", "pre-commit"]
 _NAME = "dmlprep.toml"
 

@@ -22,8 +22,6 @@ from dmlprep.cli.output import echo, print_json, progress_line, show_verdict, un
 from dmlprep.cli.values import read_sizes
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_RUNS
 
-__all__ = ["command"]
-
 
 @click.group("kit", cls=PackGroup)
 def command() -> None:

@@ -25,8 +25,6 @@ from dmlprep.core.files.run_folder import end_run, sweep
 from dmlprep.core.version import __version__
 from dmlprep.portable.printable import printable
 
-__all__ = ["cli", "command_line", "main"]
-
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("dmlprep.cli.init", "Write a project file: recipe, sizes and output folder of each model."),
     "prepare": ("dmlprep.cli.prepare", "Convert a model for DirectML, and prove that it computes the same."),

@@ -19,21 +19,6 @@ from dmlprep.portable.bounds import MOST_SECONDS
 if TYPE_CHECKING:
     from dmlprep.api.types import Value
 
-__all__ = [
-    "ADAPTER",
-    "DEVICE",
-    "METRIC",
-    "RECIPE",
-    "format_option",
-    "given_models",
-    "models_argument",
-    "optimization_option",
-    "prepare_options",
-    "quiet_option",
-    "sizes_option",
-    "time_limit_option",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

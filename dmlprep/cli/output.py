@@ -23,21 +23,6 @@ from dmlprep.portable.shares import percent
 if TYPE_CHECKING:
     from dmlprep.record import RunRecord, Verdict
 
-__all__ = [
-    "echo",
-    "echo_commands",
-    "echo_lines",
-    "echo_page",
-    "print_error",
-    "print_json",
-    "print_json_text",
-    "print_usage",
-    "progress_line",
-    "say",
-    "show_verdict",
-    "unheard",
-]
-
 _PROGRESS = 100
 """Characters of a line of progress: one that the terminal breaks cannot be written over."""
 

@@ -13,8 +13,6 @@ from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, unheard
 from dmlprep.core.version import __version__
 
-__all__ = ["command"]
-
 _LANGUAGES = ("cpp", "csharp", "node", "python")
 """Those of ``dmlprep.package.LANGUAGES``; that room is imported when a command runs."""
 

@@ -15,8 +15,6 @@ from dmlprep.cli.project import completed, project_options, the_project
 if TYPE_CHECKING:
     from dmlprep.api.types import Plan
 
-__all__ = ["command"]
-
 
 @click.command("plan")
 @click.argument("model", type=click.Path(path_type=Path), required=False)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from dmlprep.api.types import BucketRun, Project
     from dmlprep.record import RunRecord
 
-__all__ = ["command"]
-
 
 @click.command("prepare")
 @click.argument("models", type=click.Path(path_type=Path), nargs=-1, metavar="[MODEL...]")

@@ -16,8 +16,6 @@ from dmlprep.pipeline.options import OPTIONS
 if TYPE_CHECKING:
     from dmlprep.api.types import Project
 
-__all__ = ["completed", "project_options", "the_project"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

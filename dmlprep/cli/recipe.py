@@ -11,8 +11,6 @@ from dmlprep.cli.completing import recipes
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, echo_lines, echo_page, print_json
 
-__all__ = ["command"]
-
 
 @click.group("recipe")
 def command() -> None:

@@ -10,8 +10,6 @@ from dmlprep import api
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, show_run
 
-__all__ = ["command"]
-
 
 @click.command("report")
 @click.argument("run", type=click.Path(path_type=Path))

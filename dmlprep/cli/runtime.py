@@ -14,8 +14,6 @@ from dmlprep.cli.options import format_option, prepare_options, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.core.errors import CheckNotRun
 
-__all__ = ["command"]
-
 
 @click.group(name="runtime")
 def command() -> None:

@@ -19,8 +19,6 @@ from typing import NoReturn
 
 from dmlprep.core.files.run_folder import end_processes, end_run
 
-__all__ = ["GRACE", "STOPPED", "Stopping", "exit_code"]
-
 GRACE = 0.8
 """Seconds that the main thread has to leave. All is over within two."""
 

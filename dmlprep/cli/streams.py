@@ -15,8 +15,6 @@ from typing import TextIO, cast
 
 from dmlprep.portable.printable import INDENT, OURS, inert, printable
 
-__all__ = ["Guarded", "guarded", "hold_descriptors", "own"]
-
 _LONGEST_COMMAND = 16
 """Characters in which every begin of a command to a CI machine fits."""
 

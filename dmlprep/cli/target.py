@@ -17,8 +17,6 @@ from dmlprep.core.errors import UsageError
 if TYPE_CHECKING:
     from dmlprep.api.types import Target
 
-__all__ = ["command"]
-
 
 @click.group("target")
 def command() -> None:

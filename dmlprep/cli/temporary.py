@@ -6,8 +6,6 @@ import contextlib
 import os
 import tempfile
 
-__all__ = ["choose_place"]
-
 
 def choose_place() -> None:
     """Choose the place for temporary files that Python would choose, without trying it with a file that has a name.

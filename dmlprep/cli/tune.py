@@ -17,8 +17,6 @@ from dmlprep.portable.bounds import MOST_SECONDS
 if TYPE_CHECKING:
     from dmlprep.record.tuning import Tuned
 
-__all__ = ["command", "show_found"]
-
 _MOST_PROVED = 64
 
 

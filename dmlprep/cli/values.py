@@ -17,18 +17,6 @@ if TYPE_CHECKING:
 
     from dmlprep.api.types import Array, Value
 
-__all__ = [
-    "LIMITS",
-    "Number",
-    "read_bucket",
-    "read_inputs",
-    "read_limits",
-    "read_measures",
-    "read_numbers",
-    "read_pins",
-    "read_sizes",
-]
-
 _KINDS = ("elements", "map", "classes", "logits")
 
 _FORMS = {

@@ -21,8 +21,6 @@ else:
     # importlib.abc imports importlib.resources and all that reads archives; for a base class that has nothing to give
     Loader = MetaPathFinder = object
 
-__all__ = ["without"]
-
 
 class _Absent(ModuleType):
     """Stands for a module in the one that imported it; what is asked of it is asked of the module, which is loaded."""

@@ -20,8 +20,6 @@ from dmlprep.fleet.needs import Room
 from dmlprep.fleet.places import Place
 from dmlprep.process.starting import allowed_memory
 
-__all__ = ["Gate", "Host", "other_versions", "run_task"]
-
 _LOOK = 0.1
 """Seconds between two looks at whether the job is still wanted."""
 

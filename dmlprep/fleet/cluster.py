@@ -21,8 +21,6 @@ from dmlprep.core.errors import CheckNotRun, DmlprepError, InternalError, UsageE
 from dmlprep.fleet.at_worker import Host, other_versions, run_task
 from dmlprep.fleet.engine import Ended, Event, Progress, Started, Task
 
-__all__ = ["ClusterEngine"]
-
 _CONNECT = 15.0
 """Seconds for the scheduler to answer."""
 

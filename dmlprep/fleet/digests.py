@@ -20,8 +20,6 @@ from dmlprep.core.files import cached_json
 from dmlprep.core.files.writing import write_file
 from dmlprep.core.text.documents import to_compact
 
-__all__ = ["Digests"]
-
 _MOST = 200_000
 """Files that are kept."""
 

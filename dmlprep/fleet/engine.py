@@ -12,8 +12,6 @@ from typing import Any, Protocol
 
 from dmlprep.fleet.matrix import Job
 
-__all__ = ["Ended", "Engine", "Event", "Progress", "Started", "Task"]
-
 
 @dataclass(frozen=True)
 class Task:

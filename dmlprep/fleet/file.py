@@ -18,8 +18,6 @@ from dmlprep.fleet.places import is_result
 from dmlprep.graph.model.pinned import Value
 from dmlprep.pipeline.project import Entry, Reader
 
-__all__ = ["CODE", "FleetFile", "Rule", "read_fleet"]
-
 CODE = "DP905"
 _PAGE = "docs/fleet.md"
 _SIZE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

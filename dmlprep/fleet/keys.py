@@ -28,8 +28,6 @@ from dmlprep.record.origin import origin
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["Keys", "feed_files", "key_of", "metric_of", "versions_here"]
-
 _MOST_FEED_FILES = 20_000
 """Files of one folder of feeds."""
 

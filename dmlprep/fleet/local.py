@@ -22,8 +22,6 @@ from dmlprep.process.starting import Started as Process
 from dmlprep.process.starting import module_command, start
 from dmlprep.process.watching import Watch
 
-__all__ = ["LocalEngine"]
-
 _LOOK = 0.5
 """Seconds between two looks at a job's memory."""
 

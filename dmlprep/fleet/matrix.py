@@ -19,8 +19,6 @@ from dmlprep.graph.model.pinned import Value
 from dmlprep.passes.catalog import suggest
 from dmlprep.pipeline.project import Entry, merged, recipe_at
 
-__all__ = ["MOST_JOBS", "Job", "Shard", "jobs_of", "read_shard", "selected", "sharded"]
-
 MOST_JOBS = 100_000
 """Of one fleet: ten times what a fleet of 10,000 models has; a few lines of a file can ask for billions."""
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from dmlprep.fleet.matrix import Job
 from dmlprep.process.starting import allowed_memory
 
-__all__ = ["Room", "job_memory", "memory_needed", "model_bytes", "room"]
-
 _ON_CPU, _ON_DML = 250 << 20, 1536 << 20
 _TIMES = 2.5
 """Bytes of a base, and how many times the weights are held: above all that ``tests/benchmarks/fleet.py --memory``

@@ -15,8 +15,6 @@ from dmlprep.record import CODES, Finding, RunError, RunRecord
 from dmlprep.record.fleet import JobRecord
 from dmlprep.record.headline import headline
 
-__all__ = ["Done", "done", "read_record", "without_record"]
-
 _NO_RECORD = "DP906"
 _RAISED = {UsageError.exit_code, InternalError.exit_code}
 """Exit codes of runs that came to no outcome: their records hold an error and nothing else."""

@@ -18,8 +18,6 @@ from dmlprep.core.files.writing import write_file
 from dmlprep.core.text.documents import to_compact
 from dmlprep.fleet.digests import Digests
 
-__all__ = ["FILES", "MODEL", "RECORD", "REPORT", "STATE", "Place", "State", "is_result"]
-
 MODEL, RECORD, REPORT, STATE = "model.onnx", "run.json", "report.html", "job.json"
 FILES = (MODEL, f"{MODEL}.data", RECORD, REPORT)
 """What a job may write."""

@@ -19,8 +19,6 @@ from dmlprep.fleet.places import FILES, STATE, Place, State
 from dmlprep.fleet.run import STATE_FOLDER, FleetObserver, lock_of
 from dmlprep.portable.locks import held
 
-__all__ = ["gone_jobs", "prune"]
-
 _MOST = 1_000_000
 """Names below the fleet's folder that are looked at."""
 

@@ -31,8 +31,6 @@ from dmlprep.portable.locks import held
 from dmlprep.record import RunRecord
 from dmlprep.record.fleet import FleetRecord, JobRecord, worst
 
-__all__ = ["STATE_FOLDER", "FleetObserver", "FleetRequest", "Ran", "arguments_of", "lock_of", "run_fleet"]
-
 STATE_FOLDER = ".dmlprep-fleet"
 """Below the folder of results, which it makes a fleet's: digests that are kept, locks, records on their way."""
 

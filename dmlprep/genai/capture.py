@@ -8,8 +8,6 @@ from dmlprep.directml.placement import Placement
 from dmlprep.directml.targets.facts import GraphFacts
 from dmlprep.record import Finding, finding
 
-__all__ = ["capture_findings"]
-
 
 def capture_findings(file: str, placement: Placement, graph: GraphFacts) -> Iterator[Finding]:
     """Why a session that is to capture its graph is refused (``InferenceSession::Initialize``).

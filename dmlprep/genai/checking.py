@@ -29,8 +29,6 @@ from dmlprep.record import Finding, RunRecord, finding
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.language_models import CheckedModelFacts, Needs
 
-__all__ = ["CheckedModel", "FolderCheck", "check_folder"]
-
 _GROUPED = "com.microsoft::GroupQueryAttention"
 _EXPECTED = frozenset(["DP205", "DP531"])
 """Free dimensions: a model of a genai folder has them, and its sizes are those of the search."""

@@ -11,8 +11,6 @@ from dmlprep.genai.document import JsonObject, read_document
 from dmlprep.genai.schema import validate
 from dmlprep.record import Finding
 
-__all__ = ["CONFIG", "GenaiConfig", "Provider", "read_config", "section_place", "stages", "whole"]
-
 CONFIG = "genai_config.json"
 """Name of the file; onnxruntime-genai knows no other."""
 

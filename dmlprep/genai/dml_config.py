@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from dmlprep.record import Finding, finding
 
-__all__ = ["DmlOptions", "for_cpu", "for_dml"]
-
 
 @dataclass(frozen=True)
 class DmlOptions:

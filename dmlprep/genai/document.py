@@ -13,8 +13,6 @@ from dmlprep.core.errors import InputError
 from dmlprep.core.files import Unfit, decode_text, explain, meant, read_given
 from dmlprep.record import Finding, finding
 
-__all__ = ["Document", "JsonObject", "read_document"]
-
 _BYTES = 16 << 20
 _DEPTH = 32
 _DIGITS = 18

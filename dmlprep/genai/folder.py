@@ -16,8 +16,6 @@ from dmlprep.core.files import meant
 from dmlprep.genai.config import CONFIG, GenaiConfig, read_config, stages
 from dmlprep.graph.model import Model
 
-__all__ = ["GenaiFolder", "ModelFile", "leads_out", "open_folder"]
-
 SECTIONS = ("decoder", "encoder", "vision", "speech", "embedding", "joiner", "vad", "draft", "mtp")
 """Sections of ``model`` that name a model's file under ``filename``, or stages under ``pipeline``."""
 

@@ -9,8 +9,6 @@ from dmlprep.genai.config import GenaiConfig, section_place
 from dmlprep.genai.names import layers_of, named
 from dmlprep.record import Finding, finding
 
-__all__ = ["geometry_findings", "longest"]
-
 _ATTENTION = {
     "com.microsoft::GroupQueryAttention": ("num_heads", "kv_num_heads"),
     "com.microsoft::MultiHeadAttention": ("num_heads", ""),

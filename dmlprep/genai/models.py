@@ -21,8 +21,6 @@ from dmlprep.graph.model.walk import nodes
 from dmlprep.pipeline.recipe import Recipe
 from dmlprep.record import RunRecord
 
-__all__ = ["PreparedModel", "is_grouped", "kept_types", "refuse_forms", "state_names", "without_checks"]
-
 _GROUPED = "GroupQueryAttention"
 _ATTENTION = (_GROUPED, "MultiHeadAttention")
 _FORMS = ("grouped-ignored", "grouped-packed", "grouped-rotary", "attention-apart", "attention-causal")

@@ -14,8 +14,6 @@ from dmlprep.portable.printable import printable, shortened
 from dmlprep.record import Finding, finding
 from dmlprep.record.findings import Severity
 
-__all__ = ["Interface", "Layers", "layers_of", "matching", "name_findings", "named", "pattern_findings"]
-
 _MOST_LAYERS = 4096
 _MOST_KEYS = 256
 """Keys of a section's inputs or outputs that are looked at: genai knows less than 50, and refuses others."""

@@ -20,8 +20,6 @@ from dmlprep.graph.model import Model
 from dmlprep.record import Finding, finding
 from dmlprep.record.language_models import Needs
 
-__all__ = ["needs_finding", "needs_of", "weight_bytes"]
-
 _MOST = 1 << 24
 """Sequences and batches beyond this are not searched."""
 

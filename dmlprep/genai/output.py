@@ -19,8 +19,6 @@ from dmlprep.core.files.staging import PREFIX, clear_staging
 from dmlprep.graph.model.opening import check_name
 from dmlprep.record import RunRecord
 
-__all__ = ["RECORD", "FolderOut", "copy_files", "digests"]
-
 RECORD = "run.json"
 _LONG_NAME = "model_with_a_name.onnx.data"
 """As long as the names of a folder's files are, for the check of its path."""

@@ -39,9 +39,6 @@ from dmlprep.record.language_models import BuilderFacts, GenaiFacts, PreparedMod
 from dmlprep.record.origin import origin
 from dmlprep.runtime.tools.genai_builder import build, check_source, find_builder
 
-__all__ = ["GenaiRequest", "Prover", "prepare_genai"]
-
-
 Prover = Callable[[GenaiFolder, GenaiFolder], GenaiProof]
 """Holds a prepared folder against the one that was given."""
 

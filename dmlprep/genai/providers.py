@@ -11,8 +11,6 @@ from dmlprep.portable.device import VENDOR_NAMES
 from dmlprep.portable.printable import printable, shortened
 from dmlprep.record import Finding, finding
 
-__all__ = ["PROVIDER_PAGE", "captures", "dml_provider", "effective_section", "provider_findings"]
-
 PROVIDER_PAGE = "onnxruntime.ai/docs/execution-providers/DirectML-ExecutionProvider.html"
 
 _READ = ("luid", "device_index", "enable_graph_capture")

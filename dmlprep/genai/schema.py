@@ -20,8 +20,6 @@ import msgspec
 from dmlprep.portable.printable import printable, shortened
 from dmlprep.record import Finding, finding
 
-__all__ = ["Schema", "place_text", "schema", "validate"]
-
 _MOST = 200
 """Findings of one file: a file of another kind has thousands of unknown keys."""
 

@@ -8,8 +8,6 @@ from dmlprep.genai.config import GenaiConfig
 from dmlprep.genai.providers import captures, dml_provider
 from dmlprep.record import Finding, finding
 
-__all__ = ["search_findings", "shares_buffer"]
-
 
 def shares_buffer(config: GenaiConfig) -> bool:
     """Whether past and present keys and values are one memory: onnxruntime-genai does so for one beam only."""

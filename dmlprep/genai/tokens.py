@@ -12,8 +12,6 @@ from dmlprep.genai.document import read_document
 from dmlprep.genai.folder import GenaiFolder, leads_out
 from dmlprep.record import Finding, finding
 
-__all__ = ["largest_id", "token_findings"]
-
 _BYTES = 256 << 20
 _KINDS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 """Files of a tokenizer, of which one is needed; the extensions of ONNX Runtime read these names."""

@@ -26,9 +26,6 @@ from dmlprep.kit.forms import FileEntry
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.keys import LONGEST
 
-__all__ = ["Bundle", "read_array"]
-
-
 _DOCUMENT_BYTES = 64 << 20
 """Largest kit.json or result.json: some hundred bytes for each feed, output and file."""
 

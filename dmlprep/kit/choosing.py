@@ -17,8 +17,6 @@ from dmlprep.record import Verdict
 from dmlprep.record.speed import ON_CPU, SOFTWARE, Bench, Timed
 from dmlprep.record.tuning import Candidate, Tuned
 
-__all__ = ["ChooseRequest", "choose_candidate"]
-
 
 @dataclass(frozen=True)
 class ChooseRequest:

@@ -15,18 +15,6 @@ from dmlprep.portable import integrity
 from dmlprep.portable.bounds import MOST_RUNS, MOST_SECONDS
 from dmlprep.record.tuning import Tuned
 
-__all__ = [
-    "FileEntry",
-    "KitCandidate",
-    "KitFeed",
-    "KitModel",
-    "KitReference",
-    "Manifest",
-    "Result",
-    "read_manifest",
-    "read_result",
-]
-
 Size = Annotated[int, msgspec.Meta(ge=0)]
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 

@@ -11,8 +11,6 @@ from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.pipeline.recipe import ParitySettings, load_recipe
 from dmlprep.record import Check, RunRecord
 
-__all__ = ["FromRecord", "from_record", "record_beside"]
-
 _BY_AUTO = ("fp32-cpu", "fp32-dml", "fp16-cpu", "fp16-dml", "quantized")
 """Tolerances that ``auto`` chooses: on another device it would choose another."""
 

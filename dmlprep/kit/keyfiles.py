@@ -11,17 +11,6 @@ from dmlprep.core.files.private import write_private
 from dmlprep.kit.archive import Bundle
 from dmlprep.portable.keys import LONGEST, PackerKey, RunKey, fits, new_packer_key, parse_packer_key
 
-__all__ = [
-    "check_kit_seal",
-    "check_result_seal",
-    "check_run_key",
-    "keep_key",
-    "key_to_pack_with",
-    "packer_key",
-    "run_key_file",
-    "write_run_key",
-]
-
 
 def run_key_file(kit: Path) -> Path:
     """Where the key for whoever runs a kit is written: ``kit.run-key`` beside ``kit.zip``."""

@@ -36,9 +36,6 @@ from dmlprep.record.aliases import Progress
 from dmlprep.record.tuning import Tuned
 from dmlprep.runtime import SessionFailure, ValueInfo
 
-__all__ = ["KitRequest", "Packed", "pack"]
-
-
 _Bounds = dict[Literal["dml", "cpu"], Tolerance]
 
 

@@ -25,9 +25,6 @@ from dmlprep.portable.keys import KIT_SEAL, RESULT_SEAL
 from dmlprep.record import Check, DeviceInfo, Finding, OutputMetrics, RunError, RunRecord, Verdict, finding
 from dmlprep.runtime.types import is_software
 
-__all__ = ["Returned", "VerifyRequest", "returned", "verify"]
-
-
 _DML = "DmlExecutionProvider"
 _ROOM = 64 << 20
 """Bytes by which outputs may be larger than twice what was expected: sets of rows come in other numbers."""

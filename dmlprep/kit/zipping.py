@@ -19,9 +19,6 @@ from dmlprep.kit.forms import FileEntry
 from dmlprep.portable.arrays import Array
 from dmlprep.record.aliases import Progress
 
-__all__ = ["ZipWriter"]
-
-
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PIECE = 1 << 20
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dmlprep.graph.model import Model
 
-__all__ = ["DATA_DEPENDENT", "data_dependent"]
-
 DATA_DEPENDENT = frozenset({"NonMaxSuppression", "NonZero", "Unique", "Compress"})
 """Operators whose number of rows depends on values."""
 

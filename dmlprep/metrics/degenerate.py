@@ -14,8 +14,6 @@ from dmlprep.portable.steep import STEEP, classes_axis
 if TYPE_CHECKING:
     from dmlprep.portable.arrays import Array
 
-__all__ = ["degenerate"]
-
 _FAINT = 0.01
 """A map of probabilities that never rises above this shows nothing."""
 

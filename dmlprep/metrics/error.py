@@ -14,8 +14,6 @@ from dmlprep.portable.measure import Tolerance, measure
 from dmlprep.portable.rows import MOST_ROWS, ranked_rows, table
 from dmlprep.portable.steep import STEEP, steep_error
 
-__all__ = ["output_error", "ranked_error"]
-
 Side = Mapping[str, Array]
 
 _BOUNDS = TOLERANCES["fp16-emulation"]

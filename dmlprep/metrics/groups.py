@@ -15,9 +15,6 @@ from dmlprep.metrics.integer_images import integer_images
 from dmlprep.portable.comparison import OutputGroup
 from dmlprep.portable.steep import STEEP
 
-__all__ = ["output_groups"]
-
-
 _MOVES = frozenset(
     {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Cast", "Gather", "Split",
      "Resize", "Upsample", "Pad", "Clip", "ReduceMean", "ReduceMax", "AveragePool", "MaxPool"}

@@ -6,8 +6,6 @@ import onnx_ir as ir
 
 from dmlprep.graph.model import Model
 
-__all__ = ["integer_images"]
-
 _NARROW = frozenset({ir.DataType.UINT8, ir.DataType.INT8, ir.DataType.UINT16, ir.DataType.INT16})
 """What images and sounds are stored in; indices and counts are wider."""
 

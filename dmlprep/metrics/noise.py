@@ -10,8 +10,6 @@ from dmlprep.metrics.tolerances import TOLERANCES
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.comparison import OutputGroup, compare_outputs
 
-__all__ = ["LAST_BITS", "noise_of", "nudged", "stretched"]
-
 Side = Mapping[str, Array]
 
 LAST_BITS = (2, -2, 4, -4)

@@ -10,8 +10,6 @@ from dmlprep.graph.model.casts import cast_target
 from dmlprep.graph.model.constants import held_tensor
 from dmlprep.graph.model.walk import nodes, tensors
 
-__all__ = ["has_few_bits", "holds_fp16", "holds_rare_floats", "quantizes"]
-
 
 def holds_fp16(model: Model) -> bool:
     """Whether any tensor of a model, or any Cast in it, is FP16 or bfloat16. Reads no weights."""

@@ -16,8 +16,6 @@ from dmlprep.portable.arrays import Array
 from dmlprep.portable.comparison import OutputGroup
 from dmlprep.portable.measure import Tolerance
 
-__all__ = ["ProofRules", "SearchJudge"]
-
 Side = Mapping[str, Array]
 
 _BOUND = TOLERANCES["fp16-emulation"].max_rel

@@ -8,8 +8,6 @@ import onnx_ir as ir
 
 from dmlprep.graph.model import Model
 
-__all__ = ["carried_states"]
-
 _FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16})
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")

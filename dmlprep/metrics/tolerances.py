@@ -27,8 +27,6 @@ from dmlprep.core.errors import UsageError
 from dmlprep.portable.measure import Tolerance
 from dmlprep.record import DeviceInfo
 
-__all__ = ["TOLERANCES", "choose_tolerance", "find_tolerance", "proves"]
-
 
 class _Steep(TypedDict):
     overlap: float

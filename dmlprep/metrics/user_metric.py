@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dmlprep.portable.arrays import Array
 
 
-__all__ = ["NamedMetric", "UserMetric", "load_metric"]
-
 _SHAPE = "def NAME(reference, candidate): two dicts of arrays by output name; return a float, or (float, bool)"
 
 

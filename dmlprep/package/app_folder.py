@@ -19,8 +19,6 @@ from dmlprep.package.reading import read_contract
 from dmlprep.package.verifying import verify
 from dmlprep.record import Finding, Severity, finding
 
-__all__ = ["AppReport", "Library", "PackagedHere", "Place", "inspect_app"]
-
 _RUNTIME, _DIRECTML, _SHARED = "onnxruntime.dll", "directml.dll", "onnxruntime_providers_shared.dll"
 _PYTHON = "onnxruntime_pybind11_state.pyd"
 """ONNX Runtime for Python, which is the whole of it and needs no onnxruntime.dll."""

@@ -15,8 +15,6 @@ from dmlprep.package.contract import Bucket, Contract
 from dmlprep.record import RunRecord
 from dmlprep.record.buckets import BUCKETS, BucketsFile
 
-__all__ = ["Runs", "joined", "open_runs"]
-
 
 @dataclass(frozen=True)
 class Run:

@@ -20,8 +20,6 @@ from dmlprep.package.contract import Contract, FileEntry, Memory, PackagedModel,
 from dmlprep.package.meanings import Known, meanings
 from dmlprep.record import Check, RunRecord, Verdict
 
-__all__ = ["build_contract", "data_files", "not_proved", "open_run"]
-
 _ON_DIRECTML = Check("parity", "dml")
 _GPU_STEP, _GPU_ALIGNMENT, _PLACEMENT = 4, 16, 65536
 

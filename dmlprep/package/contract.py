@@ -8,25 +8,6 @@ import msgspec
 
 from dmlprep.core.text.documents import to_json
 
-__all__ = [
-    "CONTRACT",
-    "DIGEST",
-    "FORMAT",
-    "SCHEMA",
-    "SIGNATURE",
-    "AppPicture",
-    "Bucket",
-    "Contract",
-    "FileEntry",
-    "Meaning",
-    "Memory",
-    "PackagedModel",
-    "Proof",
-    "TargetVersions",
-    "Tensor",
-    "schema",
-]
-
 CONTRACT, DIGEST, SIGNATURE, SCHEMA = "model.json", "model.json.sha256", "model.json.sig", "model.schema.json"
 
 FORMAT = 1

@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 
-__all__ = ["LANGUAGES", "Language", "find_language", "read_part"]
-
 _LOADER = ("app_errors", "buckets", "device", "dxgi", "hresult", "loader", "ortoptions")
 _PYTHON = {"sample.py": "sample", **{f"dmlprep_{name}.py": name for name in _LOADER}}
 _CPP = (

@@ -15,8 +15,6 @@ from dmlprep.parity.feeds.roles import index_limit
 from dmlprep.passes.framing import Detect, Frame, Picture, Result, frame_of
 from dmlprep.passes.framing.frame import unfit
 
-__all__ = ["TEXTS", "Known", "meanings", "sentence"]
-
 Side: TypeAlias = Literal["input", "output"]
 
 TEXTS: dict[Meaning, str] = {

@@ -26,8 +26,6 @@ from dmlprep.package.shipping import RUNTIME_PACKAGE, nuget_version, shipped_fil
 from dmlprep.package.verifying import Verified, verify
 from dmlprep.portable.printable import printable
 
-__all__ = ["NuGetPackage", "NuGetRequest", "write_nupkg"]
-
 _ID = re.compile(r"^[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*$")
 _VERSION = re.compile(r"^(0|[1-9]\d*)(\.(0|[1-9]\d*)){1,3}(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$")
 _LONGEST_ID = 100

@@ -32,9 +32,6 @@ from dmlprep.package.signing import SigningKey, is_signature, signing_key
 from dmlprep.portable.integrity import file_digest
 from dmlprep.record.aliases import Progress
 
-__all__ = ["Package", "PackageRequest", "package", "texts_of"]
-
-
 README = "README.md"
 _PIECE = 1 << 20
 

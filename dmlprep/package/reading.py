@@ -11,8 +11,6 @@ from dmlprep.core.files import Unfit, parse_json, read_given, unreadable
 from dmlprep.core.files.outputs import file_name_problem
 from dmlprep.package.contract import CONTRACT, Contract
 
-__all__ = ["REPAIR", "read_contract", "read_small", "refuse"]
-
 REPAIR = "copy the package again, whole, or make it again"
 """What to do with a package that is damaged."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dmlprep.directml.targets import find_target, target_names
 from dmlprep.package.contract import CONTRACT, DIGEST, Contract
 
-__all__ = ["RUNTIME_PACKAGE", "WHEELS", "nuget_version", "shipped_files"]
-
 RUNTIME_PACKAGE = "Microsoft.ML.OnnxRuntime.DirectML"
 """ONNX Runtime with DirectML on NuGet; it brings Microsoft.AI.DirectML along."""
 

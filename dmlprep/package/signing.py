@@ -19,8 +19,6 @@ from dmlprep.package.reading import read_small
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-__all__ = ["SigningKey", "check_signature", "is_signature", "public_file", "signing_key"]
-
 _LONGEST = 4096
 """Bytes of a key's or a signature's file; they have some hundred."""
 

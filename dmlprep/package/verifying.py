@@ -16,8 +16,6 @@ from dmlprep.package.reading import REPAIR, read_contract, read_small, refuse
 from dmlprep.package.signing import check_signature
 from dmlprep.portable.integrity import file_digest
 
-__all__ = ["Verified", "verify"]
-
 
 @dataclass(frozen=True)
 class Verified:

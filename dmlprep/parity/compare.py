@@ -36,8 +36,6 @@ from dmlprep.record.aliases import Progress, SessionDevice
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["compare", "compare_candidate"]
-
 
 def compare(
     reference: Path | Reference,

@@ -13,8 +13,6 @@ from dmlprep.portable.arrays import Array
 from dmlprep.portable.shares import percent
 from dmlprep.record import Finding, OutputMetrics, Verdict, finding
 
-__all__ = ["Judge", "difference", "no_output", "why_failed"]
-
 Side = Mapping[str, Array]
 
 _FEW, _SPREAD = 6, 4.0

@@ -10,8 +10,6 @@ from dmlprep.core.errors import InputError
 from dmlprep.graph.model import Model
 from dmlprep.metrics import UserMetric
 
-__all__ = ["JudgingOptions", "MeasureNoise"]
-
 MeasureNoise = Literal["auto", "always", "off"]
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions
     from dmlprep.runtime.types import Optimization
 
-__all__ = ["LOADS", "loads"]
-
 LOADS = Check("load", "cpu")
 
 _CONFIG = {

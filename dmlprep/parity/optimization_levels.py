@@ -18,8 +18,6 @@ from dmlprep.metrics import holds_fp16
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionFailure, SessionOptions
 
-__all__ = ["LOWER_LEVELS", "Level", "Lowered", "at_some_level", "lower_levels"]
-
 Level = Literal["extended", "basic", "disabled"]
 T = TypeVar("T")
 

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from dmlprep.runtime import RunValue, Session, SessionFailure, SessionHost, SessionOptions
     from dmlprep.runtime.types import Optimization
 
-__all__ = ["Reference", "flatten"]
-
 
 _NOISE_SECONDS = 20.0
 """How long the original may take for its own noise to be measured, which takes twice as long again."""

@@ -14,8 +14,6 @@ from dmlprep.record.aliases import SessionDevice
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionFailure, SessionOptions
 
-__all__ = ["Trial", "not_run"]
-
 _NO_ADAPTER = "887A0002"
 """DXGI_ERROR_NOT_FOUND (winerror.h): what asking for an adapter that is not there gives."""
 

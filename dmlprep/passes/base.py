@@ -24,8 +24,6 @@ from dmlprep.record.steps import StepFacts
 if TYPE_CHECKING:
     from dmlprep.directml.targets import Target
 
-__all__ = ["AnyPass", "Bound", "Context", "Fact", "OnCpu", "Options", "Pass"]
-
 Fact = Literal["opset", "static", "simplified", "fp16", "denoted", "few-bits"]
 """What a step may promise of a model: its opset is within the target's, its shapes are fixed, constants are folded,
 weights are FP16, dimensions carry denotations, weights have few bits."""

@@ -10,8 +10,6 @@ import msgspec
 from dmlprep.core.errors import RecipeError
 from dmlprep.passes.base import AnyPass
 
-__all__ = ["CATALOG", "find_pass", "make_pass", "suggest", "wrong_value"]
-
 CATALOG: dict[str, str] = {
     "opset": "dmlprep.passes.opset:OpsetPass",
     "pin": "dmlprep.passes.pin:PinPass",

@@ -20,8 +20,6 @@ from dmlprep.passes.pin.sizes import ModelDims, input_dims
 from dmlprep.record import finding
 from dmlprep.record.steps import FreeDimension
 
-__all__ = ["STANDARD", "DenoteOptions", "DenotePass"]
-
 BATCH, CHANNEL, TIME, FEATURE = "DATA_BATCH", "DATA_CHANNEL", "DATA_TIME", "DATA_FEATURE"
 
 STANDARD = (BATCH, CHANNEL, TIME, FEATURE, "FILTER_IN_CHANNEL", "FILTER_OUT_CHANNEL", "FILTER_SPATIAL")

@@ -21,8 +21,6 @@ from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
 from dmlprep.record import finding
 
-__all__ = ["FixQuirksOptions", "FixQuirksPass"]
-
 _MICROSOFT = "com.microsoft"
 
 _MAX_ROUNDS = 12

@@ -32,9 +32,6 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_TRIALS, MOST_
 from dmlprep.record import finding
 from dmlprep.record.steps import Block, Kept, Profile, Trial, Worst
 
-__all__ = ["Fp16Options", "Fp16Pass"]
-
-
 _Run = Callable[[Model, Mapping[int, str], Mapping[int, str], bool], Converted]
 """Converts a model, with what is kept, what is converted against the policy, and whether weights that both read are in
 FP16 alone."""

@@ -10,8 +10,6 @@ from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.framing import DetectOptions, Frame, PictureOptions, ResultOptions, frame_of, resolve, write_frame
 from dmlprep.record import finding
 
-__all__ = ["FrameOptions", "FramePass"]
-
 
 class FrameOptions(Options, frozen=True, kw_only=True):
     """Options of ``frame``.

@@ -17,8 +17,6 @@ from dmlprep.passes.fusions import Form, Match
 from dmlprep.passes.fusions.form import DOMAIN, Shared, write
 from dmlprep.record import finding
 
-__all__ = ["FuseOptions", "FusePass"]
-
 
 class FuseOptions(Options, frozen=True, kw_only=True):
     """Options of ``fuse``.

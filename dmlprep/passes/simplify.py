@@ -25,8 +25,6 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_KIB, MOST_SECONDS
 from dmlprep.record import OutputMetrics, finding
 from dmlprep.runtime.tools import onnxsim
 
-__all__ = ["GROWTH", "SHARE", "SimplifyOptions", "SimplifyPass"]
-
 GROWTH = 1.05
 """A result with more than 5 % more nodes or tensor bytes is no simplification."""
 

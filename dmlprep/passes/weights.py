@@ -30,8 +30,6 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_TR
 from dmlprep.record import finding
 from dmlprep.record.steps import Trial
 
-__all__ = ["WeightsOptions", "WeightsPass"]
-
 _SHOWN = 3
 
 DEQUANTIZE = "com.microsoft::DequantizeLinear"

@@ -24,8 +24,6 @@ from dmlprep.runtime.verify_placement import verify_placement
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["RECIPE", "check_model"]
-
 RECIPE = "@static-fp32"
 """What ``prepare`` runs where no recipe is named."""
 

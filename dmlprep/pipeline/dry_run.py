@@ -32,9 +32,6 @@ from dmlprep.pipeline.transaction import Transactions
 from dmlprep.record import StepRecord
 from dmlprep.record.outlook import Fate, Half, Outlook
 
-__all__ = ["look_ahead", "step_ahead"]
-
-
 _CACHED = 4
 """Tokens in a cache, where an example of its size is wanted."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dmlprep.pipeline.recipe import Plan
 from dmlprep.record import RunError, RunRecord, Verdict
 
-__all__ = ["DML_HERE", "judge"]
-
 
 def judge(record: RunRecord, plan: Plan) -> None:
     """The exit code of the run, and why, by the verdict that keeps the result from appearing, where one does."""

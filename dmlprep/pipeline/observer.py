@@ -5,8 +5,6 @@ from __future__ import annotations
 from dmlprep.record import StepRecord, Verdict
 from dmlprep.record.speed import Bench
 
-__all__ = ["Observer"]
-
 
 class Observer:
     """Told what a run does. Every method may be left as it is."""

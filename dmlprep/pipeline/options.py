@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from dmlprep.portable.arrays import Array
     from dmlprep.runtime import SessionOptions
 
-__all__ = [
-    "OPTIONS",
-    "Adapter",
-    "AdapterKeywords",
-    "Device",
-    "Feeds",
-    "Metric",
-    "Option",
-    "PrepareKeywords",
-    "PrepareOptions",
-    "Session",
-    "SessionKeywords",
-]
-
 Device = Literal["auto", "cpu", "dml"]
 
 Feeds: TypeAlias = "Sequence[str | Path | Mapping[str, Array]]"

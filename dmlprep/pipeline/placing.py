@@ -20,8 +20,6 @@ from dmlprep.record.memory import MemoryEstimate
 from dmlprep.record.nodes import NodeTable, NodeTables
 from dmlprep.record.placement import PlacementFacts
 
-__all__ = ["context_for", "note_after", "note_before"]
-
 
 def _placed(
     model: Model, target: Target, frozen: Frozen | None, vram: int | None

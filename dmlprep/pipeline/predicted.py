@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dmlprep.passes.precision import Rounding
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["FACTOR", "apply_prediction", "device_rounding"]
-
 FACTOR = 2.0
 """How many times the predicted error a device may be off: the emulation predicts DirectML's error within this factor
 (measured on five models in both roundings, docs/precision.md)."""

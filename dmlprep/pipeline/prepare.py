@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from dmlprep.portable.arrays import Array
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["PrepareRequest", "Result", "check_out", "prepare", "prepare_aside"]
-
 
 @dataclass(frozen=True)
 class PrepareRequest:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from dmlprep.portable.arrays import Array
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["compare_models", "missing_device", "prove"]
-
 Arrays = Mapping[str, "Array"]
 
 

@@ -26,8 +26,6 @@ from dmlprep.record.code_digest import code_digest
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["proof_key"]
-
 _NO_MATTER = ("time_limit", "memory_limit", "model_bytes")
 """Of a session's options: what passes within one limit passes within another."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dmlprep.portable.arrays import Array
     from dmlprep.runtime import Session, SessionHost, SessionOptions
 
-__all__ = ["CpuRunner"]
-
 _LARGE = 64 << 20
 """Bytes of weights from which they are not rearranged for the processor: that copies them, and pays after many runs."""
 

@@ -12,8 +12,6 @@ from dmlprep.graph.model.shared_data import SharedData
 from dmlprep.record import RunRecord
 from dmlprep.record.buckets import BucketFacts
 
-__all__ = ["Sharing", "save_sharing"]
-
 
 @dataclass(frozen=True)
 class Sharing:

@@ -14,8 +14,6 @@ from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.speed import Bench, Timed
 from dmlprep.runtime import SessionOptions
 
-__all__ = ["time_prepared"]
-
 
 def time_prepared(
     original: Model,

@@ -16,8 +16,6 @@ from dmlprep.passes import AnyPass, Context
 from dmlprep.passes.framing.frame import check_interface
 from dmlprep.record import StepRecord
 
-__all__ = ["Transactions"]
-
 
 class Transactions:
     """Steps that run one after another on a model that nobody else changes meanwhile: each ends where the next begins.

@@ -24,8 +24,6 @@ from dmlprep.core.files.writing import write_file
 from dmlprep.core.text.documents import to_compact
 from dmlprep.record import Verdict, finding
 
-__all__ = ["DAYS", "MOST", "KeptVerdicts", "verdict_folder"]
-
 DAYS = 90
 """Days after which a verdict is measured again."""
 

@@ -9,18 +9,6 @@ from typing import Any
 
 from .hresult import diagnose, error_text
 
-__all__ = [
-    "AdapterMissing",
-    "BadInput",
-    "DeviceRemoved",
-    "ModelError",
-    "OutOfMemory",
-    "PackageDamaged",
-    "RuntimeMissing",
-    "check_release",
-    "translated",
-]
-
 _REMOVED = (
     "close other programs that use the GPU, wait a second and call reopen(); if it happens again, use smaller inputs, "
     "disable_metacommands=True or another driver, or run on the CPU with reopen(device='cpu')"

@@ -4,6 +4,4 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["Array"]
-
 Array = np.ndarray

@@ -5,19 +5,6 @@ They are far above what anybody needs, and far below where a library or the mach
 
 from __future__ import annotations
 
-__all__ = [
-    "MOST_ADAPTERS",
-    "MOST_BUCKETS",
-    "MOST_FEEDS",
-    "MOST_KIB",
-    "MOST_MEMORY_MIB",
-    "MOST_RUNS",
-    "MOST_SECONDS",
-    "MOST_SIZE",
-    "MOST_TRIALS",
-    "MOST_VALUE",
-]
-
 MOST_FEEDS = 10_000
 """Feeds, made or given."""
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-__all__ = ["Choice", "choose"]
-
 
 @dataclass(frozen=True)
 class Choice:

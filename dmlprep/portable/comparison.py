@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from .arrays import Array
 
 
-__all__ = ["Comparison", "OutputGroup", "bounds_used", "compare_outputs", "describe"]
-
-
 _NEAR = 0.25
 """A steep output that takes less than this of its bound, element by element, needs no other measure."""
 

@@ -23,25 +23,6 @@ from . import dxgi
 from .dxgi import AdapterDesc
 from .ortoptions import adapter_number
 
-__all__ = [
-    "VENDORS",
-    "VENDOR_NAMES",
-    "Adapter",
-    "adapter_facts",
-    "adapters",
-    "describe",
-    "driver_version",
-    "find_adapter",
-    "fixed_version",
-    "library_facts",
-    "listed",
-    "machine_facts",
-    "problem",
-    "session_problem",
-    "vendor_name",
-    "with_number",
-]
-
 VENDORS = {
     "NVIDIA": (0x10DE,),
     "AMD": (0x1002, 0x1022),

@@ -20,8 +20,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["PREFERENCES", "AdapterDesc", "Dxgi", "memory_in_use", "read_dxgi"]
-
 PREFERENCES = {"minimum_power": 1, "high_performance": 2}
 """The provider's ``performance_preference`` and DXGI_GPU_PREFERENCE."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["Diagnosis", "diagnose", "error_text", "plain_text"]
-
 
 @dataclass(frozen=True)
 class Diagnosis:

@@ -11,8 +11,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MANIFEST", "file_digest", "problems", "read_manifest", "seal"]
-
 MANIFEST = "kit.json"
 _FOLDERS = ("model", "candidates", "feeds", "expected", "dmlprep_kit")
 

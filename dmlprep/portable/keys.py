@@ -13,19 +13,6 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = [
-    "KIT_SEAL",
-    "LONGEST",
-    "RESULT_SEAL",
-    "PackerKey",
-    "RunKey",
-    "fits",
-    "new_packer_key",
-    "parse_packer_key",
-    "parse_run_key",
-    "read_run_key",
-]
-
 KIT_SEAL, RESULT_SEAL = "kit.hmac", "result.hmac"
 """Members of the two zips: 64 hexadecimal digits, over the bytes of ``kit.json`` or ``result.json``."""
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["SHARE", "VARIABLE", "MemoryLimit", "machine_memory", "memory_limit"]
-
 SHARE = 0.8
 """Of the machine's memory: what is left keeps the machine and this process alive."""
 

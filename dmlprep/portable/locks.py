@@ -12,8 +12,6 @@ from pathlib import Path
 
 from .replacing import remove_tree
 
-__all__ = ["LOCK", "Held", "clear_left", "held", "hold_new", "let_go", "own_folder"]
-
 LOCK = "lock"
 """The file that is locked."""
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from .output_metrics import OutputMetrics
 
-__all__ = ["FLOOR", "MASK", "NOISE_FACTOR", "ORDINARY_NOISE", "Tolerance", "measure", "tells_something"]
-
 if TYPE_CHECKING:
     from .arrays import Array
 

@@ -10,8 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["Family", "die_with_parent"]
-
 _PR_SET_PDEATHSIG = 1
 
 _ANEW, _SELDOM = 1.0, 100

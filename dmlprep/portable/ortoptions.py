@@ -10,15 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = [
-    "adapter_number",
-    "choose_device",
-    "config_entries",
-    "provider_options",
-    "providers",
-    "session_settings",
-]
-
 _LEVEL = {
     "disabled": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",

@@ -10,19 +10,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "INDENT",
-    "LONGEST_LINE",
-    "OURS",
-    "apart",
-    "inert",
-    "json_safe",
-    "paragraph",
-    "printable",
-    "quoted",
-    "shortened",
-]
-
 INDENT = "    "
 """Before each further line of a text of several lines: none of them begins like a line of ours."""
 

@@ -15,8 +15,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["CREATION_FLAGS", "Job", "environment", "no_crash_dialog", "peak_memory", "watch_parent"]
-
 _CREATE_NEW_PROCESS_GROUP, _CREATE_NO_WINDOW = 0x00000200, 0x08000000
 CREATION_FLAGS = (_CREATE_NEW_PROCESS_GROUP | _CREATE_NO_WINDOW) if sys.platform == "win32" else 0
 """``creationflags`` of subprocess: Ctrl-C reaches only us, and no console window opens under a program with windows."""

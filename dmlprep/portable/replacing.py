@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["WAIT_SECONDS", "check_free", "remove", "remove_tree", "rename_new", "replace"]
-
 WAIT_SECONDS = 2.0
 """How long a file may stay open elsewhere before a call here gives up, in seconds."""
 

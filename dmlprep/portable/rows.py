@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-__all__ = ["MOST_ROWS", "match_rows", "ranked_rows", "table"]
-
 if TYPE_CHECKING:
     from .arrays import Array
 

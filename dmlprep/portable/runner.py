@@ -24,8 +24,6 @@ from .printable import inert, printable, shortened
 from .replacing import rename_new, replace
 from .shares import percent
 
-__all__ = ["main"]
-
 _EXIT = {"passed": 0, "failed": 1, "not-run": 3}
 _SLICE = 0.2  # seconds
 _RACE = 20.0  # seconds, for timing all candidates

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["percent", "rounded_share"]
-
 
 def rounded_share(share: float, digits: int = 4) -> float:
     """``share`` (0 to 1) with so many digits; 1 only where it is 1, and 0 only where it is 0."""

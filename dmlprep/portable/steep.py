@@ -16,8 +16,6 @@ import numpy as np
 from .measure import FLOOR, Tolerance
 from .shares import percent
 
-__all__ = ["STEEP", "classes_axis", "steep_error"]
-
 if TYPE_CHECKING:
     from .arrays import Array
 

@@ -17,8 +17,6 @@ from .hresult import diagnose, error_text, plain_text
 from .ortoptions import adapter_number
 from .replacing import replace
 
-__all__ = ["DML", "STATE", "main"]
-
 STATE = "state.json"
 
 _TURN = 0.02

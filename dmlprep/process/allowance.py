@@ -12,8 +12,6 @@ from msgspec.structs import replace
 
 from dmlprep.process.ending import Ending
 
-__all__ = ["BYTES", "BYTES_PER_BYTE", "PROCESSORS", "SECONDS", "SECONDS_PER_MIB", "Allowance", "allowance"]
-
 BYTES, BYTES_PER_BYTE = 1280 << 20, 256
 """Bytes that the worker of any model may hold, and as many more for each byte of the model's files and inputs. The
 worker itself has some 70 MiB. ONNX Runtime holds the weights up to four times while it optimises a model."""

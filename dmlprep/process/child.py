@@ -31,8 +31,6 @@ from dmlprep.process.starting import Started, allowed_memory, file_command, star
 from dmlprep.process.watching import Watch
 from dmlprep.process.wire import decode, encode
 
-__all__ = ["Child", "interrupted"]
-
 _POLL = 0.1
 """Seconds between two looks at the worker's memory while it works."""
 

@@ -26,8 +26,6 @@ TYPE_CHECKING = False  # importing typing takes as long as starting Python
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["bounding", "confine", "lacking", "landlock_abi", "limit", "limits", "takes_filters"]
-
 FILES = 16384
 """Descriptors that one process may have open."""
 

@@ -10,8 +10,6 @@ import msgspec
 
 from dmlprep.portable.limits import MemoryLimit
 
-__all__ = ["Ending", "out_of_memory"]
-
 _EXCEPTION = 0x80000000
 """Exit codes from here on are Windows exceptions, such as C0000005."""
 

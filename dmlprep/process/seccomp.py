@@ -19,8 +19,6 @@ TYPE_CHECKING = False  # importing typing takes as long as starting Python
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ALONE", "CLONE_NAMESPACES", "IOCTLS", "LAST", "REFUSED", "Refusal", "program"]
-
 LAST = 462
 """The last call that this list knows: mseal, Linux 6.10. Higher numbers do not exist for the program (ENOSYS), as on an
 older kernel; nor do the x32 calls, which are these numbers with bit 30 set and would slip past every comparison."""

@@ -26,8 +26,6 @@ from dmlprep.portable.process import CREATION_FLAGS, Job, environment
 from dmlprep.process import die_with_parent
 from dmlprep.process.ending import Ending
 
-__all__ = ["Started", "allowed_memory", "file_command", "leashed", "module_command", "start"]
-
 _BARE = ["-I", "-S"]
 """Flags of Python: it imports no packages and no modules of the user."""
 

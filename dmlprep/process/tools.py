@@ -10,8 +10,6 @@ from dmlprep.core.files.run_folder import temporary_folder
 from dmlprep.process.starting import allowed_memory, leashed, start
 from dmlprep.process.watching import Watch
 
-__all__ = ["run_tool"]
-
 _SLICE = 0.05
 """Seconds of a wait, between two looks at what the program uses."""
 

@@ -16,8 +16,6 @@ from dmlprep.process.allowance import PROCESSORS, Allowance
 from dmlprep.process.ending import Ending
 from dmlprep.process.starting import Started
 
-__all__ = ["Watch"]
-
 _UNLIMITED = MemoryLimit(0)
 
 _BUSY = 0.02

@@ -17,14 +17,6 @@ import numpy as np
 
 from dmlprep.process.results import machine_memory, open_result, read_result
 
-__all__ = [
-    "decode",
-    "encode",
-    "numpy_dtype",
-    "read_tensor",
-    "write_tensor",
-]
-
 _OF_NUMPY = frozenset(
     ["bool", "float16", "float32", "float64", "complex64", "complex128"]
     + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-__all__ = ["Progress", "SessionDevice"]
-
 SessionDevice = Literal["cpu", "dml"]
 
 Progress = Callable[[float, str], None]

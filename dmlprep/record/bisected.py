@@ -6,8 +6,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Bisected"]
-
 
 class Bisected(msgspec.Struct, omit_defaults=True):
     """A bisection, as far as views show it.

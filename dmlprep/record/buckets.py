@@ -13,8 +13,6 @@ from dmlprep.core.files import Unfit, parse_json, read_text, unreadable
 from dmlprep.core.files.outputs import file_name_problem
 from dmlprep.core.text.documents import to_json
 
-__all__ = ["BUCKETS", "BucketEntry", "BucketFacts", "BucketsFile", "DataEntry", "schema"]
-
 BUCKETS = "buckets.json"
 
 Count = Annotated[int, msgspec.Meta(ge=0)]

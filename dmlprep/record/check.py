@@ -6,8 +6,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Check", "FailureKind", "Measure", "Provider"]
-
 FailureKind = Literal["load", "run", "crash", "timeout", "hang", "memory", "limit", "device-removed", "protocol"]
 """How a session failed (``runtime.SessionFailure``)."""
 

@@ -6,8 +6,6 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-__all__ = ["code_digest"]
-
 _CODE = (".py", ".json", ".c", ".h", ".spec", ".sh")
 """Suffixes of what is hashed of this package: its code, the tables of releases, the native host."""
 

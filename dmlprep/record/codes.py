@@ -13,8 +13,6 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-__all__ = ["CODES", "Code"]
-
 
 class Code(NamedTuple):
     """Title of a few words, severity by default, general remedy."""

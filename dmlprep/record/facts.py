@@ -14,8 +14,6 @@ from dmlprep.record.outlook import Outlook
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.speed import Bench
 
-__all__ = ["RunFacts"]
-
 
 class RunFacts(msgspec.Struct, omit_defaults=True):
     """What a run found. Each command sets what it knows.

@@ -9,8 +9,6 @@ import msgspec
 
 from dmlprep.core.text.documents import to_json
 
-__all__ = ["OUTCOMES", "FleetRecord", "JobRecord", "Outcome", "outcome_of", "worst"]
-
 FORMAT = 1
 """Version of the JSON form. Raised when a field changes its meaning or goes away."""
 

@@ -9,8 +9,6 @@ import msgspec
 from dmlprep.record.aliases import SessionDevice
 from dmlprep.record.verdicts import Verdict
 
-__all__ = ["GenaiCheck", "GenaiProof", "GreedyText", "LogitFigures", "Outcome", "Perplexity"]
-
 Outcome = Literal["passed", "failed", "not-proven", "not-run"]
 
 

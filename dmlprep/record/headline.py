@@ -14,8 +14,6 @@ from dmlprep.record.findings import Finding
 from dmlprep.record.nodes import numbers
 from dmlprep.record.placement import PlacementFacts
 
-__all__ = ["Headline", "Outcome", "Run", "headline"]
-
 Level = Literal["good", "warn", "bad"]
 
 _NAMED = 3

@@ -7,8 +7,6 @@ import msgspec
 from dmlprep.record.generation import GenaiProof
 from dmlprep.record.placement import PlacementFacts
 
-__all__ = ["BuilderFacts", "CheckedModelFacts", "GenaiFacts", "Needs", "PreparedModelFacts"]
-
 
 class BuilderFacts(msgspec.Struct, frozen=True):
     """The builder of onnxruntime-genai that made the models.

@@ -6,8 +6,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Held", "MemoryEstimate", "Way"]
-
 
 class Held(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that lies in the device's memory at the peak.

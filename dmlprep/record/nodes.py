@@ -9,18 +9,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-__all__ = [
-    "CROSSINGS",
-    "INPUTS",
-    "NAME_LENGTH",
-    "NODES",
-    "CrossingTable",
-    "NodeTable",
-    "NodeTables",
-    "Reason",
-    "numbers",
-]
-
 FORMAT = 1
 """Version of the tables. Raised when a column changes its meaning."""
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dmlprep.core.text.markup import html_text
 from dmlprep.record.headline import Outcome, Run, headline
 
-__all__ = ["notebook_html"]
-
 _COLOURS = {"good": "#1a7f37", "warn": "#b07400", "bad": "#cf222e"}
 _OUTCOMES = {"passed": "good", "failed": "bad"}
 _VERDICTS = 20

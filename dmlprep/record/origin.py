@@ -11,8 +11,6 @@ import msgspec
 
 from dmlprep.core.version import __version__
 
-__all__ = ["Origin", "origin"]
-
 _PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "onnxruntime-windowsml", "onnxruntime-directml", "onnxsim")
 
 

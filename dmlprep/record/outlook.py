@@ -11,8 +11,6 @@ from dmlprep.record.memory import MemoryEstimate
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.steps import StepRecord
 
-__all__ = ["Fate", "Half", "Outlook"]
-
 
 class Fate(msgspec.Struct, frozen=True, omit_defaults=True):
     """What becomes of a node that runs on the CPU; shape arithmetic that ONNX Runtime keeps there is left out.

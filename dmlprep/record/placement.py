@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["PlacementFacts"]
-
 
 class PlacementFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Where the nodes of a model go, in numbers.

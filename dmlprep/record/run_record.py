@@ -16,8 +16,6 @@ from dmlprep.record.notebook import notebook_html
 from dmlprep.record.steps import StepRecord
 from dmlprep.record.verdicts import Verdict
 
-__all__ = ["RunError", "RunRecord"]
-
 FORMAT = 1
 """Version of the JSON form. Raised when a field changes its meaning or goes away."""
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["ON_CPU", "SOFTWARE", "Bench", "Ratio", "Timed", "Times"]
-
 SOFTWARE = "a software device: no measure of a GPU"
 """What is said wherever times of such a device are shown."""
 

@@ -8,8 +8,6 @@ import msgspec
 
 from dmlprep.record.findings import Finding
 
-__all__ = ["Block", "FreeDimension", "Inlined", "Kept", "Profile", "StepFacts", "StepRecord", "Trial", "Worst"]
-
 _Number = float | None
 """JSON has no infinity: it is written as null."""
 

@@ -8,8 +8,6 @@ from typing import Literal
 
 from dmlprep.record.speed import Bench, Ratio
 
-__all__ = ["PLACEMENT", "TIME", "Candidate", "Figures", "Tuned"]
-
 PLACEMENT, TIME = "placement", "time"
 """What a choice was made by."""
 

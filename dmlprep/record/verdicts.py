@@ -10,8 +10,6 @@ from dmlprep.portable.output_metrics import OutputMetrics
 from dmlprep.record.check import Check, FailureKind, Provider
 from dmlprep.record.findings import Finding, finding
 
-__all__ = ["REAL_INPUTS", "DeviceInfo", "Verdict"]
-
 REAL_INPUTS = "give real ones with --feeds; dmlprep feeds makes them from pictures, sound or text"
 """What to do about inputs that were made."""
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from dmlprep.portable.printable import printable
 from dmlprep.record.fleet import FleetRecord
 
-__all__ = ["command_line", "job_issues"]
-
 
 def job_issues(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
     """A line for each job of a fleet that is not good.

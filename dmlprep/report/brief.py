@@ -11,8 +11,6 @@ from dmlprep.record import Check, RunRecord, Verdict
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.report.text import show_findings, show_verdicts
 
-__all__ = ["checked_line", "prepared_line", "show_briefly"]
-
 
 def prepared_line(record: RunRecord) -> str:
     """``out/model.onnx: 24 of 24 nodes on DirectML, proved on cpu and dml, worst relative error 0.0012``."""

@@ -14,18 +14,6 @@ from dmlprep.record.nodes import NodeTable
 from dmlprep.record.steps import Profile
 from dmlprep.report.fp16 import FP16_MAX, HalfStep
 
-__all__ = [
-    "Along",
-    "ErrorRow",
-    "StepBar",
-    "Tickmark",
-    "blocks_along",
-    "error_rows",
-    "errors_along",
-    "profile_along",
-    "step_bars",
-]
-
 _ROWS = 24
 """Outputs that the figure of errors has; the tables have all."""
 

@@ -11,8 +11,6 @@ from markupsafe import Markup
 from dmlprep.core.errors import DmlprepError
 from dmlprep.report.pages import page
 
-__all__ = ["page_html"]
-
 
 @cache
 def page_html(code: str) -> Markup:

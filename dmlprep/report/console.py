@@ -12,8 +12,6 @@ from rich.text import Text
 from dmlprep.core.text.hanging_indent import indent_of, is_command
 from dmlprep.portable.printable import apart, paragraph, printable, shortened
 
-__all__ = ["PlainConsole"]
-
 
 class PlainConsole(Console):
     """A console whose every text has passed ``printable``: a string stays on its line, a Text may have several.

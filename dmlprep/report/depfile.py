@@ -9,8 +9,6 @@ from dmlprep.core import version
 from dmlprep.core.errors import OutputError
 from dmlprep.record import RunRecord
 
-__all__ = ["lines", "make_rule"]
-
 
 def make_rule(record: RunRecord) -> bytes:
     """A rule in the form that make and ninja read.

@@ -12,8 +12,6 @@ from dmlprep.portable.printable import printable, shortened
 from dmlprep.record.fleet import OUTCOMES, FleetRecord, JobRecord, Outcome
 from dmlprep.report.tables import show_table
 
-__all__ = ["counted", "show_fleet", "show_fleet_briefly", "show_jobs", "word_of", "worst_first"]
-
 _ROWS = 200
 """Of the table; ``fleet.json`` and the index have all."""
 

@@ -11,8 +11,6 @@ from dmlprep.core.files.writing import write_file
 from dmlprep.record import RunRecord
 from dmlprep.record.fleet import FleetRecord
 
-__all__ = ["check_reports", "report_names", "write_reports"]
-
 
 def report_names(shard: str = "") -> tuple[str, str, str, str, str]:
     """Names of the record, the index, SARIF, JUnit XML and the table in Markdown; a part (``3/8``) has its number."""

@@ -13,8 +13,6 @@ from dmlprep.record.fleet import FleetRecord, JobRecord
 from dmlprep.report.fleet import counted, word_of
 from dmlprep.report.rendering import render_page
 
-__all__ = ["render_index"]
-
 _LEVELS = {"good": "passed", "look": "warning", "not run": "not-run"}
 
 

@@ -10,8 +10,6 @@ from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record.fleet import FleetRecord, JobRecord
 from dmlprep.report.fleet import counted, word_of, worst_first
 
-__all__ = ["render_markdown"]
-
 _ROWS = 200
 _NAME, _REASON = 200, 600
 """Characters of a name and of a reason; escaped they are at most twice as many."""

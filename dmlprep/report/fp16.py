@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from dmlprep.record import OutputMetrics, RunRecord, StepRecord, Verdict
 from dmlprep.record.steps import Kept, Profile, StepFacts
 
-__all__ = ["FP16_MAX", "HalfStep", "KeptNodes", "WorstValue", "half_steps", "modes", "worst_output"]
-
 FP16_MAX = 65504.0
 """Largest finite FP16 value (IEEE 754 binary16)."""
 

@@ -13,8 +13,6 @@ from dmlprep.record.language_models import Needs
 from dmlprep.report import placement_json
 from dmlprep.report.grouping import finding_lines
 
-__all__ = ["brief_line", "lines", "render_json"]
-
 FORMAT = 1
 """Version of the JSON form."""
 

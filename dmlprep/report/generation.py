@@ -12,8 +12,6 @@ from dmlprep.portable.shares import percent
 from dmlprep.record.generation import GenaiCheck, GenaiProof, GreedyText, LogitFigures
 from dmlprep.report.text import show_findings, show_verdicts
 
-__all__ = ["figure_lines", "show_proof"]
-
 
 def show_proof(proof: GenaiProof, console: Console, *, brief: bool = False) -> None:
     """Each check with its figures, then what was found.

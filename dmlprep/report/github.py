@@ -14,8 +14,6 @@ from dmlprep.record import RunRecord
 from dmlprep.record.fleet import FleetRecord
 from dmlprep.report.grouping import grouped
 
-__all__ = ["annotation_lines", "error_line", "job_lines"]
-
 _COMMAND = {"note": "notice", "warning": "warning", "error": "error"}
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from dmlprep.portable.printable import printable
 from dmlprep.record import CODES, SEVERITIES, Finding
 
-__all__ = ["FindingGroup", "finding_lines", "grouped"]
-
 _SHOWN = 8
 """Findings of one code that are shown; the others are counted."""
 

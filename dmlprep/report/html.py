@@ -27,8 +27,6 @@ from dmlprep.report.rendering import render_page
 from dmlprep.report.ribbon import ribbon
 from dmlprep.report.speed import speed_rows
 
-__all__ = ["render_html", "write_html"]
-
 _SCRIPTS = ("model.js", "ribbon.js", "layout.js", "drawing.js", "graph.js", "page.js")
 _ROWS = 200
 """Rows of one table; the record has the rest."""

@@ -11,8 +11,6 @@ from xml.etree import ElementTree
 from dmlprep.portable.printable import printable
 from dmlprep.record.fleet import FleetRecord, JobRecord
 
-__all__ = ["render_junit"]
-
 
 def render_junit(record: FleetRecord) -> bytes:
     """The record as XML, UTF-8."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record.memory import MemoryEstimate
 
-__all__ = ["memory_line"]
-
 
 def memory_line(found: MemoryEstimate) -> str:
     """``memory of the device: about 120.1 MB (weights 102.2 MB, activations 16.8 MB, ...), and 107.9 MB shared``."""

@@ -13,8 +13,6 @@ from dmlprep.core.errors import DmlprepError
 from dmlprep.portable.printable import inert, printable
 from dmlprep.record import Finding, RunRecord
 
-__all__ = ["error_line", "lines"]
-
 
 def lines(record: RunRecord) -> Iterator[str]:
     """A line for each code of warnings and errors, and one that says what was written, or why nothing was."""

@@ -14,8 +14,6 @@ from dmlprep.record.outlook import Fate, Outlook
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.report.memory_text import memory_line
 
-__all__ = ["in_full", "in_one_line", "in_short"]
-
 _SHOWN = 12
 _CHOSEN = {"placement": ", where fewest nodes leave DirectML", "option": ", as the step's option says", "target": ""}
 

@@ -11,8 +11,6 @@ from dmlprep.directml.quirks import codes
 from dmlprep.directml.quirks.page import page as quirk_page
 from dmlprep.record import CODES
 
-__all__ = ["page"]
-
 
 def page(code: str) -> str:
     """The page of a finding code, Markdown.

@@ -9,8 +9,6 @@ from dmlprep.portable.printable import printable, quoted
 from dmlprep.record.nodes import NodeTable, NodeTables
 from dmlprep.report.ribbon import kinds
 
-__all__ = ["payload"]
-
 _LETTERS = {"dml": "d", "single": "s", "cpu": "c"}
 
 

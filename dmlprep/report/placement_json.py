@@ -8,8 +8,6 @@ from dmlprep.core.text.documents import to_json
 from dmlprep.directml.placement import Placement
 from dmlprep.record import RunRecord
 
-__all__ = ["FORMAT", "NODES", "render", "to_object"]
-
 FORMAT = 1
 """Version of this JSON. Raised when a field changes its meaning or goes away."""
 

@@ -15,8 +15,6 @@ from dmlprep.report.grouping import finding_lines
 from dmlprep.report.memory_text import memory_line
 from dmlprep.report.outlook_text import in_short
 
-__all__ = ["by_release", "lines"]
-
 
 def lines(record: RunRecord, placement: Placement | None, target: Target) -> list[str]:
     """What ``check`` prints of one model on one target."""

@@ -12,8 +12,6 @@ from markupsafe import Markup
 
 from dmlprep.core.text.markup import html_text
 
-__all__ = ["render_page"]
-
 _STYLE = "page.css"
 
 

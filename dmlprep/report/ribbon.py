@@ -11,8 +11,6 @@ from typing import Literal
 from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record.nodes import NodeTable, Reason, numbers
 
-__all__ = ["WIDTH", "Away", "Band", "Cell", "Copied", "Ribbon", "Tick", "kinds", "ribbon"]
-
 WIDTH = 1000.0
 """Of a ribbon, in its own units: as many columns as it has at most."""
 

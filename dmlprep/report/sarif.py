@@ -22,8 +22,6 @@ from dmlprep.portable.printable import printable
 from dmlprep.record import Finding, RunRecord
 from dmlprep.report.pages import page
 
-__all__ = ["SCHEMA", "VERSION", "render", "to_object"]
-
 VERSION = "2.1.0"
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _TOOL = f"pkg:generic/dmlprep@{__version__}"

@@ -13,9 +13,6 @@ from dmlprep.portable.printable import printable
 from dmlprep.record.speed import Bench, Ratio, Timed, Times
 from dmlprep.report.tables import show_table
 
-__all__ = ["SpeedRow", "brief_lines", "ratio_text", "seconds_text", "show_bench", "speed_rows"]
-
-
 _WIDTH = 100.0
 """Of the chart, in its own units."""
 

@@ -11,8 +11,6 @@ from rich.text import Text
 
 from dmlprep.portable.printable import inert, printable, shortened
 
-__all__ = ["show_table"]
-
 _WHOLE = 24
 """Characters of the longest piece that is not broken; a path may be longer than a terminal is wide."""
 

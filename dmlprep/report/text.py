@@ -19,8 +19,6 @@ from dmlprep.report.memory_text import memory_line
 from dmlprep.report.speed import show_bench
 from dmlprep.report.tables import show_table
 
-__all__ = ["PIPED", "render_text", "show_findings", "show_record", "show_verdicts"]
-
 _COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
 _OUTCOME = {"passed": "green", "failed": "red", "not-proven": "yellow", "not-run": "yellow"}
 _WORST = 5

@@ -11,8 +11,6 @@ from dmlprep.record.tuning import TIME, Candidate, Figures, Tuned
 from dmlprep.report.speed import ratio_text
 from dmlprep.report.tables import show_table
 
-__all__ = ["show_tuned"]
-
 _COLUMNS = ("opset", "FP16", "on the CPU", "partitions", "crossings", "bytes", "nodes", "time", "proof")
 
 

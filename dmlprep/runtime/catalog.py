@@ -13,8 +13,6 @@ from importlib.util import find_spec
 from dmlprep.core.files import parse_json
 from dmlprep.process.tools import run_tool
 
-__all__ = ["catalog_lines"]
-
 _LIMIT = 30.0
 """Seconds for an answer."""
 

@@ -26,8 +26,6 @@ from dmlprep.runtime.types import DmlStatus, Fp16Traits, Preference, SessionOpti
 if TYPE_CHECKING:
     from dmlprep.runtime.linux.layout import Layout
 
-__all__ = ["another_release", "dml_host", "dml_status", "open_dml", "release_for"]
-
 
 def dml_status(release: str = "", *, again: bool = False, session: SessionOptions | None = None) -> DmlStatus:
     """Whether a DirectML session can be had here. Runs the self-test when it has not run on these pieces (10 s).

@@ -12,19 +12,6 @@ from pathlib import Path
 from dmlprep.record import Finding, finding
 from dmlprep.runtime.types import DmlStatus
 
-__all__ = [
-    "LIBRARIES",
-    "RUNTIMES",
-    "WITH_DIRECTML",
-    "dml_finding",
-    "genai_findings",
-    "install_line",
-    "installed_versions",
-    "requirement_findings",
-    "runtime_findings",
-    "system_libraries",
-]
-
 RUNTIMES = (
     "onnxruntime",
     "onnxruntime-directml",

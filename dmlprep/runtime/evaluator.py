@@ -19,8 +19,6 @@ from dmlprep.process.wire import read_tensor
 from dmlprep.runtime.serving import Refused, Worker
 from dmlprep.runtime.wire import dims_to_fields
 
-__all__ = ["EvaluatorWorker"]
-
 
 class _NoOrtValue:
     """Placeholder: no value is an OrtValue, the evaluator works on numpy arrays only."""

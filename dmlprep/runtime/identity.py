@@ -10,8 +10,6 @@ from pathlib import Path
 from dmlprep.core.errors import CheckNotRun
 from dmlprep.runtime.types import SessionOptions
 
-__all__ = ["cache_folder", "dml_identity"]
-
 
 def cache_folder() -> Path | None:
     """Where programs of this user keep what can be made again: ``$XDG_CACHE_HOME`` (XDG Base Directory Specification),

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["fuses_an_output_away", "lacks_a_kernel", "newest_opset", "signature"]
-
 _OPSET = re.compile(r"Opset (\d+) is under development.* till opset (\d+)", re.DOTALL)
 _NO_KERNEL = ("NOT_IMPLEMENTED", "Could not find an implementation")
 _FUSED_AWAY = "is not a graph input"

@@ -22,8 +22,6 @@ from dmlprep.process.failure import SessionFailure
 from dmlprep.runtime.served import SessionHost
 from dmlprep.runtime.types import Fp16Traits, SessionOptions
 
-__all__ = ["SelfTest", "cases", "failures_text", "self_test"]
-
 OPSET = 17
 """Every release from 1.15 on has DirectML kernels of this opset for the operators below."""
 

@@ -27,8 +27,6 @@ from dmlprep.record import DeviceInfo
 from dmlprep.runtime.types import Kept, MemoryUse, NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
 from dmlprep.runtime.wire import FEEDS, RESULTS, dims_from_fields, dims_to_fields
 
-__all__ = ["Session", "SessionHost", "parse_profile"]
-
 _CLOSE_SECONDS = 60.0
 """How long a worker may take to let go of a model."""
 

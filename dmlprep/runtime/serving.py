@@ -27,8 +27,6 @@ from dmlprep.runtime.stepping import Held
 from dmlprep.runtime.types import DATA_FOLDER
 from dmlprep.runtime.wire import RESULTS, dims_to_fields
 
-__all__ = ["Refused", "Worker", "answers", "serve"]
-
 _ELEMENT = {
     "float": "float32",
     "double": "float64",

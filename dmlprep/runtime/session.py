@@ -15,8 +15,6 @@ from dmlprep.runtime.environment import install_line, python
 from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.types import DATA_FOLDER, SessionOptions
 
-__all__ = ["cpu_host", "open_cpu", "open_evaluator", "open_on", "python_worker"]
-
 
 def python_worker(device: str, name: str) -> Child:
     """A worker on the installed ONNX Runtime; ``device`` is ``cpu`` or ``dml``, or ``evaluator``, which needs none.

@@ -10,8 +10,6 @@ import numpy as np
 from dmlprep.process.wire import numpy_dtype
 from dmlprep.runtime.types import Kept
 
-__all__ = ["Held"]
-
 
 class Held:
     """The values of a session.

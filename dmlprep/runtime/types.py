@@ -11,24 +11,6 @@ import numpy as np
 if TYPE_CHECKING:
     from dmlprep.record import DeviceInfo
 
-__all__ = [
-    "DATA_FOLDER",
-    "Dim",
-    "DmlStatus",
-    "Fp16Traits",
-    "Kept",
-    "MemoryUse",
-    "NodePlacement",
-    "NodeTiming",
-    "OpenBy",
-    "Optimization",
-    "Preference",
-    "RunValue",
-    "SessionOptions",
-    "ValueInfo",
-    "is_software",
-]
-
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 """Config key for the folder that external data paths are relative to. With it, the worker hands the model over as
 bytes: ONNX Runtime reads the key for those only, and else keeps data files to the model's own folder."""

@@ -22,8 +22,6 @@ from dmlprep.record import Check, DeviceInfo, Finding, Verdict, finding
 if TYPE_CHECKING:
     from dmlprep.runtime import Session, SessionOptions
 
-__all__ = ["verify_placement"]
-
 CHECK = Check("placement", "dml")
 
 RUNS = 3

@@ -12,8 +12,6 @@ from dmlprep.record import DeviceInfo
 from dmlprep.runtime.environment import WITH_DIRECTML, install_line
 from dmlprep.runtime.types import is_software
 
-__all__ = ["describe", "provider_facts", "provider_missing", "session_facts"]
-
 
 def provider_missing() -> str:
     """Why the installed ONNX Runtime has no DirectML provider, empty when it has one. Imports nothing."""

@@ -32,8 +32,6 @@ from collections.abc import Sequence
 
 from dmlprep.runtime.types import Dim
 
-__all__ = ["FEEDS", "RESULTS", "dims_from_fields", "dims_to_fields"]
-
 FEEDS, RESULTS = "feeds", "results"
 
 

@@ -28,8 +28,6 @@ from dmlprep.core.version import __version__
 from dmlprep.record.fleet import FleetRecord
 from dmlprep.report.fleet_files import report_names
 
-__all__ = ["main"]
-
 _FILE, _OUT = "fleet.toml", "build/dmlprep"
 _PACKAGE = Path(__file__).resolve().parents[2]
 

@@ -13,8 +13,6 @@ from dmlprep.portable.printable import printable
 from dmlprep.report.azure import command_line
 from dmlprep.report.github import error_line
 
-__all__ = ["SYSTEMS", "System"]
-
 
 class System(Protocol):
     """A CI system.

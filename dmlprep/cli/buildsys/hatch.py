@@ -21,8 +21,6 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.plugin import hookimpl
 
-__all__ = ["DmlprepBuildHook", "hatch_register_build_hook"]
-
 _FIELDS = {"source", "into", "recipe", "pins", "target", "settings", "feeds", "external_data"}
 
 

@@ -15,8 +15,6 @@ from dmlprep.core.files import check_output
 from dmlprep.core.files.writing import write_file
 from dmlprep.core.version import __version__
 
-__all__ = ["ID", "write_package"]
-
 ID = "dmlprep.MSBuild"
 
 _NUSPEC = f"""<?xml version="1.0" encoding="utf-8"?>

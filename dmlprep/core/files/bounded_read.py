@@ -14,19 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = [
-    "DOCUMENT_BYTES",
-    "MAX_DEPTH",
-    "NotToml",
-    "Unfit",
-    "cached_json",
-    "check_document",
-    "check_plain",
-    "parse_json",
-    "parse_toml",
-    "read_given",
-]
-
 DOCUMENT_BYTES = 64 << 20
 """Bytes of a document: the record of a model with 100,000 nodes is a fifth of it."""
 

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from dmlprep.portable import replacing
 
-__all__ = ["remove_tree"]
-
 
 def remove_tree(folder: Path, *, ignore_errors: bool = False) -> None:
     """Remove a folder and all that is in it, where there is one; no link is followed.

@@ -38,8 +38,6 @@ from dmlprep.core.files.run_folder import noted, undoes
 from dmlprep.portable.locks import LOCK, held, own_folder
 from dmlprep.portable.replacing import remove, remove_tree, rename_new, replace
 
-__all__ = ["FileSet"]
-
 _LIST = "old.json"
 _LIST_BYTES = 16 << 20
 

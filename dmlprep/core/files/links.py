@@ -14,8 +14,6 @@ from pathlib import Path
 
 from dmlprep.core.errors import InputError, OutputError
 
-__all__ = ["check_inside", "check_no_links", "is_plain_file", "leads_elsewhere"]
-
 _NAME_SURROGATE = 0x2000_0000
 _CACHED_REPOSITORY = re.compile(r"(models|datasets|spaces)--.+")
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from dmlprep.core.files.bounded_read import Unfit
 
-__all__ = ["MOST_LOOKED_AT", "MOST_MATCHES", "is_pattern", "matching"]
-
 MOST_MATCHES = 10_000
 """Files of one pattern."""
 

@@ -8,8 +8,6 @@ import sys
 from ctypes import wintypes
 from pathlib import Path
 
-__all__ = ["ProcessInfo", "holders", "opening_error"]
-
 _MORE_DATA = 234
 _KEY_CHARACTERS = 33
 """CCH_RM_SESSION_KEY (32) and the closing zero; these sizes and structures are those of RestartManager.h."""

@@ -12,16 +12,6 @@ from dmlprep.core.errors import OutputError, UsageError
 from dmlprep.core.files.reasons import unwritable
 from dmlprep.portable.replacing import check_free
 
-__all__ = [
-    "check_output",
-    "check_path",
-    "check_replaceable",
-    "file_name_problem",
-    "stem_of",
-    "windows_name_problem",
-    "windows_problem",
-]
-
 _DEVICE = re.compile(r"(?i)(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]) *(\..*)?")
 _CHARACTERS = re.compile(r'[<>:"|?*\x00-\x1f]')
 """Names and characters that Windows does not have in file names (learn.microsoft.com, "Naming Files, Paths, and

@@ -8,8 +8,6 @@ from pathlib import Path
 from dmlprep.core.files.reasons import unwritable
 from dmlprep.portable.replacing import remove
 
-__all__ = ["write_private"]
-
 
 def write_private(path: Path, content: bytes) -> None:
     """A new file that its owner alone can read (mode 0600; on Windows the folder's permissions hold), whole or not.

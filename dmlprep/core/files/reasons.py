@@ -8,8 +8,6 @@ from pathlib import Path
 
 from dmlprep.core.errors import InputError, OutputError
 
-__all__ = ["explain", "unreadable", "unwritable"]
-
 _SHARING, _LOCKED, _DENIED, _TOO_LONG, _MAPPED = 32, 33, 5, 206, 1224
 """Windows' error numbers: ERROR_SHARING_VIOLATION, _LOCK_VIOLATION, _ACCESS_DENIED, _FILENAME_EXCED_RANGE,
 _USER_MAPPED_FILE."""

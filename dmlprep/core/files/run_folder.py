@@ -24,20 +24,6 @@ from dmlprep.core.errors import OutputError
 from dmlprep.core.files.bounded_read import cached_json
 from dmlprep.portable.locks import Held, clear_left, hold_new
 
-__all__ = [
-    "PREFIX",
-    "Undo",
-    "at_end",
-    "end_processes",
-    "end_run",
-    "noted",
-    "run_folder",
-    "run_name",
-    "sweep",
-    "temporary_folder",
-    "undoes",
-]
-
 PREFIX = "dmlprep-run-"
 """How the names of the folders of runs begin."""
 

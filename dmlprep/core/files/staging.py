@@ -13,8 +13,6 @@ from dmlprep.core.files.run_folder import noted, run_name, undoes
 from dmlprep.portable.locks import clear_left, hold_new, let_go
 from dmlprep.portable.replacing import remove, remove_tree
 
-__all__ = ["PREFIX", "clear_staging", "staging_folder"]
-
 PREFIX = ".dmlprep-run-"
 """How the names of staging folders begin."""
 

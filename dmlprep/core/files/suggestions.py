@@ -7,8 +7,6 @@ from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 
-__all__ = ["meant", "nearest"]
-
 _LOOKED_AT = 2000
 """Names of a folder: comparing more would take longer than the error is worth."""
 

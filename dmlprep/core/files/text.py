@@ -10,8 +10,6 @@ from pathlib import Path
 
 from dmlprep.core.files.bounded_read import DOCUMENT_BYTES, Unfit, read_given
 
-__all__ = ["HOW_TO_SAVE", "NotUtf8", "decode_text", "read_text"]
-
 HOW_TO_SAVE = "save it as UTF-8: an editor's Save As has the encoding; in PowerShell, Out-File -Encoding utf8 FILE"
 
 _MARKS = (

@@ -14,8 +14,6 @@ from typing import BinaryIO
 
 from dmlprep.core.files.bounded_read import check_plain
 
-__all__ = ["Image", "NotAnImage", "read_image"]
-
 _MACHINES = {0x8664: "x64", 0x014C: "x86", 0xAA64: "arm64"}
 _MOST = 4 << 20
 _PIECES = 4000

@@ -16,8 +16,6 @@ from dmlprep.core.files.reasons import unreadable, unwritable
 from dmlprep.core.files.run_folder import noted, run_name
 from dmlprep.portable.replacing import remove, rename_new, replace
 
-__all__ = ["Writer", "plain_errors", "write_file"]
-
 
 class Writer:
     """Write files beside their targets, then rename them all: ``with Writer() as w: w.open(path) ...; w.commit()``.

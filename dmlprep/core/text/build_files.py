@@ -12,8 +12,6 @@ from dmlprep.core.text.documents import toml_string
 from dmlprep.core.text.markup import xml_value
 from dmlprep.portable.printable import inert, printable
 
-__all__ = ["cmake_argument", "msbuild_text", "yaml_string"]
-
 _MSBUILD = re.compile(r"[%$@';?*()]")
 _CMAKE_PLAIN = re.compile(r"[A-Za-z0-9_./+=-]+")
 _YAML_PLAIN = re.compile(r"[A-Za-z_.][A-Za-z0-9_./-]*")

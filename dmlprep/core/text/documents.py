@@ -12,8 +12,6 @@ import msgspec
 
 from dmlprep.portable.printable import LONGEST_LINE, inert, json_safe, printable, quoted, shortened
 
-__all__ = ["canonical", "to_compact", "to_json", "toml_comment", "toml_key", "toml_string", "toml_value"]
-
 _LOST = re.compile("[\0\ud800-\udfff]")
 
 

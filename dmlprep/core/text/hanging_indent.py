@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["hanging", "indent_of", "is_command"]
-
 _MORE = 4
 """Characters that a line goes on by behind its own indent."""
 

@@ -12,8 +12,6 @@ from typing import NewType
 
 from dmlprep.portable.printable import LONGEST_LINE, inert, printable, shortened
 
-__all__ = ["Markdown", "code", "table", "text"]
-
 Markdown = NewType("Markdown", str)
 """Inline Markdown in which all names are escaped. A cell of a table has to be one."""
 

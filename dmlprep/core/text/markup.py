@@ -6,8 +6,6 @@ import re
 
 from dmlprep.portable.printable import printable, shortened
 
-__all__ = ["html_text", "xml_text", "xml_value"]
-
 # As MarkupSafe and so jinja's own escapes write them.
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"})
 _COMMAND = ("##", "#&#35;")

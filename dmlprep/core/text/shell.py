@@ -10,8 +10,6 @@ from pathlib import PurePath
 
 from dmlprep.portable.printable import inert, printable
 
-__all__ = ["command_line", "word"]
-
 _SPELLED = re.compile(r"[^ -~]|['\\#:]")
 _BARE = re.compile(r"[\w./\\:=+-]+", re.ASCII)
 _ACTS = re.compile('["%$`!\u2018-\u201e]|\\\\$')

@@ -10,9 +10,6 @@ from dmlprep.directml.placement.placement import Crossing
 from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, Value
 from dmlprep.directml.targets.kernels import Kernel
 
-__all__ = ["LARGEST", "crossings", "feed_bytes", "nbytes"]
-
-
 LARGEST = 1 << 48
 """Bytes of a tensor that is believed: no machine holds 256 TiB, and sums of many stay below 64 bits."""
 

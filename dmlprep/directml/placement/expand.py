@@ -20,8 +20,6 @@ from dmlprep.graph.rewriting.names import Names
 from dmlprep.process.onnx_worker import calls
 from dmlprep.process.onnx_worker.door import OnnxError
 
-__all__ = ["expand", "expand_local", "schema_body"]
-
 Rename = Callable[[str], str]
 
 

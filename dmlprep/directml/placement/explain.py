@@ -16,8 +16,6 @@ from dmlprep.directml.targets.queries import QUERIES
 from dmlprep.graph.model import Model
 from dmlprep.record import CODES
 
-__all__ = ["explain_node"]
-
 
 def explain_node(model: Model, name: str, target: Target) -> list[str]:
     """Lines that say where a node runs, and each rule on the way there.

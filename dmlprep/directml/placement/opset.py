@@ -16,8 +16,6 @@ from dmlprep.graph.analysis.schemas import schema_of
 from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.collector import paused_collector
 
-__all__ = ["LOWEST", "best_opset", "choose_opset", "off_directml"]
-
 LOWEST = 13
 """No candidate below, unless the model is: no kernel of any release is lost before, and Resize means another thing
 below 11, Softmax below 13."""

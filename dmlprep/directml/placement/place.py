@@ -16,8 +16,6 @@ from dmlprep.directml.targets.kernels import Kernel
 from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.collector import paused_collector
 
-__all__ = ["place", "place_facts"]
-
 _PROVIDER: dict[str, ProviderName] = {
     "dml": "DmlExecutionProvider",
     "cpu": "CPUExecutionProvider",

@@ -10,8 +10,6 @@ from dmlprep.portable.shares import rounded_share
 from dmlprep.record.aliases import SessionDevice
 from dmlprep.record.placement import PlacementFacts
 
-__all__ = ["FORMAT", "Crossing", "PlacedNode", "Placement"]
-
 FORMAT = 1
 """Version of the JSON form. Raised when a field changes its meaning or goes away."""
 

@@ -18,8 +18,6 @@ from dmlprep.graph.model import Model, freeze, thaw
 from dmlprep.graph.model.budget import Budget
 from dmlprep.graph.model.frozen import Frozen
 
-__all__ = ["FactsReader", "read_facts"]
-
 _ROUNDS = 16  # bodies of ONNX's operators hold others that have a body, a few deep
 
 

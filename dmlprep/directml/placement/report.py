@@ -34,8 +34,6 @@ from dmlprep.graph.model.walk import join_path
 from dmlprep.record import CODES, Finding, RunRecord, finding
 from dmlprep.record.nodes import NodeTables
 
-__all__ = ["Examined", "examine", "examine_for", "placement_findings", "version_findings"]
-
 _NAMES_SHOWN = 20
 
 _BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)

@@ -8,8 +8,6 @@ from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, Value
 from dmlprep.graph.analysis.operators import CONTROL
 from dmlprep.graph.model.random_ops import RANDOM
 
-__all__ = ["Role", "roles"]
-
 Role = Literal["compute", "shape", "control", "constant"]
 
 SHAPE_VALUE = 1024

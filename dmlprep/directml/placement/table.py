@@ -10,8 +10,6 @@ from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, Value
 from dmlprep.portable.printable import printable, shortened
 from dmlprep.record.nodes import CROSSINGS, INPUTS, NAME_LENGTH, NODES, CrossingTable, NodeTable, Reason
 
-__all__ = ["node_table"]
-
 _ROLES = {"compute": "c", "shape": "s", "control": "k", "constant": "f"}
 _HALF, _SINGLE = frozenset({"float16", "bfloat16"}), frozenset({"float", "double"})
 

@@ -13,8 +13,6 @@ import msgspec
 from dmlprep.directml.quirks.quirk import Quirk
 from dmlprep.record import CODES, Code
 
-__all__ = ["code_row", "codes", "quirks"]
-
 _MACHINERY = frozenset({"catalog", "editing", "find", "page", "patterns", "quirk"})
 """Modules of this room that declare no quirk. Any other one declares one or more, as constants."""
 

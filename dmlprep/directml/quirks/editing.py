@@ -13,8 +13,6 @@ from dmlprep.graph.model.walk import label
 from dmlprep.graph.rewriting.builder import GraphBuilder, as_attribute, replace_value
 from dmlprep.graph.rewriting.names import Names
 
-__all__ = ["END", "Edit"]
-
 Attribute = int | float | str | Sequence[int] | Sequence[float]
 
 END = int(np.iinfo(np.int64).max)

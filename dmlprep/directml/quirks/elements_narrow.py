@@ -12,8 +12,6 @@ from dmlprep.directml.quirks.quirk import DIRECTML_API, MEASURED, Quirk
 from dmlprep.directml.targets.facts import NodeFacts
 from dmlprep.graph.model.dims import Dim
 
-__all__ = ["GATHER_NARROW", "SCATTER_NARROW", "sizes_by_axis"]
-
 
 def sizes_by_axis(node: NodeFacts) -> tuple[int, list[tuple[Dim, Dim]]] | None:
     """The axis, and the sizes of data and indices by dimension; ``None`` where they are not known."""

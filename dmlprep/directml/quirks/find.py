@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dmlprep.directml.targets.facts import GraphFacts, NodeFacts
     from dmlprep.directml.targets.fusion import Divisions
 
-__all__ = ["Hit", "Matches", "concerned", "find_quirks"]
-
 
 @dataclass(frozen=True, slots=True)
 class Hit:

@@ -12,8 +12,6 @@ from dmlprep.directml.quirks.patterns import only_consumer, scalar
 from dmlprep.directml.quirks.quirk import MEASURED, Quirk
 from dmlprep.directml.targets.facts import GraphFacts, NodeFacts
 
-__all__ = ["GELU_OPSET", "gelu_trap"]
-
 GELU_OPSET = 20
 """From this opset on GeluFusion (level 1, ONNX Runtime 1.20 and later) makes ai.onnx Gelu of a decomposed one."""
 

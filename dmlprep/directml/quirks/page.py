@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dmlprep.directml.quirks.catalog import code_row, quirks
 from dmlprep.directml.quirks.quirk import Quirk
 
-__all__ = ["page", "releases"]
-
 
 def page(code: str) -> str:
     """The page of a code for which ``docs/codes`` has none, Markdown.

@@ -5,16 +5,6 @@ from __future__ import annotations
 from dmlprep.directml.quirks.quirk import ORT_SOURCE
 from dmlprep.directml.targets.facts import NodeFacts, Value
 
-__all__ = [
-    "FUSION_HELPER",
-    "GRAPH_TRANSFORMER",
-    "does_nothing",
-    "fused_activation",
-    "only_consumer",
-    "readers",
-    "scalar",
-]
-
 GRAPH_TRANSFORMER = ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/GraphTransformer.cpp"
 FUSION_HELPER = ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/DmlGraphFusionHelper.cpp"
 

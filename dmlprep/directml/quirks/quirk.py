@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from dmlprep.directml.quirks.editing import Edit
     from dmlprep.directml.targets.facts import NodeFacts
 
-__all__ = ["DIRECTML_API", "MEASURED", "ORT_SOURCE", "Match", "Quirk"]
-
 MEASURED = "measured on onnxruntime-directml 1.24.4 with DirectML 1.15.4"
 ORT_SOURCE = "https://github.com/microsoft/onnxruntime/tree/main/"
 DIRECTML_API = "https://learn.microsoft.com/windows/win32/api/directml/"

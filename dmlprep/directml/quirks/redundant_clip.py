@@ -9,8 +9,6 @@ from dmlprep.directml.quirks.patterns import only_consumer
 from dmlprep.directml.quirks.quirk import ORT_SOURCE, Match, Quirk
 from dmlprep.directml.targets.facts import NodeFacts, Value
 
-__all__ = ["LIMITS", "QUIRK", "dequantized"]
-
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 """Smallest and largest number of the types for which ONNX Runtime makes quantized operators."""
 

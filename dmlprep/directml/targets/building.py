@@ -15,8 +15,6 @@ from dmlprep.graph.analysis.schemas import type_string
 from dmlprep.graph.analysis.shapes import Inference
 from dmlprep.graph.model.walk import attribute_graphs, join_path
 
-__all__ = ["build", "infer_contrib", "set_type"]
-
 _TENSOR_BYTES = 1024  # of an initializer whose values the rules look at
 
 

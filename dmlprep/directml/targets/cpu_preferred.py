@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dmlprep.directml.targets.facts import GraphFacts, Value
 from dmlprep.directml.targets.kernels import Kernel
 
-__all__ = ["SMALL_INITIALIZER", "cpu_preferred"]
-
 SMALL_INITIALIZER = 100
 """Elements; kSmallInitializerThreshold in fallback_cpu_capability.cc."""
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dmlprep.directml.targets.kernels import Kernel
 from dmlprep.directml.targets.target import Target
 
-__all__ = ["compare_targets"]
-
 
 def compare_targets(a: Target, b: Target) -> dict[str, list[str]]:
     """Limits and kernels that differ: ``Pad-21`` for a kernel, ``Pad-18: fuses`` for one that changed.

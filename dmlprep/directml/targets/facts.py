@@ -19,8 +19,6 @@ from dmlprep.graph.model.dims import Dim
 from dmlprep.graph.model.walk import join_path
 from dmlprep.portable.arrays import Array
 
-__all__ = ["INTERNAL_SINCE", "GraphFacts", "NodeFacts", "Value", "since_version"]
-
 INTERNAL_SINCE = {"SimplifiedLayerNormalization": 1, "LayerNormalization": 1, "Affine": 1, "Crop": 1, "ImageScaler": 1}
 """Operators that ONNX Runtime itself defines in ai.onnx, where ONNX has no schema at the model's opset
 (onnxruntime/core/graph/contrib_ops/contrib_defs.cc)."""

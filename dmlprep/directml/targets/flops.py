@@ -8,8 +8,6 @@ from math import prod
 from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.graph.analysis.operators import CONTROL, MOVES
 
-__all__ = ["flops"]
-
 _NO_ARITHMETIC = (
     MOVES
     | CONTROL

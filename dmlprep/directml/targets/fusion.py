@@ -13,8 +13,6 @@ from dmlprep.directml.targets.kernels import Kernel
 from dmlprep.directml.targets.support import Support, dml_kernel
 from dmlprep.directml.targets.target import Target
 
-__all__ = ["Division", "Divisions", "divide"]
-
 
 @dataclass(frozen=True)
 class Division:

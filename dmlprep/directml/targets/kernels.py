@@ -29,8 +29,6 @@ from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.directml.targets.releases import within
 from dmlprep.graph.analysis.schemas import schema_of
 
-__all__ = ["CpuKernel", "Kernel", "Rows", "Tables", "load_tables", "mismatch", "rows_for"]
-
 
 class Kernel(NamedTuple):
     """One DirectML kernel. It serves nodes of exactly ``since``.

@@ -14,8 +14,6 @@ import msgspec
 from dmlprep.directml.targets.releases import within
 from dmlprep.directml.targets.target import Target
 
-__all__ = ["PrecisionFault", "precision_faults"]
-
 
 class PrecisionFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One row of ``data/precision.json``.

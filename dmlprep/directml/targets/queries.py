@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 from dmlprep.directml.targets.facts import NodeFacts
 
-__all__ = ["QUERIES"]
-
 
 def _present(node: NodeFacts, index: int) -> bool:
     return node.input(index) is not None

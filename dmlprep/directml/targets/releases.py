@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["release_number", "within"]
-
 
 def release_number(text: str) -> tuple[int, int]:
     """``(1, 24)`` of ``1.24`` or ``1.24.4``."""

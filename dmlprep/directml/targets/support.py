@@ -16,8 +16,6 @@ from dmlprep.directml.targets.kernels import CpuKernel, Kernel, Tables, mismatch
 from dmlprep.directml.targets.queries import QUERIES
 from dmlprep.graph.analysis.schemas import schema_of
 
-__all__ = ["Support", "cpu_kernel", "dml_kernel", "is_function", "node_support"]
-
 Provider = Literal["dml", "cpu", "none"]
 
 _DML_TYPES = frozenset(

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dmlprep.directml.targets.kernels import Tables
     from dmlprep.directml.targets.support import Support
 
-__all__ = ["Kind", "Target", "find_target", "latest_target", "target_names"]
-
 Kind = Literal["onnxruntime", "windowsml", "windows"]
 """Releases of ONNX Runtime, those of Windows ML (which carry one of them), and Windows itself, whose kernels are not
 known."""

@@ -9,8 +9,6 @@ from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record import Finding, finding
 from dmlprep.record.memory import Held, MemoryEstimate
 
-__all__ = ["not_enough", "over_budget", "vram_bytes"]
-
 _UNITS = {"": 1, "B": 1, **{f"{p}B": 1000**n for n, p in enumerate("KMGT", 1)}}
 _UNITS |= {f"{p}IB": 1024**n for n, p in enumerate("KMGT", 1)} | {p: 1000**n for n, p in enumerate("KMGT", 1)}
 

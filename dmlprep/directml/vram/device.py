@@ -10,8 +10,6 @@ from collections.abc import Iterable
 
 from dmlprep.graph.analysis.liveness import Buffer, live_peak
 
-__all__ = ["PAGE", "bucket_bytes", "committed_bytes", "pool_bytes", "readback_bytes", "upload_bytes"]
-
 PAGE = 1 << 16
 """Bytes that every buffer of Direct3D 12 takes a multiple of; the smallest bucket has as many."""
 

@@ -27,8 +27,6 @@ from dmlprep.portable.printable import printable, shortened
 from dmlprep.record.memory import Held, MemoryEstimate
 from dmlprep.record.nodes import NAME_LENGTH
 
-__all__ = ["estimate"]
-
 _SHOWN = 8
 
 _BEYOND = "larger than any machine's memory"

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.graph.analysis.liveness import Buffer
 
-__all__ = ["SizeOf", "inner_buffers"]
-
 SizeOf = Callable[[Value], int | None]
 """Bytes of a value on the device, ``None`` where they are not known."""
 

@@ -11,8 +11,6 @@ from math import prod
 from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.directml.vram.fused import SizeOf
 
-__all__ = ["TILE", "kept_bytes", "scratch_bytes", "weight_copies"]
-
 TILE = 64
 """Rows that a matrix product computes at a time; what is left over is done by kernels of fewer rows."""
 

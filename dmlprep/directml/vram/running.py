@@ -13,8 +13,6 @@ from dmlprep.directml.vram.units import Unit
 from dmlprep.graph.analysis.liveness import Buffer, held_at, live_peak, pooled_bytes
 from dmlprep.record.memory import Held
 
-__all__ = ["LIKENESS", "Tensors", "busiest", "tensors_of"]
-
 LIKENESS = 0.6
 """Share of a block that a tensor inside a fused graph fills at least, where the two share a place. Of the shares that
 were tried, the one with which eleven models come nearest to what DirectML 1.15.4 asks for (``docs/memory.md``)."""

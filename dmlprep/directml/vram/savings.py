@@ -10,8 +10,6 @@ from dmlprep.directml.vram.fused import SizeOf
 from dmlprep.directml.vram.operators import TILE
 from dmlprep.record.memory import Way
 
-__all__ = ["ways"]
-
 _WORTH = 0.97
 """Share of today's peak below which a way is worth naming."""
 

@@ -11,8 +11,6 @@ from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, Value
 from dmlprep.directml.targets.kernels import Tables
 from dmlprep.directml.targets.support import dml_kernel
 
-__all__ = ["Unit", "units_of"]
-
 
 @dataclass
 class Unit:

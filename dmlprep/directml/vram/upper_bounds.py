@@ -6,8 +6,6 @@ from dmlprep.directml.placement.crossings import LARGEST, nbytes
 from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, Value
 from dmlprep.directml.vram.fused import SizeOf
 
-__all__ = ["at_most", "size_at_most"]
-
 
 def at_most(graph: GraphFacts) -> dict[str, int]:
     """Name of a size -> the largest that it can be, where its operator's inputs tell."""

@@ -12,8 +12,6 @@ from dmlprep.directml.vram.operators import kept_bytes
 from dmlprep.directml.vram.units import Unit
 from dmlprep.record.memory import Held
 
-__all__ = ["Weights", "weights_of"]
-
 _ALIGNMENT = 256
 """Bytes that each operator's part begins at a multiple of, in what DirectML keeps of the weights of a fused graph."""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from dmlprep.core.errors import UsageError
 
-__all__ = ["BOUNDS", "FEW_DECIDED", "NOISE_SPAN", "LogitBounds", "choose_bounds"]
-
 NOISE_SPAN = 3 * 2**0.5
 """A margin of the original is beyond the noise where it is larger than this many times the root mean square of the
 differences: the difference of two logits is off by the square root of 2 times as much as one, and three times that

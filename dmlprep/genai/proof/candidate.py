@@ -31,8 +31,6 @@ from dmlprep.record.check import Measure
 from dmlprep.record.generation import GenaiCheck, GreedyText
 from dmlprep.runtime import SessionFailure, SessionOptions
 
-__all__ = ["Sides", "checks_of"]
-
 
 @dataclass(frozen=True)
 class Sides:

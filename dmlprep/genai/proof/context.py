@@ -18,8 +18,6 @@ from dmlprep.genai.proof.model_links import joints
 from dmlprep.portable.arrays import Array
 from dmlprep.runtime import Session, SessionFailure, SessionOptions, open_cpu
 
-__all__ = ["Context", "open_context"]
-
 
 @dataclass(frozen=True)
 class Context:

@@ -15,9 +15,6 @@ from dmlprep.process.failure import failure
 from dmlprep.record.aliases import Progress
 from dmlprep.runtime import Kept, Session, ValueInfo
 
-__all__ = ["MOST_BYTES", "Decoder", "Names", "Played", "fitting_tokens", "play_all"]
-
-
 MOST_BYTES = 256 << 20
 """Bytes of the logits of one run, and of the whole cache: what a proof of some hundred tokens needs stays far below."""
 

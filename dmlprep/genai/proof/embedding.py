@@ -19,9 +19,6 @@ from dmlprep.parity.feeds.sizes import Input, graph_inputs
 from dmlprep.portable.arrays import Array
 from dmlprep.runtime import Session, SessionFailure, SessionOptions, ValueInfo, open_cpu
 
-__all__ = ["Embeddings", "embedding_feeds", "special_tokens"]
-
-
 _SECTION = "embedding"
 _ROWS = 3
 """Rows of features, where the model leaves their number free."""

@@ -10,9 +10,6 @@ from dmlprep.genai.proof.bounds import NOISE_SPAN
 from dmlprep.portable.arrays import Array
 from dmlprep.record.generation import LogitFigures, Perplexity
 
-__all__ = ["Differences", "Losses", "margin_of", "noise_of"]
-
-
 _TOP = 5
 
 _LIKELY = 20

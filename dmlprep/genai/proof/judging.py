@@ -11,8 +11,6 @@ from dmlprep.genai.proof.figures import Differences
 from dmlprep.record import Finding, Verdict, finding
 from dmlprep.record.generation import GreedyText, LogitFigures, Outcome, Perplexity
 
-__all__ = ["judge_greedy", "judge_logits", "judge_perplexity"]
-
 LEAST_INFORMATION = 1e-4
 """Nats by which the original's distributions must differ from the uniform one: FP32's own rounding makes 1e-10."""
 

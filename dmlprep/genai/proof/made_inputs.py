@@ -19,8 +19,6 @@ from dmlprep.parity import Feed, make_feeds
 from dmlprep.parity.feeds.sizes import Input, graph_inputs
 from dmlprep.portable.arrays import Array
 
-__all__ = ["made_feeds"]
-
 _RATE = 16_000
 """Samples in a second, as onnxruntime-genai's processors of sound take them."""
 

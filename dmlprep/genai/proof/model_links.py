@@ -15,8 +15,6 @@ from dmlprep.genai.names import matching, named
 from dmlprep.record import Check, Verdict, finding
 from dmlprep.record.generation import GenaiCheck
 
-__all__ = ["TYPES", "joints", "type_checks"]
-
 TYPES = Check("types")
 """The name of the check."""
 

@@ -11,8 +11,6 @@ from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.decoder import Names
 from dmlprep.runtime import Session
 
-__all__ = ["decoder_file", "decoder_names"]
-
 _MOST_LAYERS = 1024
 
 

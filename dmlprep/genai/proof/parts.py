@@ -21,9 +21,6 @@ from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.generation import GenaiCheck
 from dmlprep.runtime import SessionOptions
 
-__all__ = ["part_checks", "unknown_checks"]
-
-
 _TOLERANCES: Mapping[str, str] = {
     "auto": "auto",
     "fp32": "fp32-{device}",

@@ -26,8 +26,6 @@ from dmlprep.record.aliases import SessionDevice
 from dmlprep.record.generation import GenaiCheck, GenaiProof
 from dmlprep.runtime import SessionFailure, SessionOptions, open_cpu
 
-__all__ = ["prove"]
-
 
 def prove(original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -> GenaiProof:
     """Hold a prepared folder against its original.

@@ -10,8 +10,6 @@ from dmlprep.core.errors import UsageError
 from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.runtime import SessionOptions
 
-__all__ = ["MOST_PROMPT", "MOST_STEPS", "ProofRequest"]
-
 MOST_STEPS = 1024
 MOST_PROMPT = 4096
 """Tokens."""

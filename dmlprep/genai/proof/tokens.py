@@ -17,8 +17,6 @@ from dmlprep.genai.proof.request import MOST_PROMPT, ProofRequest
 from dmlprep.graph.model.budget import Budget
 from dmlprep.runtime.tools.tokenizers import detokenize, tokenize
 
-__all__ = ["Tokens", "read_tokens", "texts_of"]
-
 _TOKENIZER = "tokenizer.json"
 
 _MADE = 12

@@ -9,8 +9,6 @@ import onnx_ir as ir
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import tensors
 
-__all__ = ["precision_beside", "weights_of"]
-
 _BLOCKS = {"MatMulNBits", "GatherBlockQuantized", "QMoE"}
 _INTEGERS = {ir.DataType.INT4: 4, ir.DataType.UINT4: 4, ir.DataType.INT8: 8, ir.DataType.UINT8: 8}
 _ORDER = ("int4", "int8", "fp16", "fp32")

@@ -20,8 +20,6 @@ from dmlprep.record.generation import GenaiCheck, GreedyText
 from dmlprep.runtime import SessionFailure
 from dmlprep.runtime.tools.onnxruntime_genai import generate, missing
 
-__all__ = ["genai_check"]
-
 _REACH_OUT = ("custom_ops_library", "enable_profiling")
 """Session options: a library that is loaded, and where ONNX Runtime writes the times of nodes."""
 

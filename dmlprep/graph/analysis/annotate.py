@@ -9,8 +9,6 @@ from dmlprep.graph.analysis.known import Known
 from dmlprep.graph.model.dims import with_dims
 from dmlprep.graph.model.walk import main_graphs
 
-__all__ = ["write_types"]
-
 
 def write_types(model: ir.Model, known: Known) -> None:
     """Write the inferred type and shape of every value; denotations stay, names of sizes that are still free too."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-__all__ = ["constant_tensor", "plain_attributes"]
-
 _TENSOR_BYTES = 4096
 
 

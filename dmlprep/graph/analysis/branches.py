@@ -7,8 +7,6 @@ import onnx_ir as ir
 from dmlprep.graph.model.constants import held_tensor
 from dmlprep.graph.model.walk import main_graphs
 
-__all__ = ["deciding_inputs"]
-
 
 def deciding_inputs(model: ir.Model) -> dict[str, str]:
     """Inputs that decide an If of the model, and a number that the condition compares them with, as TOML writes it.

@@ -13,8 +13,6 @@ import onnx_ir as ir
 from dmlprep.graph.analysis.known import Known
 from dmlprep.graph.model.texts import text_of
 
-__all__ = ["contradiction"]
-
 
 def contradiction(known: Known, node: ir.Node) -> str:
     """Why the inputs of a node cannot go together; empty where they can, or where that is not known."""

@@ -14,8 +14,6 @@ import onnx_ir as ir
 from dmlprep.graph.analysis.known import Known
 from dmlprep.graph.model.dims import Dim
 
-__all__ = ["DOMAIN", "infer", "unfused"]
-
 DOMAIN = "com.microsoft"
 
 Dims = tuple[Dim, ...]

@@ -32,8 +32,6 @@ from dmlprep.graph.model.walk import nodes
 from dmlprep.portable.arrays import Array
 from dmlprep.process.onnx_worker.door import OnnxError
 
-__all__ = ["compute_the_same"]
-
 _READ = 1 << 20
 """Bytes of a tensor in memory whose elements are compared. A larger one is equal to itself alone."""
 

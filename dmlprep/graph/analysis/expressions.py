@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["ANONYMOUS", "Expression", "parse", "solve"]
-
 ANONYMOUS = frozenset({"", "None", "none", "?", "-1"})
 """Names that exporters write where they have none. Two dimensions called so are not the same dimension."""
 

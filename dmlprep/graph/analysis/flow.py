@@ -13,8 +13,6 @@ import onnx_ir as ir
 
 from dmlprep.graph.analysis.known import Known
 
-__all__ = ["BODIES", "chosen_branch", "infer", "merged"]
-
 Walk = Callable[[ir.Graph, int], None]
 
 BODIES = frozenset({"If", "Loop", "Scan"})

@@ -27,18 +27,6 @@ from dmlprep.graph.model.walk import attribute_graphs
 from dmlprep.process.onnx_worker import calls
 from dmlprep.process.onnx_worker.door import OnnxError
 
-__all__ = [
-    "HINT_BYTES",
-    "Knowledge",
-    "constant_of",
-    "declared",
-    "dims_of",
-    "is_static",
-    "shape_numbers",
-    "tensor_type",
-    "type_of",
-]
-
 HINT_BYTES = 4096
 """Constants that onnx's rules look at are shapes, axes, scales: a few numbers."""
 

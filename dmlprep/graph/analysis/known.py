@@ -13,8 +13,6 @@ from dmlprep.graph.analysis.knowledge import Knowledge, tensor_type
 from dmlprep.graph.analysis.polynomial import Polynomial
 from dmlprep.graph.model.walk import count_nodes
 
-__all__ = ["Element", "Elements", "Known"]
-
 Element = Polynomial | None
 Elements = tuple[bool, tuple[Element, ...]]
 """Whether the value is a vector (else a scalar), and what is known of each element."""

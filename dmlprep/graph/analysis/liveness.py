@@ -10,8 +10,6 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Buffer", "Peak", "held_at", "live_peak", "pooled_bytes"]
-
 
 @dataclass(frozen=True)
 class Buffer:

@@ -13,8 +13,6 @@ import numpy as np
 
 from dmlprep.portable.arrays import Array
 
-__all__ = ["Attributes", "Evaluator", "Inputs", "Uncertain", "axis_of", "given", "ints", "slice_of"]
-
 Attributes = Mapping[str, Any]
 """Attribute name -> int, float, str, list of these, or numpy array for a tensor."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CONTROL", "MOVES"]
-
 MOVES = frozenset(
     """
     Identity Reshape Transpose Slice Squeeze Unsqueeze Flatten Expand Tile Gather GatherElements

@@ -11,8 +11,6 @@ from dmlprep.graph.analysis.known import Known
 from dmlprep.graph.analysis.schemas import schema_at, type_constraints, type_parameters
 from dmlprep.graph.model.walk import attribute_graphs
 
-__all__ = ["refuse_wrong_types"]
-
 
 def refuse_wrong_types(graph: ir.Graph, known: Known, *, bodies: bool = False) -> None:
     """Refuse a graph that declares an output as another type than it has.

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from dmlprep.graph.analysis.expressions import ANONYMOUS, Tree, parse
 
-__all__ = ["Polynomial", "of_name", "of_number"]
-
 _MOST_TERMS, _MOST_FACTORS, _LONGEST = 12, 8, 96
 
 Factors = tuple[str, ...]

@@ -10,18 +10,6 @@ import onnx
 import onnx_ir as ir
 from onnx.defs import OpSchema
 
-__all__ = [
-    "NEWEST",
-    "allowed_types",
-    "rejects",
-    "schema_at",
-    "schema_of",
-    "since_versions",
-    "type_constraints",
-    "type_parameters",
-    "type_string",
-]
-
 NEWEST: int = onnx.defs.onnx_opset_version()
 """Newest ai.onnx opset that the installed onnx describes."""
 

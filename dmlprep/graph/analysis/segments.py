@@ -20,8 +20,6 @@ from dmlprep.graph.model.frozen import Frozen, thaw
 from dmlprep.graph.model.model import Model
 from dmlprep.graph.model.walk import attribute_graphs
 
-__all__ = ["PIECE_BYTES", "WHOLE_BYTES", "Segment", "run_segments", "segments"]
-
 PIECE_BYTES = 128 << 20
 """Weights of one piece, in bytes; a single node with larger weights is a piece of its own."""
 

@@ -36,8 +36,6 @@ from dmlprep.graph.model.dims import Dim
 from dmlprep.graph.model.walk import GraphLike, label
 from dmlprep.process.onnx_worker.door import OnnxError
 
-__all__ = ["CONSTANT_BYTES", "FLOAT_BYTES", "Inference"]
-
 CONSTANT_BYTES = 1 << 20
 """Integer and boolean values of at most so many bytes are computed (a 512 x 512 mask of int32)."""
 

@@ -6,8 +6,6 @@ import onnx_ir as ir
 
 from dmlprep.graph.analysis.knowledge import constant_of
 
-__all__ = ["is_stored_weight"]
-
 
 def is_stored_weight(node: ir.Node, ir_version: int) -> bool:
     """Whether a node widens a constant weight for convolutions whose data is not quantised: com.microsoft's

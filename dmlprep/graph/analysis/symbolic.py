@@ -16,8 +16,6 @@ from dmlprep.graph.analysis.known import Element, Elements, Known
 from dmlprep.graph.analysis.polynomial import Polynomial, floor_divide, of_name, of_number
 from dmlprep.graph.model.casts import cast_target
 
-__all__ = ["constant_target", "evaluate", "refined"]
-
 _LONGEST = 64
 
 

@@ -15,8 +15,6 @@ from dmlprep.process.onnx_worker import calls
 from dmlprep.process.onnx_worker.door import OnnxError
 from dmlprep.record import Finding, finding
 
-__all__ = ["drop_wrong_shapes"]
-
 
 def drop_wrong_shapes(model: ir.Model, frozen: Frozen) -> list[Finding]:
     """Take the shapes from values inside the main graph that contradict what onnx infers without them.

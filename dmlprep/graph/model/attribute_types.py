@@ -17,8 +17,6 @@ import onnx
 from dmlprep.core.errors import InputError
 from dmlprep.graph.model import protos
 
-__all__ = ["check_attributes"]
-
 _Type = onnx.AttributeProto
 
 _FIELDS: dict[int, str] = {

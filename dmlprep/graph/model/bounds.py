@@ -14,8 +14,6 @@ import onnx
 from dmlprep.core.errors import InputError, ModelRefused
 from dmlprep.graph.model import protos
 
-__all__ = ["MAX_ELEMENTS", "MAX_NESTING", "MAX_RANK", "beyond_bounds", "check_bounds"]
-
 MAX_RANK = 64
 """Dimensions of a tensor: numpy 2 has no more."""
 

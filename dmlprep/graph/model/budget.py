@@ -21,8 +21,6 @@ import msgspec
 from dmlprep.core.errors import ModelRefused
 from dmlprep.portable.bounds import MOST_SECONDS
 
-__all__ = ["BYTES", "BYTES_PER_BYTE", "ELEMENTS", "NODES", "NODES_PER_NODE", "Budget", "Limits", "in_force", "limited"]
-
 BYTES, BYTES_PER_BYTE = 512 << 20, 8
 """Bytes that any model may make, and as many more for each byte of its files. 512 MiB is a table of cosines for 11,585
 points, or a mask for 16,384 tokens in FP16; 8 is what weights become of which 4 % are not zero (12 bytes each)."""

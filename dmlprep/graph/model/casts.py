@@ -6,8 +6,6 @@ import onnx_ir as ir
 
 from dmlprep.graph.model.texts import as_text
 
-__all__ = ["cast_target"]
-
 
 def cast_target(node: ir.Node) -> ir.DataType | None:
     """The element type of a Cast's output; ``None`` where its attribute says none, or a function's caller does."""

@@ -18,8 +18,6 @@ from dmlprep.graph.model.frozen import Frozen, freeze, stub_index
 from dmlprep.process.onnx_worker import calls
 from dmlprep.process.onnx_worker.door import OnnxError
 
-__all__ = ["call_by_their_owner", "check", "demand_valid", "infer_shapes", "is_own", "weightless"]
-
 _OWNER = "com.microsoft"
 
 

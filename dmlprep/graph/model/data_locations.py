@@ -10,8 +10,6 @@ import onnx
 from dmlprep.graph.model import protos
 from dmlprep.graph.model.wire import SELF, skeleton
 
-__all__ = ["data_locations"]
-
 
 def data_locations(path: Path) -> list[str]:
     """Locations of the external data of a model, each once, as the model writes them.

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-__all__ = ["Dim", "copy_shape", "with_dims"]
-
 Dim = int | str | None
 """Size of one dimension: a number, a name (dim_param), or unknown."""
 

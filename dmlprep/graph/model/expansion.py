@@ -17,8 +17,6 @@ from dmlprep.graph.model import protos
 from dmlprep.graph.model.bounds import MAX_NESTING
 from dmlprep.graph.model.budget import Budget
 
-__all__ = ["spend_on_functions"]
-
 _Key = tuple[str, str, str]
 """Domain, name and overload."""
 

@@ -17,8 +17,6 @@ from dmlprep.graph.model import protos
 from dmlprep.graph.model.frozen import freeze, stub_index
 from dmlprep.graph.model.tensors import append_aligned, as_mapped
 
-__all__ = ["write_external_view"]
-
 
 def write_external_view(model: ir.Model, path: Path) -> Path:
     """Write ``model`` to ``path``; tensors that exist only in memory, or as lazy ones, go to ``PATH.own``.

@@ -14,8 +14,6 @@ import onnx_ir as ir
 from dmlprep.core.errors import DmlprepError
 from dmlprep.graph.model.walk import map_tensors
 
-__all__ = ["Frozen", "freeze", "stub_index", "thaw"]
-
 _STUB = "\x00stub:"
 
 

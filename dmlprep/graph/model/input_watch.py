@@ -17,8 +17,6 @@ from dmlprep.graph.model.model import Model
 from dmlprep.graph.model.tensors import as_mapped
 from dmlprep.graph.model.walk import tensors
 
-__all__ = ["Unchanged", "data_files", "named_data_files"]
-
 
 @dataclass(frozen=True)
 class _Seen:

@@ -16,8 +16,6 @@ from dmlprep.graph.model.frozen import Frozen, freeze, thaw
 from dmlprep.graph.model.walk import count_nodes, tensors
 from dmlprep.record import Finding
 
-__all__ = ["Model", "Statistics"]
-
 
 @dataclass(frozen=True)
 class Statistics:

@@ -36,8 +36,6 @@ from dmlprep.graph.model.walk import map_tensors, nodes
 from dmlprep.graph.model.wire import SELF, SPARSE, skeleton
 from dmlprep.record import Finding
 
-__all__ = ["Opened", "check_name", "read"]
-
 _NOT_ONNX = "pass a file that an ONNX exporter wrote"
 
 

@@ -18,8 +18,6 @@ from dmlprep.core.errors import UsageError
 from dmlprep.core.text.shell import command_line
 from dmlprep.portable.arrays import Array
 
-__all__ = ["Value", "note_values", "pinned_array", "pinned_values", "plain_array", "short_value"]
-
 Value: TypeAlias = bool | int | float | str | list[Any]
 """A number, a truth value, a text, or nested lists of them."""
 

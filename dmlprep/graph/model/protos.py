@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
-__all__ = ["bodies", "graphs", "nodes", "tensors"]
-
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The subgraphs of a node."""

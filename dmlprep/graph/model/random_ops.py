@@ -6,8 +6,6 @@ import onnx_ir as ir
 
 from dmlprep.graph.model.constants import held_tensor
 
-__all__ = ["RANDOM", "draws"]
-
 RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )

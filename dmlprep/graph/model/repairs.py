@@ -21,8 +21,6 @@ from dmlprep.graph.model.walk import graphs, label
 from dmlprep.process.onnx_worker.door import OnnxError
 from dmlprep.record import Finding, finding
 
-__all__ = ["describe_ends", "mend", "own_operators", "random_nodes"]
-
 Nodes = MutableSequence[onnx.NodeProto]
 
 _VERSIONS = {

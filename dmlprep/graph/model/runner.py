@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from dmlprep.graph.model.model import Model
     from dmlprep.portable.arrays import Array
 
-__all__ = ["Runner"]
-
 
 class Runner(Protocol):
     """Runs models for passes that need values (range profile, island search, the guard of simplify).

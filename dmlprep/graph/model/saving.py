@@ -20,8 +20,6 @@ from dmlprep.graph.model.shared_data import SharedData
 from dmlprep.graph.model.tensors import append_aligned, as_mapped, write_tensor
 from dmlprep.graph.model.wire import varint
 
-__all__ = ["EXTERNAL_OVER", "Saved", "write", "write_sharing"]
-
 EXTERNAL_OVER = 1 << 30
 """Models with more tensor bytes than this get a data file: protobuf stops at 2 GiB, and some readers earlier."""
 

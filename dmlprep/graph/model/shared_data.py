@@ -13,8 +13,6 @@ import onnx_ir as ir
 
 from dmlprep.graph.model.tensors import CHUNK_BYTES, append_aligned, as_mapped
 
-__all__ = ["SharedData"]
-
 Progress = Callable[[int], None]
 
 

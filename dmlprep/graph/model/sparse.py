@@ -18,8 +18,6 @@ from dmlprep.graph.model.tensors import LazyTensor
 from dmlprep.graph.model.wire import SPARSE
 from dmlprep.portable.arrays import Array
 
-__all__ = ["SpreadTensor", "densify"]
-
 
 class SpreadTensor(LazyTensor):
     """A sparse tensor as a dense one: [dims] elements, zero but for ``values``.

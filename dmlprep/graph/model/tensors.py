@@ -18,21 +18,6 @@ from numpy.typing import DTypeLike, NDArray
 from dmlprep.core.errors import InputError
 from dmlprep.portable.arrays import Array
 
-__all__ = [
-    "CHUNK_BYTES",
-    "LazyTensor",
-    "MappedTensor",
-    "ReshapedTensor",
-    "append_aligned",
-    "as_mapped",
-    "chunks",
-    "copy_range",
-    "cut_short",
-    "little_endian",
-    "write_tensor",
-    "write_to",
-]
-
 _ALIGN_BIG, _ALIGN_SMALL, _BIG = 4096, 64, 1 << 20
 
 CHUNK_BYTES = 16 << 20

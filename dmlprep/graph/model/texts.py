@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-__all__ = ["as_text", "text_of"]
-
 
 def as_text(attribute: ir.Attr) -> str:
     """The text of a STRING attribute; bytes that are no UTF-8 as escapes."""

@@ -7,20 +7,6 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-__all__ = [
-    "Replaced",
-    "attribute_graphs",
-    "count_nodes",
-    "graphs",
-    "join_path",
-    "label",
-    "main_graphs",
-    "map_tensors",
-    "nodes",
-    "nodes_by_path",
-    "tensors",
-]
-
 GraphLike = ir.Graph | ir.Function
 
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)

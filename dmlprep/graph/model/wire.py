@@ -14,8 +14,6 @@ from mmap import mmap
 
 from dmlprep.core.errors import InputError
 
-__all__ = ["SELF", "SPARSE", "Buffer", "skeleton", "varint"]
-
 Buffer = bytes | mmap
 
 _OURS = f"\x00{secrets.token_hex(16)}"

@@ -12,17 +12,6 @@ from dmlprep.graph.model.budget import Budget
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.portable.arrays import Array
 
-__all__ = [
-    "GraphBuilder",
-    "as_attribute",
-    "as_initializer",
-    "inherit",
-    "insert_behind",
-    "move_readers",
-    "replace_outputs",
-    "replace_value",
-]
-
 
 class GraphBuilder:
     """Makes values, nodes and constants of one graph; its subclasses say where nodes go.

@@ -11,8 +11,6 @@ from onnx_ir.passes.common import InlinePass
 from dmlprep.graph.model.walk import attribute_graphs
 from dmlprep.graph.rewriting.names import Names
 
-__all__ = ["Inline"]
-
 
 class _NoNames(set[str]):
     """Names of which none is ever taken."""

@@ -6,8 +6,6 @@ import onnx_ir as ir
 
 from dmlprep.graph.model.walk import GraphLike, graphs
 
-__all__ = ["Names"]
-
 
 class Names:
     """Names taken in any graph of a model; subgraphs share one name space with what is around them.

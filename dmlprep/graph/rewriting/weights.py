@@ -21,8 +21,6 @@ from dmlprep.graph.model.walk import main_graphs, nodes
 from dmlprep.graph.rewriting.builder import as_initializer
 from dmlprep.graph.rewriting.names import Names
 
-__all__ = ["KEPT_BYTES", "Taken", "put_back", "take_out"]
-
 KEPT_BYTES = 4 << 10
 """Constants up to this size stay: shapes, axes, epsilons, biases. Tools fold them exactly, or leave them alone."""
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from dmlprep.record.speed import Bench, Timed
 
-__all__ = ["fastest"]
-
 
 def fastest(found: Bench, order: Sequence[str]) -> str:
     """Of the models that ran, the first of ``order`` that no other is surely faster than; empty where none ran.

@@ -23,8 +23,6 @@ from dmlprep.record.facts import RunFacts
 from dmlprep.record.speed import Bench
 from dmlprep.runtime import SessionOptions
 
-__all__ = ["BenchRequest", "bench", "bench_record"]
-
 Arrays = Mapping[str, Array]
 
 

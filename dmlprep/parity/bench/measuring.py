@@ -29,8 +29,6 @@ from dmlprep.record.speed import SOFTWARE, Bench, Timed
 if TYPE_CHECKING:
     from dmlprep.runtime import Session, SessionHost, SessionOptions
 
-__all__ = ["measure"]
-
 _TURN, _LONGEST_TURN = 0.02, 0.25
 """Seconds that a turn lasts: as long for each model, and for so many runs of the slowest as there should be."""
 _RUNS_OF_A_TURN = 6

@@ -10,8 +10,6 @@ import numpy as np
 from dmlprep.portable.arrays import Array
 from dmlprep.record.speed import Ratio, Times
 
-__all__ = ["LEAST_ROUNDS", "ratio_of_times", "summary"]
-
 LEAST_ROUNDS = 6
 """Rounds from which an interval is given: fewer can all lie on one side of the truth with more than 5 % (2 / 2**5)."""
 

@@ -13,8 +13,6 @@ from dmlprep.parity.feeds.framed_feeds import fixed_sizes
 from dmlprep.parity.feeds.sizes import graph_inputs
 from dmlprep.passes.framing import Frame, between
 
-__all__ = ["Variant", "overridden", "overridden_like", "overrides"]
-
 
 @dataclass(frozen=True)
 class Variant:

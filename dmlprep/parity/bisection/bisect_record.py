@@ -11,8 +11,6 @@ from dmlprep.record.bisected import Bisected
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.origin import origin
 
-__all__ = ["bisect_record"]
-
 
 def bisect_record(found: Bisection, *, command_line: str = "") -> RunRecord:
     """What was found, as a record: one verdict, and DP706 where a node was found.

@@ -14,8 +14,6 @@ from dmlprep.parity.bisection.probe import Prober, differ
 from dmlprep.portable.arrays import Array
 from dmlprep.record import OutputMetrics
 
-__all__ = ["MOST_VALUES", "Seen", "evenly", "fit_shapes", "seen_along", "sweep"]
-
 T = TypeVar("T")
 
 MOST_VALUES = 96

@@ -15,8 +15,6 @@ from dmlprep.parity.bisection.shrink import Shrinker
 from dmlprep.portable.arrays import Array
 from dmlprep.record.aliases import Progress, SessionDevice
 
-__all__ = ["by_failure"]
-
 _BIG = 2**30
 """Bytes of values that are not recorded at once."""
 

@@ -18,8 +18,6 @@ from dmlprep.parity.bisection.session_matrix import SettingResult
 from dmlprep.portable.arrays import Array
 from dmlprep.record import DeviceInfo, OutputMetrics
 
-__all__ = ["Bisection", "culprits", "inputs_at", "named"]
-
 
 @dataclass
 class Bisection:

@@ -19,8 +19,6 @@ from dmlprep.parity.bisection.matching import may_be_compared
 from dmlprep.portable.arrays import Array
 from dmlprep.process.onnx_worker.door import OnnxError
 
-__all__ = ["Cuts", "clean", "declare", "prefix", "read_by", "region", "subset"]
-
 
 class Cuts:
     """The order of a main graph's nodes and what lives across each cut. Cut ``i`` lies behind node ``i``; cut -1 is

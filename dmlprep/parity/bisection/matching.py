@@ -6,8 +6,6 @@ import hashlib
 
 import onnx_ir as ir
 
-__all__ = ["match_values", "may_be_compared"]
-
 _HAND_ON = frozenset(("Cast", "Identity"))
 
 

@@ -23,8 +23,6 @@ from dmlprep.record.aliases import SessionDevice
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["Prober", "differ"]
-
 
 _MASK = -1e9
 """Values at or below this are masks: added to scores so that a softmax forgets them. FP16 has -65504 or -inf in their

@@ -21,9 +21,6 @@ from dmlprep.parity.bisection.finding import Bisection
 from dmlprep.passes.fusions import write_out
 from dmlprep.portable.arrays import Array
 
-__all__ = ["FILES", "check_folder", "write_reproduction"]
-
-
 FILES = ("node.onnx", "inputs.npz", "expected.npz", "reproduce.py", "issue.md", "run.json")
 """What ``write_reproduction`` writes; a large model has ``node.onnx.data`` besides."""
 _DATA = "node.onnx.data"

@@ -15,8 +15,6 @@ from dmlprep.record.aliases import Progress, SessionDevice
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["SettingResult", "try_settings"]
-
 
 @dataclass(frozen=True)
 class SettingResult:

@@ -19,9 +19,6 @@ from dmlprep.portable.arrays import Array
 from dmlprep.process.onnx_worker.door import OnnxError
 from dmlprep.record.aliases import Progress, SessionDevice
 
-__all__ = ["Shrinker"]
-
-
 _RUNS = 80
 """Sessions that the search may open besides those that found the part."""
 

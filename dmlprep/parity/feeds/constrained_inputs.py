@@ -13,8 +13,6 @@ from dmlprep.parity.feeds.sizes import Input
 
 Functions = Mapping[ir.OperatorIdentifier, ir.Function]
 
-__all__ = ["batch_count", "compared_with", "region_extent", "reshape_target"]
-
 _AS_IT_IS = frozenset(("Cast", "Identity"))
 _ONE_NUMBER = _AS_IT_IS | {"Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze", "Unsqueeze"}
 _COMPARES = frozenset(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"))

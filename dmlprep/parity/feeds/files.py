@@ -23,9 +23,6 @@ from dmlprep.core.files.links import check_inside
 from dmlprep.graph.model.budget import Budget
 from dmlprep.portable.arrays import Array
 
-__all__ = ["GivenFeed", "feed_files", "load_feeds"]
-
-
 FEED_BYTES = 8 << 30
 """Bytes of the arrays of one feed, unpacked: a file of megabytes can say that it holds gigabytes."""
 

@@ -17,8 +17,6 @@ from dmlprep.passes.framing.frame import unfit
 from dmlprep.portable.arrays import Array
 from dmlprep.runtime.tools.pillow import resize
 
-__all__ = ["detected", "finished", "inside", "outside", "prepared"]
-
 
 def inside(frame: Frame | None, feed: Mapping[str, Array], original: ir.Model) -> dict[str, Array]:
     """What the original gets where the framed model gets ``feed``, in the types that the original takes.

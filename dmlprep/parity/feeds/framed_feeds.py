@@ -18,8 +18,6 @@ from dmlprep.parity.feeds.run_feeds import RunFeeds, check_values, with_values
 from dmlprep.passes.framing import Frame, Picture, between
 from dmlprep.portable.arrays import Array
 
-__all__ = ["FramedFeeds", "Framing", "feeds_of", "fixed_sizes"]
-
 Framing = Callable[[Model], Frame | None]
 """The frame that a model will have; ``None`` for none."""
 

@@ -14,9 +14,6 @@ from dmlprep.metrics import OutputGroup, choose_tolerance, degenerate, tells_som
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.measure import FLOOR
 
-__all__ = ["silent", "vanishes", "variations"]
-
-
 _FEWEST = 8
 """Elements of an input that is data, and no scale, size or bound."""
 

@@ -11,8 +11,6 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.constants import held_tensor
 from dmlprep.parity.feeds.sizes import Input
 
-__all__ = ["Role", "index_limit", "role"]
-
 Role = Literal[
     "ids",
     "mask",

@@ -14,8 +14,6 @@ from dmlprep.parity.feeds.graph_feeds import Feed, fit_feeds, fit_shapes, make_f
 from dmlprep.parity.feeds.sizes import free_dimensions, graph_inputs
 from dmlprep.portable.arrays import Array
 
-__all__ = ["RunFeeds", "check_sizes", "check_values", "with_values"]
-
 
 class RunFeeds:
     """Feeds for the original, and for every model that is made of it.

@@ -12,19 +12,6 @@ import onnx_ir as ir
 
 from dmlprep.graph.model import Model
 
-__all__ = [
-    "Input",
-    "batch_axis",
-    "caches",
-    "evaluate",
-    "free_dimensions",
-    "graph_inputs",
-    "is_anonymous",
-    "is_signal",
-    "known_shape",
-    "resolve_shapes",
-]
-
 Dim = int | str | None
 
 

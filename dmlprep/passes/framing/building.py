@@ -12,8 +12,6 @@ from dmlprep.graph.model.budget import Budget
 from dmlprep.graph.rewriting.builder import GraphBuilder
 from dmlprep.graph.rewriting.names import Names
 
-__all__ = ["Nodes", "sizes"]
-
 
 def sizes(value: ir.Value) -> list[int]:
     """The sizes of a value of a frame, which are all known."""

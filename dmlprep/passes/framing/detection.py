@@ -18,8 +18,6 @@ from dmlprep.passes.framing.building import Nodes, sizes
 from dmlprep.passes.framing.frame import Detect
 from dmlprep.passes.framing.results import softmax
 
-__all__ = ["detected"]
-
 _FLOAT = ir.DataType.FLOAT
 
 

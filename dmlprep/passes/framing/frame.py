@@ -16,20 +16,6 @@ from dmlprep.core.errors import InternalError, ModelRefused
 from dmlprep.core.files import Unfit, parse_json
 from dmlprep.passes.framing.options import DetectOptions, Mode, Size
 
-__all__ = [
-    "Colour",
-    "Detect",
-    "Frame",
-    "Layout",
-    "Picture",
-    "Result",
-    "between",
-    "check_interface",
-    "frame_of",
-    "note_frame",
-    "unfit",
-]
-
 _KEY = "dmlprep.frame"
 
 Colour = Literal["rgb", "bgr", "rgba", "bgra", "gray"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dmlprep.passes.framing.options import PictureOptions
 
-__all__ = ["Size", "place"]
-
 Size = tuple[int, int]
 
 

@@ -6,8 +6,6 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["MOST_NUMBERS", "MOST_SIDE", "DetectOptions", "Mode", "PictureOptions", "ResultOptions", "Size"]
-
 Mode: TypeAlias = Literal[
     "pillow-nearest",
     "pillow-box",

@@ -14,9 +14,6 @@ from dmlprep.passes.framing.frame import Picture
 from dmlprep.passes.framing.weights import Weights, is_nearest, nearest_indices, resize_weights
 from dmlprep.portable.arrays import Array
 
-__all__ = ["GRAY", "prepared"]
-
-
 GRAY = (19595, 38470, 7471)
 """Of 65536: what Pillow takes of red, green and blue for gray (``Convert.c``, L24)."""
 

@@ -15,8 +15,6 @@ from dmlprep.passes.framing.frame import Detect, Frame, Layout, Picture, Result
 from dmlprep.passes.framing.geometry import Size, place
 from dmlprep.passes.framing.options import MOST_NUMBERS, MOST_SIDE, DetectOptions, PictureOptions, ResultOptions
 
-__all__ = ["refused", "resolve"]
-
 _OPSET = 11
 """The operators of a frame are written as this version of ONNX has them, and later ones."""
 

@@ -8,8 +8,6 @@ import onnx_ir as ir
 from dmlprep.passes.framing.building import Nodes, sizes
 from dmlprep.passes.framing.frame import Result
 
-__all__ = ["finished", "softmax"]
-
 _INDICES = {"int64": ir.DataType.INT64, "int32": ir.DataType.INT32, "uint8": ir.DataType.UINT8}
 
 

@@ -18,9 +18,6 @@ import numpy as np
 from dmlprep.passes.framing.options import Mode
 from dmlprep.portable.arrays import Array
 
-__all__ = ["Weights", "is_nearest", "nearest_indices", "resize_weights"]
-
-
 _PILLOW = 1 << 22
 """Pillow's weights for bytes are whole numbers of 2^-22 (PRECISION_BITS)."""
 

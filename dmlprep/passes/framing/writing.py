@@ -14,8 +14,6 @@ from dmlprep.passes.framing.pictures import prepared
 from dmlprep.passes.framing.resolve import refused
 from dmlprep.passes.framing.results import finished
 
-__all__ = ["write_frame"]
-
 
 def write_frame(model: Model, frame: Frame) -> list[ir.Node]:
     """Write all of a frame, and the note of it.

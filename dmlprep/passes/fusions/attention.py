@@ -16,8 +16,6 @@ from dmlprep.passes.fusions.heads import laid
 from dmlprep.passes.fusions.masks import bias, empty_rows
 from dmlprep.passes.fusions.scores import Attention, attention, never_empty, spread
 
-__all__ = ["ATTENTION"]
-
 
 def _match(last: NodeFacts) -> Match | str | None:
     found = attention(last)

@@ -9,7 +9,5 @@ from dmlprep.passes.fusions.grouped import GROUPED
 from dmlprep.passes.fusions.rotary import ROTARY
 from dmlprep.passes.fusions.skip_norm import SKIP_NORM
 
-__all__ = ["FORMS"]
-
 FORMS: tuple[Form, ...] = (GROUP_NORM, ROTARY, SKIP_NORM, GROUPED, ATTENTION)
 """Where two take the same nodes, the first of them gets them."""

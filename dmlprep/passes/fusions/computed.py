@@ -11,8 +11,6 @@ from dmlprep.graph.analysis.attributes import plain_attributes
 from dmlprep.graph.analysis.folding import evaluate
 from dmlprep.portable.arrays import Array
 
-__all__ = ["MOST", "computed"]
-
 MOST = 1 << 22
 """Elements of each value on the way: the mask of 2048 positions, 32 MiB as integers."""
 

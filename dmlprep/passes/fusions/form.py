@@ -13,8 +13,6 @@ from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.graph.model.tensors import ReshapedTensor
 from dmlprep.graph.rewriting.builder import as_attribute
 
-__all__ = ["DOMAIN", "Form", "Match", "Operand", "Shared", "given", "vector", "view", "write"]
-
 DOMAIN = "com.microsoft"
 
 Shared = dict[object, ir.Value]

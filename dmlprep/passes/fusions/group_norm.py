@@ -16,8 +16,6 @@ from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.passes.fusions.form import Form, Match, Operand, given, vector, view
 from dmlprep.passes.fusions.reading import all_are, made_by, reader, sides, spread_over, swish_behind
 
-__all__ = ["GROUP_NORM"]
-
 _RANK = 4
 """Dimensions that the kernel takes; what has more or fewer is reshaped."""
 

@@ -18,8 +18,6 @@ from dmlprep.passes.fusions.form import Form, Match, Operand, Shared
 from dmlprep.passes.fusions.heads import laid
 from dmlprep.passes.fusions.scores import Attention, Mask, attention
 
-__all__ = ["GROUPED"]
-
 _MULTIPLE = 8
 """What the CPU provider's kernel wants the size of a head to be a multiple of."""
 

@@ -10,8 +10,6 @@ from dmlprep.passes.fusions.form import Operand, Shared, given, view
 from dmlprep.passes.fusions.reading import made_by, source
 from dmlprep.passes.fusions.scores import FURTHEST, RANK, factor
 
-__all__ = ["laid"]
-
 
 def laid(node: NodeFacts, index: int, axes: str, *, scaled: bool = True, once: bool = False) -> tuple[float, Operand]:
     """The number that a value is multiplied by, and the value as [batch, length, heads * size].

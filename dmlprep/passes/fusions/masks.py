@@ -12,8 +12,6 @@ from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.passes.fusions.form import Operand, Shared
 from dmlprep.passes.fusions.scores import RANK, Mask, spread
 
-__all__ = ["bias", "empty_rows"]
-
 
 def _sum(masks: Sequence[Mask], whole: Value, edit: Edit, shared: Shared) -> ir.Value:
     """All masks as numbers to add, in the smallest shape."""

@@ -9,8 +9,6 @@ import numpy as np
 from dmlprep.directml.quirks.patterns import readers
 from dmlprep.directml.targets.facts import NodeFacts, Value
 
-__all__ = ["all_are", "made_by", "reader", "sides", "source", "spread_over", "swish_behind"]
-
 
 def source(value: Value | None) -> Value | None:
     """The value behind nodes that give what they are given: Identity, a Concat of one."""

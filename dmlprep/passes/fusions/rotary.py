@@ -20,8 +20,6 @@ from dmlprep.passes.fusions.form import Form, Match, Operand, Shared, given, vie
 from dmlprep.passes.fusions.reading import made_by, sides, source
 from dmlprep.portable.arrays import Array
 
-__all__ = ["ROTARY"]
-
 Kind = Literal["halves", "pairs"]
 
 _RANK = 4

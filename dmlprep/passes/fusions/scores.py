@@ -14,8 +14,6 @@ from dmlprep.passes.fusions.computed import MOST, computed
 from dmlprep.passes.fusions.reading import made_by, reader, sides, source
 from dmlprep.portable.arrays import Array
 
-__all__ = ["FURTHEST", "RANK", "Attention", "Mask", "attention", "factor", "never_empty", "spread"]
-
 RANK = 4
 """[batch, heads, queries, keys]."""
 

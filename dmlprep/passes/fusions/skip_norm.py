@@ -14,8 +14,6 @@ from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.passes.fusions.form import Form, Match, Operand, given, vector
 from dmlprep.passes.fusions.reading import made_by, reader, sides, source, spread_over
 
-__all__ = ["SKIP_NORM"]
-
 _EPSILON = 1e-12
 """The operator's default."""
 

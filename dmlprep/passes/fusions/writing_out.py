@@ -18,8 +18,6 @@ from dmlprep.graph.model.walk import graphs
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.fusions.form import DOMAIN, Form
 
-__all__ = ["Written", "write_out"]
-
 
 @dataclass(frozen=True)
 class Written:

@@ -17,8 +17,6 @@ from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.process.onnx_worker import calls
 from dmlprep.process.onnx_worker.door import OnnxError
 
-__all__ = ["expand_call", "expand_operator", "has_body"]
-
 
 def has_body(schema: Any) -> bool:
     """Whether ONNX defines the operator as a function. (onnx's stubs lack these members of OpSchema: hence Any.)"""

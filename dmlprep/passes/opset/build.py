@@ -22,8 +22,6 @@ from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.portable.arrays import Array
 from dmlprep.process.onnx_worker.door import OnnxError
 
-__all__ = ["STANDS_AT", "WRITTEN_AT", "Builder", "attribute", "given"]
-
 WRITTEN_AT = 18
 """Rewritings are written in operators of this opset and are then lowered, or relabelled, to the one asked for."""
 

@@ -16,8 +16,6 @@ import onnx_ir as ir
 
 from dmlprep.passes.opset.build import Builder
 
-__all__ = ["CONTRIB", "DOMAIN", "as_contrib"]
-
 DOMAIN = "com.microsoft"
 
 _T = onnx.TensorProto

@@ -25,8 +25,6 @@ from dmlprep.passes.opset.steps import (
     types,
 )
 
-__all__ = ["OLDEST", "REFUSED", "STEPS", "UPWARD_TOO", "WIDENED", "Handling", "handling_of", "relabels_upward"]
-
 OLDEST = 11
 """The oldest opset that nodes are lowered to."""
 

@@ -11,8 +11,6 @@ from dmlprep.graph.model.texts import text_of
 from dmlprep.graph.model.walk import label, nodes
 from dmlprep.graph.rewriting.names import Names
 
-__all__ = ["align_broadcasts", "resizes_of_opset_10"]
-
 _BROADCAST = {"Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Greater", "Less", "Pow"}
 
 

@@ -28,8 +28,6 @@ from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
 from dmlprep.passes.opset.widths import through_wider_type
 from dmlprep.portable.printable import shortened
 
-__all__ = ["FunctionKey", "Handled", "lower"]
-
 _Made = TypeVar("_Made")
 
 FunctionKey = tuple[str, str, str]

@@ -17,8 +17,6 @@ from dmlprep.passes.opset.raising import must_raise, raise_opset, weights_out_of
 from dmlprep.passes.opset.refusal import InlineFirst
 from dmlprep.record import finding
 
-__all__ = ["OpsetOptions", "OpsetPass"]
-
 _SENTENCES = {
     "relabelled": "{n} nodes are the same at opset {to}: relabelled",
     "rewritten": "{n} nodes rewritten in what opset {to} has",

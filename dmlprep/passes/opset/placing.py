@@ -27,8 +27,6 @@ from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
 from dmlprep.passes.opset.steps.recurrent import ONE_STEP, is_one_step
 from dmlprep.record import finding
 
-__all__ = ["Brought", "best_placed"]
-
 _LOWEST = 13
 """No other opset is tried below: no kernel of any release is lost before."""
 

@@ -17,8 +17,6 @@ from dmlprep.passes.opset.legacy import align_broadcasts, resizes_of_opset_10
 from dmlprep.passes.opset.lowering import lower
 from dmlprep.runtime.tools.onnx_converter import convert
 
-__all__ = ["must_raise", "raise_opset", "weights_out_of_inputs"]
-
 
 def must_raise(model: Model, target: int) -> bool:
     """Whether a node changes on the way up to ``target`` by more than the types it takes."""

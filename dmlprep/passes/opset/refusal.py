@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CannotLower", "InlineFirst"]
-
 
 class CannotLower(Exception):
     """One node cannot be rewritten; the pass turns this into a refusal that names it.

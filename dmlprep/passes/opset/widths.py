@@ -14,8 +14,6 @@ import onnx_ir as ir
 from dmlprep.graph.analysis.schemas import schema_at, type_constraints, type_parameters
 from dmlprep.passes.opset.build import Builder
 
-__all__ = ["through_wider_type"]
-
 _T = onnx.TensorProto
 _WIDER: Final[dict[int, tuple[int, ...]]] = {
     _T.BOOL: (_T.UINT8, _T.INT32, _T.FLOAT),

@@ -11,8 +11,6 @@ from dmlprep.passes.base import Context
 from dmlprep.passes.pin.sizes import input_dims
 from dmlprep.record import finding
 
-__all__ = ["report"]
-
 _DATA_DEPENDENT = {
     "NonMaxSuppression": "how many boxes it selects depends on the scores",
     "NonZero": "how many elements are not zero depends on the data",

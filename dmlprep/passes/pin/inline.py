@@ -18,8 +18,6 @@ from dmlprep.passes.pin.rewrite import empty_bodies
 from dmlprep.process.onnx_worker import calls
 from dmlprep.process.onnx_worker.door import OnnxError
 
-__all__ = ["inline_branches", "inline_functions"]
-
 _SHAPE_READERS = frozenset({("", "Shape", ""), ("", "Size", "")})
 _BRANCHES = frozenset({("", "If", "")})
 

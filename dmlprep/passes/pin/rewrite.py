@@ -12,8 +12,6 @@ from dmlprep.graph.model.budget import Budget
 from dmlprep.graph.model.walk import attribute_graphs, main_graphs
 from dmlprep.graph.rewriting.builder import as_initializer, replace_value
 
-__all__ = ["constants_no_inputs", "empty_bodies", "put_constants", "put_targets", "remove_dead"]
-
 _SMALL_BYTES = 4096
 _ROOM_BYTES = 4 << 20  # larger constants together; a share of the model is added to it
 _ROOM_SHARE = 0.02

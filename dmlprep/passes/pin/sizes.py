@@ -11,8 +11,6 @@ from dmlprep.core.errors import UsageError
 from dmlprep.graph.analysis.expressions import ANONYMOUS, Expression, parse, solve
 from dmlprep.portable.bounds import MOST_SIZE
 
-__all__ = ["LARGEST", "InputDim", "ModelDims", "Sizes", "input_dims", "resolve"]
-
 LARGEST = MOST_SIZE
 """DirectML holds sizes in 32 bits."""
 

@@ -16,8 +16,6 @@ from dmlprep.passes.catalog import suggest
 from dmlprep.portable.arrays import Array
 from dmlprep.record import finding
 
-__all__ = ["check_names", "pin_values", "value_shapes"]
-
 
 def check_names(model: ir.Model, values: Mapping[str, Value], drop: bool) -> None:
     """Refuse values for what is no input, or was pinned to another value before.

@@ -7,8 +7,6 @@ An operator that is not here keeps the types it has.
 
 from __future__ import annotations
 
-__all__ = ["CONTRIB"]
-
 CONTRIB: dict[str, tuple[str, str]] = {
     "Attention": ("T T T int T T int", "T T"),
     "BiasAdd": ("T T T", "T"),

@@ -20,20 +20,6 @@ from dmlprep.graph.model import chunks
 from dmlprep.graph.model.tensors import LazyTensor, as_mapped, cut_short, little_endian
 from dmlprep.portable.arrays import Array
 
-__all__ = [
-    "FP16_MAX",
-    "FP16_NORMAL",
-    "FP16_TINY",
-    "WIDE",
-    "CastTensor",
-    "Loss",
-    "cast_tensor",
-    "is_half",
-    "measure",
-    "pieces",
-    "to_half",
-]
-
 FP16_MAX = 65504.0
 """Largest finite FP16 value."""
 FP16_NORMAL = 2.0**-14

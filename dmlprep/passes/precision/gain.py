@@ -19,8 +19,6 @@ from dmlprep.passes.precision.view import UNTYPED
 from dmlprep.portable.shares import percent
 from dmlprep.record.steps import StepFacts
 
-__all__ = ["Gain", "gain_by_node", "gained", "little_gain", "smaller_question"]
-
 _HALF = (ir.DataType.FLOAT16,)
 _FULL_WIDTH = 4
 """Bytes of a number that FP16 stands for."""

@@ -17,8 +17,6 @@ import onnx_ir as ir
 from dmlprep.graph.analysis.schemas import schema_of
 from dmlprep.passes.precision.contrib import CONTRIB
 
-__all__ = ["Port", "Signature", "operator_key", "signature"]
-
 _TENSOR = re.compile(r"^tensor\((\w+)\)$")
 _NAMES = {
     "float": ir.DataType.FLOAT,

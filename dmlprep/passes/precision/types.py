@@ -11,8 +11,6 @@ from dmlprep.graph.model.texts import as_text
 from dmlprep.graph.model.walk import attribute_graphs
 from dmlprep.passes.precision.signature import Signature, signature
 
-__all__ = ["FROM_ATTRIBUTE", "Types", "is_wide", "solve_types"]
-
 Types = dict[ir.Value, ir.TypeProtocol | None]
 """Value -> type, ``None`` where nothing tells."""
 

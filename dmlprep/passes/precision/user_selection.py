@@ -13,8 +13,6 @@ from dmlprep.core.errors import RecipeError
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import attribute_graphs, label, nodes, nodes_by_path
 
-__all__ = ["Selection", "select"]
-
 
 @dataclass(frozen=True)
 class Selection:

@@ -16,8 +16,6 @@ from dmlprep.passes.precision.fp16 import WIDE
 from dmlprep.passes.precision.signature import Port, Signature, operator_key, signature
 from dmlprep.passes.precision.types import Types, is_wide, solve_types
 
-__all__ = ["UNTYPED", "Found", "View", "scalar"]
-
 Found = Iterator[tuple[ir.Node, str]]
 """The nodes that a rule finds, each with a clause that says why."""
 

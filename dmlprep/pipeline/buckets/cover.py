@@ -20,8 +20,6 @@ from dmlprep.core.errors import UsageError
 from dmlprep.pipeline.buckets.line import best_levels
 from dmlprep.portable.bounds import MOST_BUCKETS, MOST_SIZE
 
-__all__ = ["GRID", "Bucket", "Cover", "cover", "cover_within"]
-
 GRID = 512
 """Different sizes of several dimensions that the greedy search begins with."""
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["best_levels"]
-
 
 def best_levels(values: Sequence[int], counts: Sequence[int], most: int) -> list[list[int]]:
     """For 1, 2, ... ``most`` levels, the ones with the least sum of rounded sizes; fewer where there are fewer values.

@@ -14,8 +14,6 @@ from dmlprep.core.errors import InputError
 from dmlprep.core.files import Unfit, parse_json, read_text, unreadable
 from dmlprep.portable.bounds import MOST_SIZE
 
-__all__ = ["MOST_DIMENSIONS", "MOST_DISTINCT", "Sizes", "read_log"]
-
 MOST_DISTINCT = 100_000
 """Different sizes in a log."""
 

@@ -35,8 +35,6 @@ from dmlprep.record import RunError, RunRecord
 from dmlprep.record.buckets import BUCKETS, BucketEntry, BucketsFile, DataEntry
 from dmlprep.record.fleet import worst
 
-__all__ = ["DATA", "BucketRun", "bucket_name", "check_buckets", "prepare_buckets"]
-
 DATA = "buckets.data"
 
 

@@ -17,8 +17,6 @@ from dmlprep.pipeline.dry_run import look_ahead
 from dmlprep.pipeline.project.starting import Suggestion, project_text, suggest_for
 from dmlprep.pipeline.recipe import load_recipe, make_plan
 
-__all__ = ["Ask", "Begun", "begin_project", "models_around"]
-
 _MOST = 1000
 """Models of one project file that nobody named."""
 

@@ -13,8 +13,6 @@ from dmlprep.metrics import NamedMetric
 from dmlprep.pipeline.options import OPTIONS
 from dmlprep.pipeline.project.file import Entry, Project
 
-__all__ = ["Defaults", "add", "defaults_for", "in_words", "merged", "recipe_at"]
-
 
 @dataclass(frozen=True)
 class Defaults:

@@ -15,8 +15,6 @@ from dmlprep.core.files import Unfit, matching
 from dmlprep.core.text.documents import toml_key
 from dmlprep.pipeline.project.reading import Reader
 
-__all__ = ["NAME", "Entry", "Project", "find_project", "read_project"]
-
 NAME = "dmlprep.toml"
 _PYPROJECT = "pyproject.toml"
 

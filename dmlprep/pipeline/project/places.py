@@ -11,8 +11,6 @@ from dmlprep.core.files.outputs import stem_of
 from dmlprep.pipeline.project.defaults import defaults_for
 from dmlprep.pipeline.project.file import Project
 
-__all__ = ["own_models", "result_places"]
-
 
 def own_models(project: Project) -> list[Path]:
     """The models that the project file names, each once.

@@ -17,8 +17,6 @@ from dmlprep.passes.catalog import suggest, wrong_value
 from dmlprep.pipeline.options import OPTIONS, Option
 from dmlprep.pipeline.recipe import read_settings
 
-__all__ = ["Reader"]
-
 _BYTES = 1 << 20
 
 T = TypeVar("T", bound=msgspec.Struct)

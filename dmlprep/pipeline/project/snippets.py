@@ -13,8 +13,6 @@ from dmlprep.core.text.markup import xml_text
 from dmlprep.pipeline.project.starting import Suggestion
 from dmlprep.portable.printable import printable
 
-__all__ = ["snippet"]
-
 
 def snippet(build: str, models: Sequence[Suggestion], results: str) -> str:
     """The text for one build system: ``cmake``, ``msbuild``, ``hatch``, ``github`` or ``pre-commit``.

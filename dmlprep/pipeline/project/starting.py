@@ -12,8 +12,6 @@ from dmlprep.core.text.documents import toml_comment, toml_key, toml_value
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import nodes
 
-__all__ = ["Suggestion", "project_text", "suggest_for"]
-
 _LONGEST = 200
 """Characters of a comment."""
 

@@ -14,8 +14,6 @@ from dmlprep.passes.framing import Frame
 from dmlprep.pipeline.recipe.preprocessor import with_configs
 from dmlprep.pipeline.recipe.recipe import Recipe
 
-__all__ = ["Plan", "PlannedStep", "make_plan"]
-
 
 @dataclass(frozen=True)
 class PlannedStep:

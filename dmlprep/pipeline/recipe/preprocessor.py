@@ -9,8 +9,6 @@ from dmlprep.core.errors import RecipeError
 from dmlprep.core.files import Unfit, explain, parse_json, read_text
 from dmlprep.passes.framing.preprocessor import NoTable, as_table
 
-__all__ = ["with_configs"]
-
 _BYTES = 1 << 20
 """Of a configuration: those in use have a thousand."""
 

@@ -19,19 +19,6 @@ from dmlprep.graph.model.budget import Limits
 from dmlprep.passes.catalog import CATALOG, suggest, wrong_value
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
 
-__all__ = [
-    "ParitySettings",
-    "Recipe",
-    "apply_settings",
-    "builtin_names",
-    "load_recipe",
-    "parse_recipe",
-    "read_settings",
-    "read_value",
-    "recipe_text",
-]
-
-
 RECIPE_BYTES = 1 << 20
 """Bytes of a recipe: those in use have a thousand."""
 

@@ -7,8 +7,6 @@ import msgspec
 from dmlprep.core.text.documents import toml_key, toml_value
 from dmlprep.pipeline.recipe.recipe import Recipe
 
-__all__ = ["recipe_toml"]
-
 
 def recipe_toml(recipe: Recipe, *notes: str) -> str:
     """The recipe's text; fields that are as they are by default are left out, ``name`` is its file's.

@@ -19,8 +19,6 @@ from dmlprep.graph.model.walk import nodes
 from dmlprep.passes.fuse import FuseOptions
 from dmlprep.pipeline.recipe import Recipe
 
-__all__ = ["Io", "Variant", "fused", "half_io", "opset_classes", "says", "step_of", "with_contrib", "with_opset"]
-
 Io = Literal["keep", "half", "any"]
 """Types of graph inputs and outputs of FP16 candidates: as they are, FP16, or both tried."""
 

@@ -10,8 +10,6 @@ import msgspec
 from dmlprep.core.errors import RecipeError, UsageError
 from dmlprep.pipeline.recipe import Recipe, apply_settings, load_recipe
 
-__all__ = ["base_recipes"]
-
 
 def base_recipes(
     names: Sequence[str], target: str | None = None, settings: Mapping[str, object] | None = None

@@ -10,8 +10,6 @@ from dmlprep.core.version import __version__
 from dmlprep.parity.bench import fastest
 from dmlprep.record.tuning import PLACEMENT, TIME, Candidate, Tuned
 
-__all__ = ["choose"]
-
 
 def choose(tuned: Tuned, *, proved: bool) -> Tuned:
     """With the choice, its recipe and the exit code.

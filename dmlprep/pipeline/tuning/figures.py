@@ -8,8 +8,6 @@ from dmlprep.graph.model import Model
 from dmlprep.metrics import holds_fp16
 from dmlprep.record.tuning import Figures
 
-__all__ = ["figures"]
-
 _DML = "DmlExecutionProvider"
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from dmlprep.portable.arrays import Array
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["INPUT", "Proofs", "Proved", "prove"]
-
 INPUT = "input"
 """What the model as it came is called beside the candidates."""
 

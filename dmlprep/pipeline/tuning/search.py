@@ -34,8 +34,6 @@ from dmlprep.pipeline.tuning.figures import figures
 from dmlprep.record.aliases import Progress
 from dmlprep.record.tuning import Figures
 
-__all__ = ["Found", "Row", "Ways", "search"]
-
 _OPSETS = 3
 """So many opsets are tried besides the one that the recipe's step chooses: those at which, by the versions of operators
 alone, fewest nodes leave DirectML. The step itself has tried what operators become that are written in others."""

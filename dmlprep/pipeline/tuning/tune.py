@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from dmlprep.portable.arrays import Array
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["TuneRequest", "tune"]
-
 
 @dataclass(frozen=True)
 class TuneRequest:

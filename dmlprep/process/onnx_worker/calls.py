@@ -17,16 +17,6 @@ from onnx.defs import OpSchema
 from dmlprep.core.errors import ToolFailed
 from dmlprep.process.onnx_worker.door import OnnxError, ask, ask_once
 
-__all__ = [
-    "at_node",
-    "check_model",
-    "convert_version",
-    "function_body",
-    "infer_node",
-    "infer_shapes",
-    "inline_functions",
-]
-
 
 def check_model(proto: onnx.ModelProto, *, full: bool) -> None:
     """``onnx.checker.check_model``, with strict shape inference where ``full``."""

@@ -31,8 +31,6 @@ from dmlprep.process.starting import start as start_process
 from dmlprep.process.watching import Watch
 from dmlprep.record import CODES
 
-__all__ = ["DEFAULT", "PATIENCE", "Limits", "OnnxError", "ask", "ask_once", "end", "limited", "start"]
-
 _MIB = 1 << 20
 
 _LOOK = 0.1

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import IO, Any
 
-__all__ = ["BOUNDS", "WORK", "TooLarge", "read_frame", "write_frame"]
-
 BOUNDS = struct.Struct("<QQ")
 """Seconds of processor time, and bytes of memory, that a request may take."""
 

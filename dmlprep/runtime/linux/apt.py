@@ -9,8 +9,6 @@ from pathlib import Path
 
 from dmlprep.process.tools import run_tool
 
-__all__ = ["AptMirror", "mirror_of_this_system"]
-
 
 @dataclass(frozen=True)
 class AptMirror:

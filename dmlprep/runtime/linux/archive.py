@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Archive", "BadIndex", "Package", "Unmet", "compare_versions", "parse_release", "resolve"]
-
 PACKAGE_LIMIT = 1 << 30
 """Bytes of one package, at most; the largest that is installed here has 111 MB."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 
-__all__ = ["LEAST", "OLDEST", "PREFER", "ROOTS", "SKIP", "SUITES", "TESTED", "WITHOUT", "digest"]
-
 SUITES = ("trixie", "forky")
 """The stable suite first: it serves what both have."""
 

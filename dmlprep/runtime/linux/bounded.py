@@ -9,8 +9,6 @@ import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
-__all__ = ["CHUNK", "FAULTS", "Budget", "Forward", "TooLarge", "inflate"]
-
 CHUNK = 1 << 18
 """Bytes that are taken at once, at most."""
 

@@ -24,8 +24,6 @@ import msgspec
 from dmlprep.core.files import cached_json
 from dmlprep.runtime.linux import sandbox
 
-__all__ = ["DRIVER", "ICD", "Way", "icd_text", "ways", "without"]
-
 DRIVER = "/driver"
 """Where the host's driver lies inside."""
 

@@ -10,8 +10,6 @@ from datetime import datetime
 
 from dmlprep.runtime.linux.layout import Layout, read_json, write_json
 
-__all__ = ["file_seen", "remember_file", "remember_suites", "suites_seen"]
-
 
 def suites_seen(layout: Layout) -> dict[str, datetime]:
     """When the newest release file of each suite was made."""

@@ -22,8 +22,6 @@ from dmlprep.runtime.linux import drivers, sandbox
 from dmlprep.runtime.linux.install import missing_piece
 from dmlprep.runtime.linux.layout import Layout
 
-__all__ = ["AUTO", "Found", "Gpu", "choose", "find", "parse"]
-
 AUTO = "auto"
 """The name that means: the first discrete GPU, else the first one."""
 

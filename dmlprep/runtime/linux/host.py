@@ -22,8 +22,6 @@ from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.types import DATA_FOLDER, SessionOptions, is_software
 from dmlprep.runtime.wire import FEEDS, RESULTS
 
-__all__ = ["describe", "linux_host"]
-
 _MODELS = "models"
 
 

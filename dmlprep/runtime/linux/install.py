@@ -29,19 +29,6 @@ from dmlprep.runtime.linux.safe_fs import Beneath, LeadsOut
 from dmlprep.runtime.linux.source import Say, Source
 from dmlprep.runtime.linux.wheel import fetch_release
 
-__all__ = [
-    "WINE_ENVIRONMENT",
-    "check_machine",
-    "fingerprint",
-    "install",
-    "last_test",
-    "missing_piece",
-    "package_of",
-    "read_manifest",
-    "remove",
-    "result_file",
-]
-
 _WINE_AS_MADE = 3 << 30
 """Bytes of scratch for Wine's folders as it makes them, before its own libraries become links: 770 MB."""
 

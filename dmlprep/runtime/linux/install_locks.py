@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dmlprep.core.errors import CheckNotRun
 from dmlprep.runtime.linux.layout import Layout
 
-__all__ = ["alone", "installing", "use"]
-
 
 def _open(layout: Layout, name: str, *, write: bool) -> int:
     flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY

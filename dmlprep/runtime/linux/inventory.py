@@ -16,8 +16,6 @@ from pathlib import Path
 from dmlprep.runtime.linux.layout import Layout, read_json, write_json
 from dmlprep.runtime.linux.safe_fs import LeadsOut
 
-__all__ = ["added", "damage", "forget", "known", "pieces", "record", "stamp"]
-
 _Entry = list[int | str]
 """Size in bytes (-1 of a link) and SHA-256 (the target of a link)."""
 

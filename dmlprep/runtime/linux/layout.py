@@ -13,8 +13,6 @@ from typing import Any
 from dmlprep.core.errors import CheckNotRun
 from dmlprep.core.files import cached_json
 
-__all__ = ["DEFAULT_RELEASE", "NATIVE", "Layout", "native_digest", "read_json", "write_json"]
-
 DEFAULT_RELEASE = "1.30.0"
 """What is installed, and what sessions run on, where no release is named: that of the newest target, with DirectML
 1.15.4."""

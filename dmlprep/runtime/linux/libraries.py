@@ -23,8 +23,6 @@ from dmlprep.process.failure import FULL
 from dmlprep.runtime.linux.bounded import CHUNK, FAULTS, Budget, Forward, TooLarge, inflate
 from dmlprep.runtime.linux.pins import package_release, pin
 
-__all__ = ["unpack_libraries"]
-
 _NEEDED = ("onnxruntime.dll", "DirectML.dll")
 
 _LIMIT = 1 << 30

@@ -23,8 +23,6 @@ from dmlprep.runtime.linux.archive import Archive, Package
 from dmlprep.runtime.linux.bounded import CHUNK, FAULTS, Budget, inflate
 from dmlprep.runtime.linux.release import Expectation, check_release, verify_release
 
-__all__ = ["Mirror", "file_name"]
-
 _TIMEOUT = 60.0
 """Seconds without a byte until a download is given up."""
 

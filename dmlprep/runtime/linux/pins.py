@@ -18,8 +18,6 @@ from typing import IO, Literal
 from dmlprep.directml.targets import find_target, target_names
 from dmlprep.runtime.linux.bounded import CHUNK
 
-__all__ = ["PACKAGES", "PINS", "Pin", "known_digests", "package_release", "packages", "pin", "pinned_files"]
-
 PACKAGES = ("onnxruntime-directml", "onnxruntime-windowsml", "onnxruntime-node")
 """Those that hold ONNX Runtime with DirectML, the likeliest first; the last is npm's."""
 

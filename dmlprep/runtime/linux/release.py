@@ -21,8 +21,6 @@ from dmlprep.core.files.run_folder import temporary_folder
 from dmlprep.process.tools import run_tool
 from dmlprep.runtime.linux.archive import parse_release
 
-__all__ = ["DEFAULT_KEYRING", "Expectation", "Release", "check_release", "moment", "verify_release"]
-
 DEFAULT_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 """Where Debian's package debian-archive-keyring puts its keys."""
 

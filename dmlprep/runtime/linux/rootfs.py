@@ -20,8 +20,6 @@ from dmlprep.runtime.linux.safe_fs import Beneath
 from dmlprep.runtime.linux.source import Say, Source
 from dmlprep.runtime.linux.unpack import BadPackage, unpack
 
-__all__ = ["ROOT_LIMIT", "WINE", "make_root", "unpack_all"]
-
 WINE = "usr/lib/x86_64-linux-gnu/wine"
 """Where Wine's own libraries lie in the root file system."""
 

@@ -29,8 +29,6 @@ from dmlprep.process import seccomp
 from dmlprep.process.confinement import limits
 from dmlprep.process.tools import run_tool
 
-__all__ = ["MOUNT_POINTS", "SCRATCH", "WORKER", "View", "becomes_worker", "command", "why_not"]
-
 MOUNT_POINTS = ("driver", "exchange", "home", "libraries", "native", "out", "prefix", "shaders")
 """Folders of the root file system that exist to be mounted on."""
 

@@ -17,8 +17,6 @@ from dmlprep.core.files import remove_tree
 from dmlprep.runtime.linux import shared_folders
 from dmlprep.runtime.linux.layout import Layout
 
-__all__ = ["DEVICES", "KEPT", "LARGEST", "folder_of", "forget", "key_of", "of_device"]
-
 KEPT = 48
 """Folders that are kept, the latest used ones; one takes 1 to 3 MB."""
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from dmlprep.core.files import remove_tree
 from dmlprep.runtime.linux import sandbox
 
-__all__ = ["fresh", "lend", "open_to_all", "take_back"]
-
 _DEPTH = 64
 """Folders within folders that are gone through. Wine makes 12."""
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from dmlprep.runtime.linux.layout import DEFAULT_RELEASE
 from dmlprep.runtime.linux.release import DEFAULT_KEYRING
 
-__all__ = ["Say", "Source"]
-
 Say = Callable[[str, int, int], None]
 """Told each thing that is done, and how far it is: (what, bytes done, bytes in all)."""
 

@@ -12,8 +12,6 @@ from dmlprep.core.errors import InputError
 from dmlprep.process.failure import FULL, disk_full, failure
 from dmlprep.runtime.linux import sandbox
 
-__all__ = ["COPY_LIMIT", "external_files", "stage"]
-
 COPY_LIMIT = 256 << 20
 """Bytes up to which a file is copied (0.2 s). onnx refuses to read data files that have a second name, so a link, which
 stands while the model is loaded, is kept for files that cost more to copy."""

@@ -16,8 +16,6 @@ from typing import BinaryIO
 from dmlprep.runtime.linux.bounded import CHUNK, FAULTS, Budget, Forward, inflate
 from dmlprep.runtime.linux.safe_fs import Beneath, LeadsOut
 
-__all__ = ["BadPackage", "unpack"]
-
 _KINDS = {"data.tar": "", "data.tar.gz": "gz", "data.tar.xz": "xz"}
 
 _MEMBERS = 50_000

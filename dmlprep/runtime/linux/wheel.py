@@ -14,8 +14,6 @@ from dmlprep.core.errors import CheckNotRun, UsageError
 from dmlprep.process.tools import run_tool
 from dmlprep.runtime.linux.pins import package_release, pin, pinned_files
 
-__all__ = ["FIRST_WHEEL", "fetch_release", "numbers", "python_for"]
-
 FIRST_WHEEL = (1, 19)
 """Wheels before 1.19 hold ONNX Runtime inside Python's module, without its C interface; npm's package has the
 library."""

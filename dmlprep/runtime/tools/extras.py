@@ -9,8 +9,6 @@ from typing import Any
 from dmlprep.core.errors import UsageError
 from dmlprep.runtime.environment import python
 
-__all__ = ["extra", "not_installed", "require"]
-
 
 def extra(module: str, package: str, purpose: str) -> Any:
     """A module of a package that dmlprep does not install by itself.

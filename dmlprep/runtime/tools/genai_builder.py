@@ -24,8 +24,6 @@ from dmlprep.process.tools import run_tool
 from dmlprep.runtime.environment import python
 from dmlprep.runtime.tools.onnxruntime_genai import PACKAGES
 
-__all__ = ["Builder", "build", "check_source", "find_builder"]
-
 _PACKAGES = ("onnxruntime-genai", "torch", "transformers")
 _MODULES = ("onnxruntime_genai", "torch", "transformers")
 

@@ -11,8 +11,6 @@ import os
 import sys
 from urllib.parse import quote, unquote
 
-__all__: list[str] = []
-
 
 def generate(folder: str, provider: str, count: int, prompt: list[int]) -> list[list[str]]:
     """Lines of an answer: the version, and the new tokens."""

@@ -10,8 +10,6 @@ from pathlib import Path
 from dmlprep.process.child import Child
 from dmlprep.process.failure import FULL, disk_full
 
-__all__ = ["KeptChild", "hand_over"]
-
 _IDLE = 60.0
 """Seconds without a call after which the process ends."""
 

@@ -8,8 +8,6 @@ from dmlprep.core.errors import ModelRefused
 from dmlprep.process.onnx_worker import calls
 from dmlprep.process.onnx_worker.door import OnnxError
 
-__all__ = ["convert"]
-
 
 def convert(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
     """``proto`` at opset ``version``.

@@ -15,8 +15,6 @@ from onnxconverter_common import float16
 from dmlprep.core.errors import ModelRefused, ToolFailed
 from dmlprep.process.onnx_worker import calls
 
-__all__ = ["DEFAULT_OPERATORS", "FP16_MAX", "FP16_MIN", "convert_to_fp16", "holds_fp16"]
-
 FP16_MAX = 65504.0
 FP16_MIN = 5.96e-8
 """The smallest subnormal, 2**-24, rounded down so that 2**-24 itself passes."""

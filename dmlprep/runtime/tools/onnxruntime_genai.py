@@ -17,8 +17,6 @@ from dmlprep.process.failure import failure
 from dmlprep.process.starting import allowed_memory
 from dmlprep.runtime.environment import installed_versions, python
 
-__all__ = ["PACKAGES", "generate", "missing"]
-
 PACKAGES = (
     "onnxruntime-genai",
     "onnxruntime-genai-winml",

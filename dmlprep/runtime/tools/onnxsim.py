@@ -18,8 +18,6 @@ from dmlprep.process.failure import SessionFailure
 from dmlprep.process.starting import allowed_memory
 from dmlprep.runtime.tools.kept_child import KeptChild, hand_over
 
-__all__ = ["MEMORY", "MEMORY_A_BYTE", "SKIPPED", "end", "simplify"]
-
 SKIPPED = (
     "fuse_bn_into_conv",
     "eliminate_duplicate_initializer",

@@ -18,8 +18,6 @@ from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-__all__ = ["KNOWN", "simplifier"]
-
 KNOWN = "0.8.1"
 """The release whose compiled function is called by itself: arguments and defaults were read in its source."""
 

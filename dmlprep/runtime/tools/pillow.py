@@ -13,8 +13,6 @@ from dmlprep.portable.arrays import Array
 from dmlprep.runtime.tools.extras import extra
 from dmlprep.runtime.tools.reading import MEMORY, Reading, taken
 
-__all__ = ["Fit", "read_picture", "resize"]
-
 Fit = Literal["crop", "pad", "stretch"]
 
 _READING = Reading("PIL.Image", "Pillow", "reading pictures", "a picture")

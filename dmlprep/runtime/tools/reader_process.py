@@ -19,8 +19,6 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-__all__ = ["PICTURES", "SOUNDS"]
-
 PICTURES = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
 """Pillow's names of the formats that are read. Others start programs (EPS: Ghostscript) or are rarely looked after."""
 

@@ -18,8 +18,6 @@ from dmlprep.process.wire import read_tensor
 from dmlprep.runtime.tools.extras import not_installed, require
 from dmlprep.runtime.tools.kept_child import KeptChild, hand_over
 
-__all__ = ["MEMORY", "SECONDS", "Reading", "end", "taken", "too_large"]
-
 MEMORY = 1536 << 20
 """Bytes of memory for one file: a picture of 512 MiB, its copy and the result; or a large tokenizer."""
 

@@ -8,8 +8,6 @@ from dmlprep.graph.model.budget import BYTES
 from dmlprep.portable.arrays import Array
 from dmlprep.runtime.tools.reading import MEMORY, Reading, taken
 
-__all__ = ["read_sound"]
-
 _READING = Reading("soundfile", "soundfile", "reading sound", "sound")
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from dmlprep.runtime.tools.reading import MEMORY, Reading, taken
 
-__all__ = ["MEMORY_A_BYTE", "detokenize", "tokenize"]
-
 _READING = Reading(
     "tokenizers", "tokenizers", "reading text", "a tokenizer", "pass the tokenizer.json that belongs to the model"
 )

@@ -15,8 +15,6 @@ from dmlprep.portable.arrays import Array
 from dmlprep.runtime.tools.pillow import Fit, read_picture
 from dmlprep.runtime.tools.reading import too_large
 
-__all__ = ["Pictures", "is_picture", "pictures"]
-
 _CHANNELS = (1, 3, 4)
 
 

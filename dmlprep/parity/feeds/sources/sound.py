@@ -13,8 +13,6 @@ from dmlprep.portable.arrays import Array
 from dmlprep.runtime.tools.reading import too_large
 from dmlprep.runtime.tools.soundfile import read_sound
 
-__all__ = ["is_sound", "resampled", "sound"]
-
 
 def is_sound(one: Input) -> bool:
     """Whether an input may be sound: [samples], [batch, samples], [batch, 1, samples] or [batch, samples, 1]."""

@@ -14,8 +14,6 @@ from dmlprep.parity.feeds.sizes import Input
 from dmlprep.portable.arrays import Array
 from dmlprep.runtime.tools.tokenizers import tokenize
 
-__all__ = ["is_text", "lines", "text"]
-
 
 def is_text(one: Input, limit: int | None) -> bool:
     """Whether an input may be token ids [batch, length]; ``limit`` is that of ``index_limit``."""

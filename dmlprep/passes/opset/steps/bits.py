@@ -12,8 +12,6 @@ from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps import Step, Steps
 
-__all__ = ["STEPS"]
-
 _T = onnx.TensorProto
 _WIDTH: dict[int, int] = {
     _T.INT8: 8,

@@ -16,8 +16,6 @@ from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps.recurrent import ONE_STEP
 from dmlprep.passes.opset.steps.resizing import by_matrices
 
-__all__ = ["EQUAL_FORMS"]
-
 _T = onnx.TensorProto
 _UNSIGNED = {_T.UINT8, _T.UINT16, _T.UINT32, _T.UINT64}
 _FLOATS = {_T.FLOAT, _T.FLOAT16}

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from dmlprep.passes.opset.refusal import CannotLower
 
-__all__ = ["interpolation"]
-
 Floats = NDArray[np.float64]
 
 _MOST_TAPS = 1 << 24  # elements that one output reads; as many are weighed at once, in all

@@ -10,8 +10,6 @@ from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps import Steps
 
-__all__ = ["STEPS"]
-
 _T = onnx.TensorProto
 
 

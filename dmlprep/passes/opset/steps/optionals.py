@@ -8,8 +8,6 @@ import onnx_ir as ir
 from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.steps import Steps
 
-__all__ = ["STEPS"]
-
 
 def has_element_18(b: Builder) -> list[ir.Value | None] | None:
     """The constant false without an input, true with a tensor or a sequence."""

@@ -11,8 +11,6 @@ from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps import Steps
 from dmlprep.passes.opset.steps.types import drop_defaults
 
-__all__ = ["STEPS"]
-
 _T = onnx.TensorProto
 
 

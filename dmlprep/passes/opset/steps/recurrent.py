@@ -16,8 +16,6 @@ from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.passes.opset.build import Builder, attribute, given
 from dmlprep.passes.opset.refusal import CannotLower
 
-__all__ = ["ONE_STEP", "is_one_step"]
-
 _ACTIVATIONS: Mapping[str, list[str]] = {
     "LSTM": ["Sigmoid", "Tanh", "Tanh"],
     "GRU": ["Sigmoid", "Tanh"],

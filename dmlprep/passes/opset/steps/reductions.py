@@ -12,8 +12,6 @@ from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps import Steps
 
-__all__ = ["STEPS"]
-
 _T = onnx.TensorProto
 _BEFORE: dict[str, Callable[[Builder, ir.Value], ir.Value]] = {
     "ReduceL1": lambda b, x: b.op("Abs", x),

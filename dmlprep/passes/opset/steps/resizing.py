@@ -13,8 +13,6 @@ from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps import Steps
 from dmlprep.passes.opset.steps.kernels import interpolation
 
-__all__ = ["STEPS", "by_matrices"]
-
 _T = onnx.TensorProto
 
 

@@ -15,8 +15,6 @@ from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps import Steps
 
-__all__ = ["STEPS"]
-
 _T = onnx.TensorProto
 _NODES_OF_A_CORNER = 5  # for each axis, at least
 _MODES = {"linear": "bilinear", "cubic": "bicubic", "nearest": "nearest"}

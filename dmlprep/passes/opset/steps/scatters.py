@@ -12,8 +12,6 @@ from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps import Steps
 
-__all__ = ["STEPS"]
-
 _T = onnx.TensorProto
 _LARGEST = 1 << 26
 """Elements that a rewriting by comparison may hold at once (64 Mi: 256 MiB of FP32)."""

@@ -13,8 +13,6 @@ from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps import Steps
 from dmlprep.passes.opset.steps.reductions import chosen_axes
 
-__all__ = ["STEPS"]
-
 _T = onnx.TensorProto
 
 

@@ -14,8 +14,6 @@ from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps import Step, Steps
 
-__all__ = ["STEPS", "drop_defaults"]
-
 _T = onnx.TensorProto
 _FLOAT8 = {_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ, _T.FLOAT8E8M0}
 

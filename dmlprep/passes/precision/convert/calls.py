@@ -10,8 +10,6 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import nodes
 from dmlprep.graph.rewriting.inlining import Inline
 
-__all__ = ["inline_calls"]
-
 _TAG = "dmlprep.chosen."
 
 

@@ -25,8 +25,6 @@ from dmlprep.passes.precision.view import View
 from dmlprep.record import Finding, finding
 from dmlprep.record.steps import Kept
 
-__all__ = ["Converted", "convert"]
-
 
 @dataclass
 class Converted:

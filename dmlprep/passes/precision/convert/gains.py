@@ -13,8 +13,6 @@ from dmlprep.passes.precision.fp16 import FP16_MAX, Loss, pieces
 from dmlprep.passes.precision.view import View, scalar
 from dmlprep.portable.arrays import Array
 
-__all__ = ["HOMOGENEOUS", "allowed_gain", "gain", "reciprocal_peak"]
-
 HOMOGENEOUS = (MOVES - {"Concat", "Split", "Dropout"}) | frozenset(
     """
     Abs AveragePool GlobalAveragePool GlobalMaxPool MaxPool Neg ReduceMax ReduceMean ReduceMin Relu

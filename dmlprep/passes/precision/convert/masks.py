@@ -12,8 +12,6 @@ from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.passes.precision.fp16 import FP16_MAX, cast_tensor, pieces
 from dmlprep.passes.precision.view import View, constant_tensor, set_constant_tensor
 
-__all__ = ["MASK", "Mask", "agreed", "from_big_constant", "lower", "mask_of", "side_of"]
-
 MASK = 57344.0
 """Magnitude that masks get: 7 * 2**13. Scores up to 8160 added to it stay finite, and its spacing of 32 swallows scores
 below 16, so that a row that is masked whole stays uniform, as in FP32 with -1e9."""

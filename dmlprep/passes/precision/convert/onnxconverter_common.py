@@ -15,8 +15,6 @@ from dmlprep.passes.precision.fp16 import FP16_MAX, FP16_TINY, cast_tensor, meas
 from dmlprep.record import Finding, finding
 from dmlprep.runtime.tools import onnxconverter_common as engine
 
-__all__ = ["convert_with_onnxconverter_common"]
-
 _FIX = 'use engine = "own", or leave the model in FP32'
 
 

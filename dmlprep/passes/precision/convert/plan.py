@@ -13,8 +13,6 @@ from dmlprep.passes.precision.convert.constants import NEEDS_FP64, Constants, ju
 from dmlprep.passes.precision.policy.rules import Level, Reason, keep_by_policy
 from dmlprep.passes.precision.view import UNTYPED, View
 
-__all__ = ["COMPRESSES", "KeepIo", "Plan", "make_plan"]
-
 KeepIo = bool | Collection[str]
 """Whether graph inputs and outputs keep their types; or the names of those that do."""
 

@@ -22,8 +22,6 @@ from dmlprep.passes.precision.convert.gains import HOMOGENEOUS, allowed_gain, ga
 from dmlprep.passes.precision.fp16 import FP16_MAX, FP16_NORMAL, CastTensor, Loss, cast_tensor, measure
 from dmlprep.passes.precision.view import View, constant_tensor
 
-__all__ = ["RELATIVE_LOSS", "RESTORES", "Division", "Rescale", "in_range", "plan_rescale", "rescale"]
-
 RELATIVE_LOSS = 2.0**-9
 """A tensor whose rounding error exceeds this share of its norm lost more than digits: 8 times what rounding costs."""
 

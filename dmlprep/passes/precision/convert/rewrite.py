@@ -19,8 +19,6 @@ from dmlprep.passes.precision.signature import Port
 from dmlprep.passes.precision.types import FROM_ATTRIBUTE
 from dmlprep.passes.precision.view import UNTYPED, constant_tensor, set_constant_tensor
 
-__all__ = ["rewrite", "shares_weights"]
-
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
 _OPSET_FOR_CASTS = 17
 """Every target loads it, and each has a DirectML kernel for its Cast."""

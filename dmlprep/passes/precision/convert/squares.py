@@ -24,8 +24,6 @@ from dmlprep.passes.precision.convert.plan import make_plan
 from dmlprep.passes.precision.policy.rules import Level
 from dmlprep.passes.precision.view import View, scalar
 
-__all__ = ["lone_roots", "sum_squares"]
-
 
 @dataclass(frozen=True)
 class _Root:

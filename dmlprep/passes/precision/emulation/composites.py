@@ -12,8 +12,6 @@ import onnx_ir as ir
 from dmlprep.graph.analysis.knowledge import constant_of
 from dmlprep.passes.precision.emulation.rounding import Builder
 
-__all__ = ["decompose"]
-
 _BLOCKS = 8
 """Into how many partial sums a long sum is cut where FP16 accumulators are meant: rounding after every product would
 take as many nodes as products, and 8 blocks show overflow and most of the loss."""

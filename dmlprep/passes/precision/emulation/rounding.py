@@ -12,8 +12,6 @@ from dmlprep.graph.rewriting.builder import GraphBuilder, replace_value
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.precision.fp16 import FP16_MAX
 
-__all__ = ["Builder", "Rounding"]
-
 Rounding = Literal["nearest", "toward-zero"]
 """``nearest``: to nearest even, beyond 65520 to infinity (IEEE 754). ``toward-zero``: digits are cut and 65504 is never
 exceeded (what DirectML on a CPU Vulkan driver does; facts measured on 1.24.4)."""

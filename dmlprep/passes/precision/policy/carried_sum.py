@@ -11,8 +11,6 @@ from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.graph.model.walk import attribute_graphs
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["find"]
-
 _FARTHEST = 64  # nodes
 _FEW = 32
 """Turns of a loop whose sum loses no more than 32 roundings: 1.6 % at worst, a tenth of that as a rule."""

@@ -9,8 +9,6 @@ from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.passes.precision.policy.stretches import ELEMENTWISE
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["find"]
-
 _BOX_ARITHMETIC = ELEMENTWISE | MOVES
 
 

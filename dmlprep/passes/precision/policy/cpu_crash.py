@@ -6,8 +6,6 @@ from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["find"]
-
 
 def find(view: View, fault: PrecisionFault) -> Found:
     """A Transpose that moves the first axis and leaves the last (``[1, 0, 2]``), and leads into a MatMul."""

@@ -8,8 +8,6 @@ from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.passes.precision.policy.stretches import is_square, through_moves, to_the_root
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["find"]
-
 
 def find(view: View, fault: PrecisionFault) -> Found:
     """The squares of decomposed LayerNormalizations, and of decomposed RMSNormalizations where there are several."""

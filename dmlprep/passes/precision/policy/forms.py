@@ -8,8 +8,6 @@ from dmlprep.graph.model.texts import text_of
 from dmlprep.graph.model.walk import attribute_graphs
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["no_fp16_kernel", "no_fp16_type", "not_a_tensor", "own_island"]
-
 _FP32_BODIES = frozenset({"MeanVarianceNormalization"})
 """Measured with onnx 1.23.2 over every operator with a body: versions 9 and 13."""
 

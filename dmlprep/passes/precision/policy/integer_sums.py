@@ -10,8 +10,6 @@ from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["find"]
-
 
 def find(view: View, fault: PrecisionFault) -> Found:
     """What scales the integer results of MatMulInteger and ConvInteger back: they go up to 2**31 before."""

@@ -8,8 +8,6 @@ from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.passes.precision.policy.stretches import from_integers, upstream
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["find"]
-
 _COMPARES = frozenset(
     """
     Equal Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf

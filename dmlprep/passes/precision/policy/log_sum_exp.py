@@ -6,8 +6,6 @@ from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.passes.precision.policy.stretches import through_moves
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["find"]
-
 
 def find(view: View, fault: PrecisionFault) -> Found:
     """Log of a ReduceSum of Exp, where the argument of Exp is not a difference from a maximum."""

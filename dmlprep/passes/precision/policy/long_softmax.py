@@ -5,8 +5,6 @@ from __future__ import annotations
 from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["find"]
-
 
 def find(view: View, fault: PrecisionFault) -> Found:
     """Softmax over an axis longer than ``fault.limits["axis"]``."""

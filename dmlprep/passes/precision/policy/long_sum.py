@@ -10,8 +10,6 @@ from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.passes.precision.policy.scales import out_of_range
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["find"]
-
 _LONG = 16384
 """Terms of about 1 whose sum, four times as large, overflows."""
 

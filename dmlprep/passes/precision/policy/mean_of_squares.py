@@ -6,8 +6,6 @@ from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.passes.precision.policy.stretches import is_square, to_the_root
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["find"]
-
 
 def find(view: View, fault: PrecisionFault) -> Found:
     """A square, the mean or sum of it, and the way to the root: what a decomposed normalisation is made of."""

@@ -6,8 +6,6 @@ from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.passes.precision.policy.stretches import from_integers, upstream
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["find"]
-
 _PHASE_STEPS = frozenset({"CumSum", "Resize", "Upsample"})
 """What lies between a frequency and the angle of its sine, besides arithmetic."""
 

@@ -7,8 +7,6 @@ from dmlprep.graph.analysis.stored_weights import is_stored_weight
 from dmlprep.passes.precision.policy.stretches import scale_makers
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["find"]
-
 
 def find(view: View, fault: PrecisionFault) -> Found:
     """Quantize and dequantize nodes, and what computes on dequantised values.

@@ -21,8 +21,6 @@ from dmlprep.directml.targets.precision import PrecisionFault, precision_faults
 from dmlprep.passes.precision.policy.forms import no_fp16_kernel, no_fp16_type, not_a_tensor, own_island
 from dmlprep.passes.precision.view import Found, View
 
-__all__ = ["LEVELS", "RULES", "Level", "Reason", "Rule", "keep_by_policy", "rules_for"]
-
 Level = Literal["fast", "balanced", "safe"]
 LEVELS: tuple[Level, ...] = ("fast", "balanced", "safe")
 

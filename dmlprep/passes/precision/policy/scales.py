@@ -14,8 +14,6 @@ import onnx_ir as ir
 from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.passes.precision.view import UNTYPED, View
 
-__all__ = ["out_of_range", "result_scale"]
-
 _LOW, _HIGH = 2.0**-14, 4096.0
 """A value of this size is back: it is normal in FP16, and sixteen times it is finite."""
 _FARTHEST = 64  # nodes: beyond it, the FP16 emulation tells

@@ -9,8 +9,6 @@ import onnx_ir as ir
 from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.passes.precision.view import Found, View, scalar
 
-__all__ = ["ELEMENTWISE", "from_integers", "is_square", "scale_makers", "through_moves", "to_the_root", "upstream"]
-
 ELEMENTWISE = frozenset(
     """
     Abs Add Ceil Clip Cos Div Exp Floor Log Max Mean Min Mod Mul Neg Pow Reciprocal Round Sigmoid Sign

@@ -10,8 +10,6 @@ from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.passes.precision.view import Found, View, scalar
 
-__all__ = ["find"]
-
 _MEANS = frozenset({"ReduceMean", "ReduceSum", "AveragePool", "GlobalAveragePool", "Conv"})
 """What takes a mean, or a sum that a factor makes one; a Conv of equal weights is a box filter."""
 

@@ -19,8 +19,6 @@ from dmlprep.passes.precision.search.origins import places, reads
 from dmlprep.passes.precision.types import is_wide, solve_types
 from dmlprep.passes.precision.view import UNTYPED
 
-__all__ = ["Block", "first_blocks"]
-
 _FIRST = 8
 """Blocks that a search begins with."""
 

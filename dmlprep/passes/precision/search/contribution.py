@@ -21,8 +21,6 @@ from dmlprep.record.aliases import Progress
 if TYPE_CHECKING:
     from dmlprep.graph.model.runner import Runner
 
-__all__ = ["CHUNK", "Growth", "error_growth"]
-
 CHUNK = 250
 """Values compared in one run."""
 

@@ -16,8 +16,6 @@ from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.precision.emulation.rounding import Builder, Constants
 from dmlprep.passes.precision.fp16 import FP16_NORMAL
 
-__all__ = ["NUMBERS", "Probe"]
-
 NUMBERS = 3
 """Numbers a value gives."""
 

@@ -11,8 +11,6 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import attribute_graphs, join_path, label
 from dmlprep.passes.precision.search.contribution import Growth
 
-__all__ = ["around", "origins", "places", "reads"]
-
 _JUMP = 8.0
 """An error that is this many times that of the operands starts here; rounding alone adds a part."""
 

@@ -24,8 +24,6 @@ from dmlprep.record.aliases import Progress
 if TYPE_CHECKING:
     from dmlprep.graph.model.runner import Runner
 
-__all__ = ["CHUNK", "Range", "profile"]
-
 CHUNK = 250
 """Values measured in one run: each takes 12 more nodes, and ONNX Runtime's loading time grows with their square."""
 

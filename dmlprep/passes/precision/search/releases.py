@@ -15,8 +15,6 @@ import onnx_ir as ir
 from dmlprep.passes.precision.search.blocks import Block, first_blocks
 from dmlprep.passes.precision.search.trials import Trials
 
-__all__ = ["Released", "release"]
-
 
 @dataclass(frozen=True)
 class Released:

@@ -35,8 +35,6 @@ from dmlprep.record.aliases import Progress
 if TYPE_CHECKING:
     from dmlprep.graph.model.runner import Runner
 
-__all__ = ["Convert", "Feeds", "Setting", "Trial", "Trials"]
-
 Feeds = Mapping[str, Array]
 Convert = Callable[[Model, Mapping[int, str]], object]
 """Converts a model in place, keeping the nodes given by ``id(node)`` in FP32."""

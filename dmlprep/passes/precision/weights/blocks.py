@@ -20,8 +20,6 @@ from dmlprep.graph.model.tensors import LazyTensor
 from dmlprep.passes.precision.fp16 import pieces
 from dmlprep.portable.arrays import Array
 
-__all__ = ["Blocks", "Part", "PartTensor", "Quantised", "regrouped"]
-
 Part = Literal["numbers", "scales", "zeros"]
 
 _BAND = 1 << 18

@@ -21,8 +21,6 @@ from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.precision.weights.matmuls import DOMAIN, Choice, Done, drop_unused, is_last
 from dmlprep.passes.precision.weights.slices import SlicePart, Slices
 
-__all__ = ["convolutions_to_round", "write_convolutions"]
-
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 _AXES = {"Conv": 0, "ConvTranspose": 1}

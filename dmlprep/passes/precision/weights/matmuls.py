@@ -14,8 +14,6 @@ from dmlprep.graph.model.walk import label, main_graphs
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.precision.weights.blocks import Blocks, Part, PartTensor, Quantised
 
-__all__ = ["DOMAIN", "Choice", "Done", "drop_unused", "is_last", "to_round", "write_matmuls"]
-
 DOMAIN = "com.microsoft"
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)

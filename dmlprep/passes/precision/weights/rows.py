@@ -12,8 +12,6 @@ from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.precision.weights.matmuls import Done, drop_unused
 from dmlprep.passes.precision.weights.slices import SlicePart, Slices
 
-__all__ = ["write_rows"]
-
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 _NARROWEST = 16
 """Columns of a table: the scale of a narrower row takes as much as is saved."""

@@ -20,8 +20,6 @@ from dmlprep.passes.precision.weights.matmuls import Choice, to_round
 if TYPE_CHECKING:
     from dmlprep.graph.model.runner import Runner
 
-__all__ = ["Found", "find_sensitive"]
-
 
 @dataclass(frozen=True)
 class Found:

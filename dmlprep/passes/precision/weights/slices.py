@@ -14,9 +14,6 @@ from dmlprep.graph.model.tensors import LazyTensor
 from dmlprep.passes.precision.weights.blocks import regrouped
 from dmlprep.portable.arrays import Array
 
-__all__ = ["SlicePart", "Slices"]
-
-
 _BAND = 1 << 18
 """Elements that are rounded at once: few enough to stay in a processor's cache, and enough for numpy."""
 
