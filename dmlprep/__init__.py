@@ -50,8 +50,8 @@ from dmlprep.api import (
     write_nupkg,
     write_record,
 )
+from dmlprep.core._version import __version__
 from dmlprep.core.deferred import without
-from dmlprep.core.version import __version__
 
 __all__ = [
     "__version__",

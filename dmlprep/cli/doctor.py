@@ -12,7 +12,7 @@ from dmlprep import api
 from dmlprep.api.devices import adapter_listing, check_environment
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
-from dmlprep.core.version import __version__
+from dmlprep.core._version import __version__
 from dmlprep.record import Finding
 
 

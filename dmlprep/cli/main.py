@@ -20,9 +20,9 @@ from dmlprep.cli.stopping import STOPPED, Stopping, exit_code
 from dmlprep.cli.streams import guarded, hold_descriptors
 from dmlprep.cli.temporary import choose_place
 from dmlprep.cli.values import LIMITS, read_limits
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import CheckNotRun, DmlprepError, InternalError, UsageError
 from dmlprep.core.files.run_folder import end_run, sweep
-from dmlprep.core.version import __version__
 from dmlprep.portable.printable import printable
 
 COMMANDS: dict[str, tuple[str, str]] = {

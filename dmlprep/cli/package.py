@@ -11,7 +11,7 @@ from dmlprep import api
 from dmlprep.cli.groups import PackGroup
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, unheard
-from dmlprep.core.version import __version__
+from dmlprep.core._version import __version__
 
 _LANGUAGES = ("cpp", "csharp", "node", "python")
 """Those of ``dmlprep.package.LANGUAGES``; that room is imported when a command runs."""

@@ -16,9 +16,9 @@ from dmlprep.cli.options import DEVICE, METRIC, RECIPE, format_option, given_mod
 from dmlprep.cli.output import echo, echo_commands, print_error, print_json, show_run
 from dmlprep.cli.project import completed, project_options, the_project
 from dmlprep.cli.values import read_bucket
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import DmlprepError, OutputError, UsageError
 from dmlprep.core.files import check_output
-from dmlprep.core.version import __version__
 
 if TYPE_CHECKING:
     from dmlprep.api.types import BucketRun, Project

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import InputError, InternalError, UsageError
-from dmlprep.core.version import __version__
 from dmlprep.fleet.engine import Ended
 from dmlprep.fleet.matrix import Job
 from dmlprep.fleet.places import MODEL, RECORD, REPORT

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import OutputError, UsageError
 from dmlprep.core.files import remove, unreadable, unwritable
 from dmlprep.core.files.links import check_no_links
 from dmlprep.core.text.documents import toml_value
-from dmlprep.core.version import __version__
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.engine import Ended, Engine, Event, Progress, Started, Task
 from dmlprep.fleet.keys import Keys, key_of, metric_of

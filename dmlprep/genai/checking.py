@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import onnx_ir as ir
 
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import DmlprepError, InputError
 from dmlprep.core.files import meant
-from dmlprep.core.version import __version__
 from dmlprep.directml.placement.report import Examined, examine
 from dmlprep.directml.targets import Target
 from dmlprep.genai.capture import capture_findings

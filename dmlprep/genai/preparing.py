@@ -15,11 +15,11 @@ from typing import Literal
 
 import msgspec
 
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import CheckNotRun, InputError, ModelRefused, ToolFailed
 from dmlprep.core.files import Unfit, decode_text, read_given, unreadable, unwritable
 from dmlprep.core.files.links import check_inside
 from dmlprep.core.files.staging import staging_folder
-from dmlprep.core.version import __version__
 from dmlprep.genai.config import CONFIG
 from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
 from dmlprep.genai.folder import GenaiFolder, open_folder

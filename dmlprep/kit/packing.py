@@ -13,11 +13,11 @@ from typing import Literal
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import CheckNotRun, InputError, InternalError, ModelRefused, OutputError, ToolFailed
 from dmlprep.core.files import check_output, unreadable, unwritable
 from dmlprep.core.files.outputs import file_name_problem
 from dmlprep.core.files.writing import Writer
-from dmlprep.core.version import __version__
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import Unchanged, data_files, named_data_files
 from dmlprep.kit.forms import KitCandidate, KitFeed, KitModel, KitReference, Manifest

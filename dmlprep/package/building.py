@@ -8,9 +8,9 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import InputError, ModelRefused
 from dmlprep.core.files.outputs import file_name_problem
-from dmlprep.core.version import __version__
 from dmlprep.directml.placement import place
 from dmlprep.directml.targets import Target, find_target, target_names
 from dmlprep.graph.model import Model

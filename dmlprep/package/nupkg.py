@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import InputError, UsageError
 from dmlprep.core.files import check_output, unreadable, unwritable
 from dmlprep.core.files.writing import Writer
 from dmlprep.core.text.build_files import msbuild_text
 from dmlprep.core.text.markup import xml_text
-from dmlprep.core.version import __version__
 from dmlprep.package.contract import CONTRACT, DIGEST, SIGNATURE, Contract
 from dmlprep.package.shipping import RUNTIME_PACKAGE, nuget_version, shipped_files
 from dmlprep.package.verifying import Verified, verify

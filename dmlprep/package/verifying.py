@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import CheckNotRun, DmlprepError, InputError
 from dmlprep.core.files import Unfit, check_plain, unreadable
-from dmlprep.core.version import __version__
 from dmlprep.package.contract import CONTRACT, DIGEST, SIGNATURE, Contract
 from dmlprep.package.packing import texts_of
 from dmlprep.package.reading import REPAIR, read_contract, read_small, refuse

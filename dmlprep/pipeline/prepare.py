@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import (
     CheckNotRun,
     DmlprepError,
@@ -26,7 +27,6 @@ from dmlprep.core.errors import (
 from dmlprep.core.files import FileSet, check_path, unwritable
 from dmlprep.core.files.outputs import check_replaceable
 from dmlprep.core.files.staging import PREFIX, clear_staging, staging_folder
-from dmlprep.core.version import __version__
 from dmlprep.directml.vram import over_budget, vram_bytes
 from dmlprep.graph.model import EXTERNAL_OVER, Frozen, Model
 from dmlprep.graph.model.budget import limited

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
+from dmlprep.core._version import __version__
 from dmlprep.core.text.documents import canonical
-from dmlprep.core.version import __version__
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import data_files
 from dmlprep.parity import Reference

@@ -88,7 +88,7 @@ def _family(leader: int) -> list[int]:
 
 
 def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process, a kit's worker, when ``parent`` ends (Linux); others have ``leash`` for it."""
+    """Let the kernel kill this process, the worker of a kit, when ``parent`` ends (Linux)."""
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
-from dmlprep.core.version import __version__
+from dmlprep.core._version import __version__
 
 _PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "onnxruntime-windowsml", "onnxruntime-directml", "onnxsim")
 

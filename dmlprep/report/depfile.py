@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dmlprep.core import version
+from dmlprep.core import _version
 from dmlprep.core.errors import OutputError
 from dmlprep.record import RunRecord
 
@@ -37,8 +37,8 @@ _RENAME = "rename the file, or leave --depfile out"
 
 
 def _named(record: RunRecord) -> list[str]:
-    """Absolute paths. ``_version.py`` comes first: it is a new file where another dmlprep is installed."""
-    files = (Path(version.__file__), *map(Path, record.facts.files))
+    """Absolute paths. ``core/_version.py`` comes first: it is a new file where another dmlprep is installed."""
+    files = (Path(_version.__file__), *map(Path, record.facts.files))
     return list(dict.fromkeys(str(file.absolute()) for file in files))
 
 

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from dmlprep.core._version import __version__
 from dmlprep.core.text.documents import to_json
-from dmlprep.core.version import __version__
 from dmlprep.directml.quirks import code_row
 from dmlprep.portable.printable import printable
 from dmlprep.record import Finding, RunRecord

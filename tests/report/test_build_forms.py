@@ -23,7 +23,7 @@ def _record(*files: str) -> RunRecord:
 
 
 def test_both_forms_name_dmlpreps_version_first() -> None:
-    version = str(Path(dmlprep.__file__).parent / "core" / "version.py")
+    version = str(Path(dmlprep.__file__).parent / "core" / "_version.py")
     assert depfile.lines(_record("/a b/m.onnx")).decode().splitlines()[0] == version
     assert depfile.make_rule(_record("/a b/m.onnx")).decode().split(" \\\n  ")[1] == version.replace("\\", "/")
 

@@ -122,9 +122,9 @@ def test_a_release_whose_last_file_is_garbage_does_not_stand_there(layout: Layou
 
 def test_what_is_in_use_is_not_removed(layout: Layout) -> None:
     script = (
-        "import sys; from pathlib import Path; from dmlprep.runtime.linux import claims\n"
+        "import sys; from pathlib import Path; from dmlprep.runtime.linux import install_locks\n"
         "from dmlprep.runtime.linux.layout import Layout\n"
-        "claims.use(Layout(Path(sys.argv[1]))); print(1, flush=True); sys.stdin.read()"
+        "install_locks.use(Layout(Path(sys.argv[1]))); print(1, flush=True); sys.stdin.read()"
     )
     line = [sys.executable, "-c", script, str(layout.home)]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:

@@ -21,10 +21,10 @@ from dmlprep.api.devices import runtime_folder
 from dmlprep.api.projects import fleet_folder
 from dmlprep.cli.buildsys.ci_systems import SYSTEMS, System
 from dmlprep.cli.values import read_pins
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import DmlprepError, InternalError, UsageError
 from dmlprep.core.files import cached_json
 from dmlprep.core.text.documents import toml_key, toml_value
-from dmlprep.core.version import __version__
 from dmlprep.record.fleet import FleetRecord
 from dmlprep.report.fleet_files import report_names
 

@@ -11,9 +11,9 @@ import zipfile
 from pathlib import Path
 
 from dmlprep.cli.buildsys import folder
+from dmlprep.core._version import __version__
 from dmlprep.core.files import check_output
 from dmlprep.core.files.writing import write_file
-from dmlprep.core.version import __version__
 
 ID = "dmlprep.MSBuild"
 

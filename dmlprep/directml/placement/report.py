@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import InputError, UsageError
 from dmlprep.core.files.outputs import file_name_problem
 from dmlprep.core.text.shell import command_line
-from dmlprep.core.version import __version__
 from dmlprep.directml.placement.opset import best_opset
 from dmlprep.directml.placement.place import place_facts
 from dmlprep.directml.placement.placement import PlacedNode, Placement

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import UsageError
-from dmlprep.core.version import __version__
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.graph.model.pinned import pinned_values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dmlprep.core.version import __version__
+from dmlprep.core._version import __version__
 from dmlprep.parity.bisection.finding import Bisection, named
 from dmlprep.record import Check, RunError, RunRecord, Verdict, finding
 from dmlprep.record.bisected import Bisected

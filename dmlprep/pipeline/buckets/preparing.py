@@ -17,12 +17,12 @@ from pathlib import Path, PurePath
 
 import onnx_ir as ir
 
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import DmlprepError, InputError, InternalError, OutputError, UsageError
 from dmlprep.core.files import FileSet, check_path, unreadable, unwritable
 from dmlprep.core.files.links import is_plain_file
 from dmlprep.core.files.outputs import check_replaceable, file_name_problem
 from dmlprep.core.files.staging import PREFIX, clear_staging, staging_folder
-from dmlprep.core.version import __version__
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.opening import check_name
 from dmlprep.graph.model.shared_data import SharedData

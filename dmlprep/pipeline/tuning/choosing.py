@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import PurePath
 
+from dmlprep.core._version import __version__
 from dmlprep.core.text.documents import toml_comment
-from dmlprep.core.version import __version__
 from dmlprep.parity.bench import fastest
 from dmlprep.record.tuning import PLACEMENT, TIME, Candidate, Tuned
 

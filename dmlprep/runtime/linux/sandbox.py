@@ -79,8 +79,8 @@ def command(
     Args:
         read: folders of the host by the path they have inside, read-only; mounted after ``write``. Where root runs
             this, they must be readable for all.
-        write: the same, writable: see ``lending.py``. Links that are made in them lead elsewhere outside than inside:
-            whoever reads them must not follow any (``results.py``).
+        write: the same, writable: see ``shared_folders.py``. Links that are made in them lead elsewhere outside than
+            inside: whoever reads them must not follow any (``results.py``).
         folder: where the program starts.
         scratch: bytes that each of /tmp, /home and /dev/shm may hold.
         ours: the program is our own code: where root starts it, it may read and write root's files that it is given,

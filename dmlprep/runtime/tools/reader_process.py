@@ -153,7 +153,7 @@ def _bounding() -> Callable[[int], None]:
     """Return a function that limits the memory of this process to so many bytes beyond those of its start."""
     if not sys.platform.startswith("linux"):
         return lambda _memory: None  # the parent's job object limits it on Windows
-    from dmlprep.process.confinement import bounding  # which leash.py has imported
+    from dmlprep.process.confinement import bounding  # which die_with_parent.py has imported
 
     return bounding()
 

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from dmlprep.cli.buildsys import folder
-from dmlprep.core.version import __version__
+from dmlprep.core._version import __version__
 from tests.cli.buildsys.tools import MODELS, RECIPE, Counted, Done, run, write_feed
 
 _LISTS = """cmake_minimum_required(VERSION 3.21)
@@ -98,7 +98,7 @@ def test_each_kind_of_change_rebuilds_and_nothing_else(generator: str, tmp_path:
     (build / "split" / ("model.onnx.data" if generator == "Ninja" else "model.onnx")).unlink()  # Make watches one file
     rebuilds("external_cnn.onnx")
     project.dmlprep.install_another("0.1.9")
-    os.utime(tmp_path / "command" / "site" / "dmlprep" / "_version.py")
+    os.utime(tmp_path / "command" / "site" / "dmlprep" / "core" / "_version.py")
     rebuilds("net.onnx", "external_cnn.onnx")
     rebuilds()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.core.version import __version__
+from dmlprep.core._version import __version__
 from tests.cli.buildsys.tools import MODELS, RECIPE, ROOT, Done, caches, run
 
 

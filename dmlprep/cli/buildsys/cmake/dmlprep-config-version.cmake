@@ -1,5 +1,5 @@
 # find_package(dmlprep 0.1) takes this version of dmlprep where it is at least that, and of the same major version.
-file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/../../_version.py" _dmlprep_line REGEX "^__version__ = ")
+file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/../../../core/_version.py" _dmlprep_line REGEX "^__version__ = ")
 string(REGEX REPLACE "^__version__ = \"([0-9.]+).*$" "\\1" PACKAGE_VERSION "${_dmlprep_line}")
 unset(_dmlprep_line)
 

@@ -27,8 +27,8 @@ endif()
 # This file lies in <environment>/lib/pythonX.Y/site-packages/dmlprep/buildsys/cmake (Lib/site-packages on Windows).
 find_program(DMLPREP_EXECUTABLE dmlprep
   HINTS ${_dmlprep_hints}
-        "${CMAKE_CURRENT_LIST_DIR}/../../../../../../bin"
-        "${CMAKE_CURRENT_LIST_DIR}/../../../../../Scripts"
+        "${CMAKE_CURRENT_LIST_DIR}/../../../../../../../bin"
+        "${CMAKE_CURRENT_LIST_DIR}/../../../../../../Scripts"
   DOC "The dmlprep command")
 if(NOT DMLPREP_EXECUTABLE)
   set(dmlprep_FOUND FALSE)
@@ -37,7 +37,7 @@ if(NOT DMLPREP_EXECUTABLE)
 endif()
 # Another version of dmlprep configures the project again, and every model depends on it.
 set_property(GLOBAL PROPERTY DMLPREP_VERSION "${dmlprep_VERSION}")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/../../_version.py")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/../../../core/_version.py")
 
 function(dmlprep_add_model target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "EXTERNAL_DATA" "MODEL;RECIPE;OUTPUT_DIRECTORY;RELEASE"

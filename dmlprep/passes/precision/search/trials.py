@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from dmlprep.core._version import __version__
 from dmlprep.core.errors import InputError, ModelRefused
 from dmlprep.core.files import Unfit, parse_json, read_given, unreadable
 from dmlprep.core.files.writing import write_file
 from dmlprep.core.text.documents import toml_comment, toml_string
-from dmlprep.core.version import __version__
 from dmlprep.graph.model import Model, freeze
 from dmlprep.graph.model.walk import graphs, join_path, label, nodes_by_path
 from dmlprep.metrics import TOLERANCES, ProofRules, data_dependent, degenerate
