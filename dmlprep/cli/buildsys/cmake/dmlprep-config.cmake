@@ -24,7 +24,7 @@ set(_dmlprep_hints)
 if(DEFINED Python3_EXECUTABLE)
   get_filename_component(_dmlprep_hints "${Python3_EXECUTABLE}" DIRECTORY)
 endif()
-# This file lies in <environment>/lib/pythonX.Y/site-packages/dmlprep/buildsys/cmake (Lib/site-packages on Windows).
+# This file lies in <environment>/lib/pythonX.Y/site-packages/dmlprep/cli/buildsys/cmake (Lib/site-packages on Windows).
 find_program(DMLPREP_EXECUTABLE dmlprep
   HINTS ${_dmlprep_hints}
         "${CMAKE_CURRENT_LIST_DIR}/../../../../../../../bin"
