@@ -1,6 +1,8 @@
 """How far apart two outputs are: one answer for the search, the proof and the kit.
 
-Who runs the models, and what a verdict leads to, is in ``parity``.
+The numbers of one output are ``portable/output_metrics.py``; ``portable/measure.py`` computes them on one feed, and
+``portable/comparison.py`` keeps the worst of all feeds. Kits carry these. Who runs the models, and what a verdict leads
+to, is in ``parity``.
 """
 
 from dmlprep.metrics.data_dependent import data_dependent

@@ -1,7 +1,9 @@
 """The options of ``prepare``, each declared once: type, default, help and range.
 
 The command line, the functions of ``dmlprep.api``, the project file and fleets take their options from here. A new
-option is a field of ``PrepareOptions``, the same name in ``PrepareKeywords``, and the line that uses it.
+option is a field of ``PrepareOptions``, the same name in ``PrepareKeywords`` and in the ``prepare_options`` of
+the commands that take it (``cli/prepare.py``), and the line that uses it. The record names every option that is not its
+default.
 """
 
 from __future__ import annotations

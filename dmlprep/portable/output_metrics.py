@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class OutputMetrics:
     """How one output compares with the reference, worst over all feeds.
 
+    A new number is computed in ``measure.py`` and is merged over the feeds in ``Comparison`` (``comparison.py``).
+
     Attributes:
         output: name of the graph output.
         max_abs: largest absolute difference.

@@ -1,4 +1,4 @@
-"""What a run leaves behind: findings, verdicts, steps, and the run record that holds them.
+"""The results of a run: findings, verdicts, steps, and the run record that holds them.
 
 Values and their codes belong here; how they are shown belongs in ``report``.
 """

@@ -17,6 +17,8 @@ ON_CPU = "times of the CPU: no measure of a GPU"
 class Times:
     """Times of single runs, in seconds.
 
+    ``parity/bench/statistics.py`` computes them; ``report/speed.py`` has the columns of the table and of the page.
+
     Attributes:
         runs: how many were timed.
         p10, p90: a tenth of the runs took less than the one, and a tenth more than the other.
