@@ -1,7 +1,8 @@
 """Many models at many sizes, for many targets, with many recipes: one file, one command, one table.
 
-``file`` reads what is asked for, ``matrix`` makes jobs of it, ``keys`` says what each depends on, ``places`` what was
-done before; ``run`` gives the rest to an ``engine``, of which ``local`` is one.
+``file`` reads the fleet file and ``matrix`` makes the list of jobs. ``keys`` digests everything that a job depends
+on, and ``places`` finds the jobs that are done. ``run`` gives the others to an ``engine``; ``local`` is the engine of
+this machine.
 """
 
 from dmlprep.fleet.engine import Ended, Engine, Event, Progress, Started, Task

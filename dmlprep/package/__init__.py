@@ -1,6 +1,6 @@
 """Packages: a prepared model for an app, with its contract, a loader in the app's language, and a sample.
 
-``package`` writes one, ``verify`` holds one against its contract, ``inspect_app`` looks at an app that has one.
+``package`` writes a package, ``verify`` checks one against its contract, ``inspect_app`` checks the folder of an app.
 See ``docs/ship-it.md``.
 """
 

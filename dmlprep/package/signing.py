@@ -42,7 +42,7 @@ class SigningKey:
         self.public = public_file(path)
 
     def keep(self) -> None:
-        """Write both halves of a new key: the private one for its owner alone (``files.private``).
+        """Write both halves of a new key: the private one for its owner alone (``core.files.private``).
 
         Raises:
             OutputError: they cannot be written, or another run made a key meanwhile.

@@ -1,7 +1,7 @@
 """The whole way: open, check, run the steps, save aside, prove, and only then let the result appear.
 
 The result is made in a hidden folder beside its destination, and replaces what is there as one: model, data file and
-record are of one run, or all are as before (``files.exchange``). What a killed run left is cleared by the next one.
+record are of one run, or all are as before (``core.files.exchange``). The next run clears the rest of a killed one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Sessions of ONNX Runtime and DirectML, the DirectML runtime on Linux, and third-party model tools.
 
-All of it runs in child processes. What outputs mean is decided in ``parity``.
+All of it runs in child processes. ``parity`` judges the outputs.
 
-``open_cpu`` and ``open_dml`` load a model; ``cpu_host`` and ``dml_host`` keep one worker for many models;
-``dml_status`` says whether DirectML can be had here, after a self-test; ``adapters`` and ``gpus`` list
-what it can run on.
+``open_cpu`` and ``open_dml`` load a model. ``cpu_host`` and ``dml_host`` keep one worker for many models.
+``dml_status`` runs a self-test and shows whether DirectML is available. ``adapters`` and ``gpus`` list its devices.
 """
 
 from dmlprep.process.failure import FailureKind, SessionFailure

@@ -21,7 +21,7 @@ class Writer:
     """Write files beside their targets, then rename them all: ``with Writer() as w: w.open(path) ...; w.commit()``.
 
     Leaving without ``commit``, by any exception or Ctrl-C, removes what was begun. Several files are of one folder,
-    and are replaced as one (``files.exchange``); the last one begun is their head.
+    and are replaced as one (``core.files.exchange``); the last one begun is their head.
     """
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ Rename = Callable[[str], str]
 def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
     """Inline every call of a model-local function, in place; ``origins`` gets first output -> label of the call.
 
-    How much that makes was counted when the model was opened (``model.expansion``), which also refuses rings of calls.
+    ``graph.model.expansion`` counted the result when the model was opened. It also refuses rings of calls.
     """
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
 

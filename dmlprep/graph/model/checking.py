@@ -1,4 +1,4 @@
-"""onnx's checker and shape inference on a model without its weights, in a process of their own (``compiled``).
+"""onnx's checker and shape inference on a model without its weights, in the process of ``process.onnx_worker``.
 
 Large initializers stand as graph inputs meanwhile, so that a 5 GB model is checked in megabytes, past protobuf's 2 GiB.
 """

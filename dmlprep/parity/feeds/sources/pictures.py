@@ -27,7 +27,7 @@ class Pictures:
         mean, deviation: one for each channel, or one for all.
         scale: what white is before that: 1, or 255 for models that count so.
         colour: order of the channels; ``gray`` for one where the model leaves it open.
-        fit: how a picture comes to another shape (``engines.pillow``).
+        fit: how a picture comes to another shape (``runtime.tools.pillow``).
     """
 
     layout: Literal["", "nchw", "nhwc", "chw", "hwc"] = ""
