@@ -71,6 +71,13 @@ def segments(model: Model, piece_bytes: int = PIECE_BYTES, known: Knowledge | No
     for value in graph.outputs:
         last[value] = len(nodes)
 
+    def between(start: int, stop: int) -> Segment:
+        ins = dict.fromkeys(
+            v.name or "" for i in range(start, stop) for v in reads[i] if v in given or made.get(v, stop) < start
+        )
+        outs = [v.name or "" for node in nodes[start:stop] for v in node.outputs if last.get(v, -1) >= stop]
+        return Segment(start, stop, tuple(ins), tuple(outs))
+
     found: list[Segment] = []
     start = 0
     live: set[ir.Value] = set()
@@ -79,30 +86,13 @@ def segments(model: Model, piece_bytes: int = PIECE_BYTES, known: Knowledge | No
         new = {v: v.const_value.nbytes for v in reads[i] if v.is_initializer() and v.const_value is not None}
         total = sum({**weights, **new}.values())
         if i > start and total > piece_bytes and all(map(inferred.dtype, live)):
-            found.append(_segment(nodes, reads, made, given, last, start, i, graph))
+            found.append(between(start, i))
             start, weights = i, {}
         weights.update(new)
         live.update(v for v in node.outputs if last.get(v, -1) > i)
         live = {v for v in live if last[v] > i}
-    found.append(_segment(nodes, reads, made, given, last, start, len(nodes), graph))
+    found.append(between(start, len(nodes)))
     return found
-
-
-def _segment(
-    nodes: list[ir.Node],
-    reads: list[list[ir.Value]],
-    made: dict[ir.Value, int],
-    given: set[ir.Value],
-    last: dict[ir.Value, int],
-    start: int,
-    stop: int,
-    graph: ir.Graph,
-) -> Segment:
-    ins = dict.fromkeys(
-        v.name or "" for i in range(start, stop) for v in reads[i] if v in given or made.get(v, stop) < start
-    )
-    outs = [v.name or "" for node in nodes[start:stop] for v in node.outputs if last.get(v, -1) >= stop]
-    return Segment(start, stop, tuple(ins), tuple(outs))
 
 
 def _piece(frozen: Frozen, segment: Segment, types: Mapping[str, onnx.TypeProto]) -> Model:
