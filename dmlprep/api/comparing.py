@@ -65,16 +65,15 @@ def compare(
     """
     from dmlprep.parity.judging_options import JudgingOptions
     from dmlprep.pipeline.proof import compare_models
+    from dmlprep.pipeline.recipe import ParitySettings
 
     return compare_models(
         Path(reference),
         Path(candidate),
+        ParitySettings(tolerance=tolerance, sizes=dict(sizes or {}), seeds=seeds, time_limit=time_limit),
         feeds=feeds,
         device=device,
         session=Adapter(**where).resolve(device, time_limit=time_limit, open_by=open_by),
-        tolerance=tolerance,
-        sizes=dict(sizes or {}),
-        seeds=seeds,
         judging_options=JudgingOptions(dict(measures or {}), "auto", user_metric(metric, metric_bound)),
     )
 

@@ -133,9 +133,8 @@ def _pack(request: KitRequest, files: Unchanged) -> Packed:
     key, is_new = key_to_pack_with(request.key) if request.key is not None else (None, False)
     bounds = [_bounds(one.model, request.tolerance or known.tolerance) for one in candidates]
     with Reference.of(
-        original,
+        truth,
         request.feeds or None,
-        opened=truth,
         like=first.model,
         sizes={**known.sizes, **request.sizes},
         seeds=request.seeds or known.seeds,

@@ -1,7 +1,7 @@
 """Run a model and its candidates on the same feeds, and judge, bisect or time them."""
 
 from dmlprep.parity.candidate import Candidate, adapt_feed, emulation_candidate, file_candidate
-from dmlprep.parity.compare import compare, compare_candidate
+from dmlprep.parity.compare import compare
 from dmlprep.parity.feeds.files import feed_files
 from dmlprep.parity.feeds.framed_feeds import feeds_of
 from dmlprep.parity.feeds.graph_feeds import Feed, fit_feeds, fit_shapes, load_feeds, make_feeds, static_sizes
@@ -19,7 +19,6 @@ __all__ = [
     "adapt_feed",
     "at_some_level",
     "compare",
-    "compare_candidate",
     "emulation_candidate",
     "feed_files",
     "feeds_of",

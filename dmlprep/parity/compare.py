@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dmlprep.core.errors import CheckNotRun
-from dmlprep.graph.model import Model
 from dmlprep.metrics import (
     Tolerance,
     choose_tolerance,
@@ -22,53 +18,33 @@ from dmlprep.metrics import (
     quantizes,
     tells_something,
 )
-from dmlprep.parity.candidate import Candidate, file_candidate, usable_device
+from dmlprep.parity.candidate import Candidate, usable_device
 from dmlprep.parity.feeds.graph_feeds import fit_shapes
 from dmlprep.parity.judging import Judge, difference, no_output
-from dmlprep.parity.judging_options import JudgingOptions
 from dmlprep.parity.optimization_levels import at_some_level
 from dmlprep.parity.reference import Reference
-from dmlprep.parity.trial import Trial, not_run
-from dmlprep.portable.arrays import Array
+from dmlprep.parity.trial import Trial
 from dmlprep.record import Finding, OutputMetrics, Verdict, finding
-from dmlprep.record.aliases import Progress, SessionDevice
+from dmlprep.record.aliases import Progress
 
 if TYPE_CHECKING:
-    from dmlprep.runtime import SessionHost, SessionOptions
+    from dmlprep.runtime import SessionOptions
 
 
 def compare(
-    reference: Path | Reference,
-    candidate: Path | Model,
-    feeds: Sequence[Mapping[str, Array]] | None = None,
-    *,
-    device: SessionDevice = "cpu",
+    reference: Reference,
+    candidate: Candidate,
     tolerance: str = "auto",
     time_limit: float = 600.0,
     session: SessionOptions | None = None,
-    sizes: Mapping[str, int] | None = None,
-    seeds: int = 2,
     progress: Progress = lambda share, text: None,
-    retreat: bool = True,
-    host: SessionHost | None = None,
-    judging_options: JudgingOptions = JudgingOptions(),  # noqa: B008 - frozen
 ) -> Verdict:
-    """Compare ``candidate`` on a device with ``reference`` on the CPU, feed by feed and output by output.
+    """Compare ``candidate`` with ``reference``, feed by feed and output by output.
 
     Args:
-        reference: the original, or a ``Reference`` whose outputs are computed already.
-        candidate: a model file, or what was opened from it.
-        feeds: the user's; seeded ones of the candidate's sizes are made where there are none. A ``Reference`` has its
-            own.
-        device: ``cpu`` or ``dml``.
         tolerance: a name of ``TOLERANCES``, ``rel:0.005``, or ``auto``.
         time_limit: seconds for one load or one run.
         session: how the candidate's session is opened (adapter, overrides of free dimensions).
-        sizes: sizes for dimensions that stay free.
-        seeds: how many feeds are made.
-        retreat: on the CPU, try an FP16 candidate that does not run at the default optimisation at lower levels.
-        host: serves the candidate where the device is the CPU; without one it has a worker of its own.
-        judging_options: what the user says of how outputs are judged. A ``Reference`` has its own.
 
     Returns:
         ``passed`` only where every output of every feed was compared and is within the tolerance; ``failed`` also where
@@ -77,39 +53,9 @@ def compare(
         had.
 
     Raises:
-        InputError: a model cannot be read, or a feed of the user's does not fit.
+        InputError: a feed of the user's does not fit.
         UsageError: there is no such tolerance.
     """
-    began = time.perf_counter()
-    opened = candidate if isinstance(candidate, Model) else Model.open(candidate)
-    compared = file_candidate(opened, device, retreat=retreat, host=host)
-    if isinstance(reference, Reference):
-        return compare_candidate(reference, compared, tolerance, time_limit, session, progress)
-    try:
-        made = Reference.of(
-            reference,
-            feeds,
-            like=opened,
-            sizes=sizes,
-            seeds=seeds,
-            time_limit=time_limit,
-            judging_options=judging_options,
-        )
-    except CheckNotRun as error:
-        return not_run(compared.check, str(error), None, began)
-    with made:
-        return compare_candidate(made, compared, tolerance, time_limit, session, progress)
-
-
-def compare_candidate(
-    reference: Reference,
-    candidate: Candidate,
-    tolerance: str = "auto",
-    time_limit: float = 600.0,
-    session: SessionOptions | None = None,
-    progress: Progress = lambda share, text: None,
-) -> Verdict:
-    """As ``compare``, for any candidate."""
     from dmlprep.runtime import SessionFailure, SessionOptions
 
     fp16 = candidate.kind == "fp16-emulation" or holds_fp16(candidate.model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -92,21 +92,32 @@ class Reference:
 
     def __init__(
         self,
-        path: Path,
-        model: Model,
-        feeds: list[Feed],
+        feeds: RunFeeds,
+        like: Model,
+        seeds: int = 2,
         time_limit: float = 600.0,
         host: SessionHost | None = None,
         judging_options: JudgingOptions = JudgingOptions(),  # noqa: B008 - frozen
-        framed: Model | None = None,
     ) -> None:
-        self._judged = framed if framed is not None and between(model.ir, framed.ir) is not None else model
-        self._frame = between(model.ir, self._judged.ir)
+        """The original of a run with its feeds: all of the user's, or ``seeds`` seeded ones.
+
+        Args:
+            like: what is held against it: seeded feeds have its fixed sizes, and noise where it is FP16.
+
+        Raises:
+            InputError: a feed of the user's does not fit ``like``.
+            CheckNotRun: feeds cannot be made up for an input.
+        """
+        self.model = feeds.original
+        self._run_feeds, self._like, self._seeds = feeds, like, seeds
+        self.feeds = self._made_feeds()
+        self._frame = between(self.model.ir, like.ir)
+        self._judged = self.model if self._frame is None else like
         judging_options.check(self._judged)
-        self.path = path
-        self.model = model
-        self.feeds = feeds
-        self.inputs: Literal["", "given", "seeded"] = ""
+        self.path = self.model.path or Path()
+        given: Literal["given", "seeded"] = "given" if feeds.given else "seeded"
+        self.inputs: Literal["", "given", "seeded"] = given if any(self.feeds) else ""
+        self.judging_options = judging_options
         self._time_limit = time_limit
         self._host = host
         self._folder = temporary_folder("reference")
@@ -117,20 +128,15 @@ class Reference:
         self._refused = False
         self._beyond: SessionFailure | None = None
         self._outputs: list[dict[str, Array]] = []
-        self._again: Callable[[], list[Feed]] = list
-        self._pinned: Mapping[str, object] = {}
-        self._more = False
-        self.judging_options = judging_options
         self._seconds = 0.0
         self._noise: tuple[dict[str, float], str] | None = None
 
     @classmethod
     def of(
         cls,
-        path: Path,
+        original: Path | Model,
         feeds: Sequence[Mapping[str, Array]] | None = None,
         *,
-        opened: Model | None = None,
         like: Model | None = None,
         sizes: Mapping[str, int] | None = None,
         seeds: int = 2,
@@ -140,7 +146,6 @@ class Reference:
         """A reference with the user's feeds, or with seeded ones.
 
         Args:
-            opened: the model, where the caller has opened it.
             like: a prepared model whose fixed sizes and values the feeds take, and the limits of indices seen there.
             sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
 
@@ -148,44 +153,16 @@ class Reference:
             InputError: the model cannot be read, a feed does not fit, or a size is for a dimension that it has not.
             CheckNotRun: feeds cannot be made up for an input.
         """
-        model = opened or Model.open(path)
+        model = original if isinstance(original, Model) else Model.open(original)
         like = like or model
         values = pinned_values(like.ir, model.ir.graph.inputs)
         frame = between(model.ir, like.ir)
         made = feeds_of(model, feeds or (), sizes, values=values, framing=None if frame is None else lambda _: frame)
-        return cls.fed(model, made, like, seeds, time_limit, None, judging_options)
+        return cls(made, like, seeds, time_limit, None, judging_options)
 
-    @classmethod
-    def fed(
-        cls,
-        model: Model,
-        feeds: RunFeeds,
-        like: Model,
-        seeds: int = 2,
-        time_limit: float = 600.0,
-        host: SessionHost | None = None,
-        judging_options: JudgingOptions = JudgingOptions(),  # noqa: B008 - frozen
-    ) -> Reference:
-        """A model as it was opened, with the feeds of a run: all of the user's, or ``seeds`` seeded ones.
-
-        Args:
-            like: what is held against it: seeded feeds have its fixed sizes, and noise where it is FP16.
-
-        Raises:
-            InputError: a feed of the user's does not fit ``like``.
-            CheckNotRun: feeds cannot be made up for an input.
-        """
-
-        def made() -> list[Feed]:
-            return feeds.of(like, feeds.given or seeds, rough=holds_fp16(like))
-
-        found = cls(model.path or Path(), model, made(), time_limit, host, judging_options, like)
-        found.inputs = ("given" if feeds.given else "seeded") if any(found.feeds) else ""
-        # A search for FP16 islands has judged by the feeds that there are: the proof has no others.
-        found._more = not holds_fp16(like)
-        found._pinned = pinned_values(like.ir, model.ir.graph.inputs)
-        found._again = lambda: made() if feeds.single_batch(like) else []
-        return found
+    def _made_feeds(self) -> list[Feed]:
+        given = self._run_feeds
+        return given.of(self._like, given.given or self._seeds, rough=holds_fp16(self._like))
 
     def compute(self, progress: Progress = lambda share, text: None) -> int:
         """Run the original on every feed, unless that was done.
@@ -232,12 +209,13 @@ class Reference:
                 try:
                     outputs = session.run_any(self._inside(self.feeds[index]))
                 except SessionFailure as failure:
-                    if index or failure.kind != "run" or not (again := self._again()):
+                    if index or failure.kind != "run" or not self._run_feeds.single_batch(self._like):
                         raise
-                    self.feeds = again
+                    self.feeds = self._made_feeds()
                     outputs = session.run_any(self._inside(self.feeds[0]))
                 found.append(self._kept(index, outputs))
-            if self.inputs == "seeded" and self._more:
+            # A search for FP16 islands has judged by the feeds that there are: the proof has no others.
+            if self.inputs == "seeded" and not holds_fp16(self._like):
                 self._tell_more(session, found)
         return found
 
@@ -246,9 +224,10 @@ class Reference:
         from dmlprep.runtime import SessionFailure
 
         began, groups = time.perf_counter(), self.groups()
+        pinned = pinned_values(self._like.ir, self.model.ir.graph.inputs)
         mute = silent(groups, found)
         feeds = list(self.feeds)
-        for other in variations(feeds[0], self._pinned) if mute and self.judging_options.metric is None else ():
+        for other in variations(feeds[0], pinned) if mute and self.judging_options.metric is None else ():
             if not mute or time.perf_counter() - began > _MORE_SECONDS:
                 break
             try:

@@ -36,11 +36,12 @@ from dmlprep.graph.model.opening import check_name
 from dmlprep.graph.model.saving import Saved
 from dmlprep.metrics import ProofRules, UserMetric, holds_fp16
 from dmlprep.parity import RunFeeds, feeds_of
+from dmlprep.parity.judging_options import JudgingOptions
 from dmlprep.pipeline.exit_code import DML_HERE, judge
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.options import PrepareOptions
 from dmlprep.pipeline.placing import context_for, note_after, note_before
-from dmlprep.pipeline.proof import missing_device, prove
+from dmlprep.pipeline.proof import Proof, missing_device
 from dmlprep.pipeline.recipe import Plan
 from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.pipeline.sharing import Sharing, save_sharing
@@ -381,18 +382,11 @@ def _prove(
     # Opened from the disk, once for all checks: what is proved is the file that was written, and not the model in
     # memory that it was written from, which would hide a fault of saving.
     result = Result(saved, Model.open(saved.files[0]))
-    record.verdicts = prove(
-        feeds.original,
-        result.model,
-        request.plan.recipe.parity,
-        feeds,
-        rounding=_rounding(request.plan, record),
-        session=request.on_target,
-        observer=request.observer,
-        host=host,
-        metric=request.metric,
-        kept=KeptVerdicts(verdict_folder(), fresh=request.options.fresh),
-    )
+    kept = KeptVerdicts(verdict_folder(), fresh=request.options.fresh)
+    settings = request.plan.recipe.parity
+    judging = JudgingOptions(settings.measures, settings.noise, request.metric)
+    proof = Proof(result.model, settings, request.on_target, request.observer, host, judging, kept)
+    record.verdicts = proof.verdicts(feeds, _rounding(request.plan, record))
     judge(record, request.plan)
     if record.exit_code:
         return None

@@ -10,15 +10,16 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from dmlprep import runtime
+from dmlprep import parity, runtime
 from dmlprep.core.errors import InputError, UsageError
 from dmlprep.graph.model import Model
 from dmlprep.metrics import holds_fp16, quantizes
-from dmlprep.parity import Reference, compare, compare_candidate, make_feeds
+from dmlprep.parity import Reference, RunFeeds, make_feeds
 from dmlprep.parity.candidate import Candidate
 from dmlprep.record import Check, Verdict
 from dmlprep.runtime import SessionFailure
 from tests.fixtures_index import FIXTURES, Fixture, fixture
+from tests.parity.comparing import compare
 from tests.parity.models import parse, perturbed
 from tests.system import tells_time
 
@@ -108,7 +109,7 @@ def test_a_candidate_that_hangs_fails(tmp_path: Path) -> None:
         yield
 
     with Reference.of(path) as reference:
-        verdict = compare_candidate(reference, Candidate(Check("parity", "cpu"), "x", model, "cpu", "cpu", answers))
+        verdict = parity.compare(reference, Candidate(Check("parity", "cpu"), "x", model, "cpu", "cpu", answers))
     assert verdict.outcome == "failed"
     assert verdict.findings[0].facts["kind"] == "hang"
 
@@ -127,7 +128,8 @@ def test_a_batch_that_is_free_in_name_only_is_tried_with_one() -> None:
 
 
 def test_no_feeds_is_not_run() -> None:
-    with Reference(RESNET, Model.open(RESNET), []) as reference:
+    model = Model.open(RESNET)
+    with Reference(RunFeeds(model), model, 0) as reference:
         verdict = compare(reference, RESNET)
     assert verdict.outcome == "not-run"
     assert verdict.feeds == 0

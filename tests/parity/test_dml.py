@@ -7,10 +7,13 @@ from pathlib import Path
 import onnx
 import pytest
 
-from dmlprep.parity import compare
+from dmlprep import parity
+from dmlprep.graph.model import Model
+from dmlprep.parity import Reference, file_candidate
 from dmlprep.parity.bisection.bisect import bisect
 from dmlprep.runtime import SessionOptions, dml_status
 from tests.fixtures_index import fixture
+from tests.parity.comparing import compare
 from tests.parity.models import parse, perturbed
 
 pytestmark = pytest.mark.dml
@@ -37,7 +40,9 @@ def test_a_fixture_on_directml_agrees_with_the_cpu(name: str) -> None:
 
 def test_an_adapter_that_is_not_there_is_not_run_and_no_failing_model() -> None:
     path = fixture("residual_cnn").path
-    verdict = compare(path, path, sizes={"batch": 1}, device="dml", session=SessionOptions(device_id=7))
+    with Reference.of(path, sizes={"batch": 1}) as reference:
+        candidate = file_candidate(Model.open(path), "dml")
+        verdict = parity.compare(reference, candidate, session=SessionOptions(device_id=7))
     assert verdict.outcome == "not-run"
     assert verdict.reason.startswith("there is no adapter 7 (887A0002 DXGI_ERROR_NOT_FOUND)")
     assert "\n" not in verdict.reason

@@ -16,10 +16,11 @@ from onnx import helper, numpy_helper
 
 from dmlprep.core.errors import CheckNotRun, InputError
 from dmlprep.graph.model import Model
-from dmlprep.parity import compare, fit_feeds, load_feeds, make_feeds
+from dmlprep.parity import fit_feeds, load_feeds, make_feeds
 from dmlprep.parity.feeds.graph_feeds import make_image
 from dmlprep.parity.feeds.sizes import Input, evaluate, resolve_shapes
 from tests.fixtures_index import FIXTURES, Fixture, fixture
+from tests.parity.comparing import compare
 from tests.parity.models import opened
 
 

@@ -10,11 +10,12 @@ import pytest
 from onnx import numpy_helper
 
 from dmlprep.graph.model import Model
-from dmlprep.parity import Reference, compare
+from dmlprep.parity import Reference
 from dmlprep.parity.bisection.session_matrix import try_settings
 from dmlprep.parity.optimization_levels import at_some_level, lower_levels
 from dmlprep.runtime import SessionFailure, SessionOptions
 from tests.fixtures_index import fixture
+from tests.parity.comparing import compare
 
 # ONNX Runtime 1.24.4's CPU provider crashes over this Transpose before a MatMul in FP16, at its default level only.
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
@@ -53,7 +54,7 @@ def test_each_setting_of_a_matrix_is_tried_as_it_is(tmp_path: Path) -> None:
     whole = _saved("float", tmp_path / "whole.onnx")
     half = _saved("float16", tmp_path / "half.onnx")
     with Reference.of(whole) as reference:
-        found = try_settings(reference, half, device="cpu", tolerance="auto", session=SessionOptions())
+        found = try_settings(reference, Model.open(half), device="cpu", tolerance="auto", session=SessionOptions())
     assert [r.verdict.outcome for r in found] == ["failed", "passed", "passed", "passed"]
 
 

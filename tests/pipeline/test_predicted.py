@@ -10,8 +10,7 @@ import onnx
 import pytest
 
 import dmlprep
-from dmlprep.graph.model import Model
-from dmlprep.parity import Reference, compare_candidate, emulation_candidate
+from dmlprep.parity import Candidate, Reference, emulation_candidate
 from dmlprep.passes.precision import emulate
 from dmlprep.pipeline import proof
 from dmlprep.pipeline.predicted import apply_prediction
@@ -38,9 +37,10 @@ class _Device:
         monkeypatch.setattr(proof, "device_rounding", lambda _session: rounding)
         self.rounding: Any = rounding
 
-    def compare(self, reference: Reference, prepared: Model, **options: Any) -> Verdict:
-        if options["device"] == "cpu":
-            return self.real(reference, prepared, **options)
+    def compare(self, reference: Reference, candidate: Candidate, tolerance: str, *options: Any) -> Verdict:
+        if candidate.device == "cpu":
+            return self.real(reference, candidate, tolerance, *options)
+        prepared = candidate.model
         shadow = emulate(prepared, "storage", self.rounding)
         if self.factor != 1.0:
             scale = next(v for v in shadow.ir.graph.initializers.values() if v.name and "k" in v.name)
@@ -50,7 +50,7 @@ class _Device:
         made = emulation_candidate(
             shadow, Check("parity", "dml"), str(prepared.path), device, code="DP701", decides=True
         )
-        return compare_candidate(reference, made, options["tolerance"])
+        return self.real(reference, made, tolerance)
 
 
 def _prepare(tmp_path: Path, reference: str = "storage") -> RunRecord:

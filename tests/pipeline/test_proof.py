@@ -15,7 +15,7 @@ import dmlprep
 from dmlprep import runtime
 from dmlprep.core.errors import InputError, InternalError, ModelRefused, RecipeError
 from dmlprep.graph.model import Model
-from dmlprep.parity import Reference, compare_candidate, emulation_candidate
+from dmlprep.parity import Reference, compare, emulation_candidate
 from dmlprep.passes.precision import emulate
 from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.record import Check, DeviceInfo, RunRecord
@@ -231,7 +231,7 @@ def test_pieces_give_what_the_whole_gives() -> None:
     with Reference.of(source.path, sizes=source.free) as reference:
         info, check = DeviceInfo("shadow"), Check("parity", "emulation")
         verdicts = [
-            compare_candidate(reference, emulation_candidate(model.copy(), check, "here", info, **bounds))
+            compare(reference, emulation_candidate(model.copy(), check, "here", info, **bounds))
             for bounds in ({}, {"whole_bytes": 0, "piece_bytes": 4096})
         ]
     assert [v.outcome for v in verdicts] == ["passed", "passed"]

@@ -15,7 +15,7 @@ from dmlprep.genai.proof.embedding import embedding_feeds
 from dmlprep.genai.proof.made_inputs import made_feeds
 from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.graph.model import Model
-from dmlprep.parity import Reference, compare_candidate, file_candidate, not_run
+from dmlprep.parity import Reference, compare, file_candidate, not_run
 from dmlprep.record import Check, Verdict, finding
 from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.generation import GenaiCheck
@@ -93,7 +93,7 @@ def _part(
             feeds = embedding_feeds(folder, part.file, model, prepared, on_cpu)
         else:
             feeds = made_feeds(folder, part.section, model, prepared)
-        reference = Reference.of(part.file, feeds, opened=model, time_limit=limit)
+        reference = Reference.of(model, feeds, time_limit=limit)
     except (CheckNotRun, UsageError, InputError) as error:
         for device in devices:
             check, decides = Check("part", device, part=part.section), device == request.device
@@ -108,7 +108,7 @@ def _part(
             tolerance = _TOLERANCES[request.tolerance].format(device=device)
             session = request.session if device == "dml" else on_cpu
             try:
-                verdict = compare_candidate(reference, candidate, tolerance, limit, session, progress)
+                verdict = compare(reference, candidate, tolerance, limit, session, progress)
             except InputError as error:
                 verdict = _other_inputs(check, str(error), began, decides=decides)
             yield GenaiCheck(msgspec.structs.replace(verdict, inputs="seeded"))

@@ -109,9 +109,7 @@ def bisect(
     opened = files.take_model(candidate)
     original = files.take_model(reference)
     try:
-        made = Reference.of(
-            reference, feeds, opened=original, like=opened, sizes=sizes, seeds=1, time_limit=session.time_limit
-        )
+        made = Reference.of(original, feeds, like=opened, sizes=sizes, seeds=1, time_limit=session.time_limit)
     except CheckNotRun as error:
         raise CheckNotRun(f"there is nothing to bisect with: {error.what}", code="DP703", fix=error.fix) from error
     tried: list[SettingResult] = []

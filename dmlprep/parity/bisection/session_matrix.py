@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dmlprep.graph.model import Model
+from dmlprep.parity.candidate import file_candidate
 from dmlprep.parity.compare import compare
 from dmlprep.parity.reference import Reference
 from dmlprep.record import Verdict
@@ -61,17 +62,10 @@ def try_settings(
 ) -> list[SettingResult]:
     """Compare the whole candidate under each setting. The reference runs once."""
     results = []
+    made = file_candidate(candidate, device, retreat=False)
     wanted = settings(device, session)
     for index, (name, options) in enumerate(wanted):
         progress(index / len(wanted), name)
-        verdict = compare(
-            reference,
-            candidate,
-            device=device,
-            tolerance=tolerance,
-            time_limit=session.time_limit,
-            session=options,
-            retreat=False,
-        )
+        verdict = compare(reference, made, tolerance, session.time_limit, options)
         results.append(SettingResult(name, options, verdict))
     return results

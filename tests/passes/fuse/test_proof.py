@@ -7,10 +7,10 @@ from pathlib import Path
 import onnx
 import pytest
 
-from dmlprep.parity import compare
 from dmlprep.pipeline.prepare import PrepareRequest, prepare
 from dmlprep.pipeline.recipe import load_recipe, make_plan
 from dmlprep.record import Check, RunRecord
+from tests.parity.comparing import compare
 from tests.passes.fusions.graphs import decoder, group_norm, rotation, sdpa
 
 FUSE = """

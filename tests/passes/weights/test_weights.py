@@ -17,8 +17,8 @@ from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import nodes
 from dmlprep.metrics import has_few_bits
-from dmlprep.parity import compare
 from dmlprep.passes import Context, make_pass
+from tests.parity.comparing import compare
 
 Array = np.ndarray[Any, Any]
 
