@@ -50,21 +50,6 @@ _READERS = 3
 """Places behind fused nodes up to which their readers are taken along, to show a fault that needs them."""
 
 
-@dataclass
-class _Search:
-    """The bounds of a search and what was seen at them: the fault lies behind cut ``low`` and at or before cut
-    ``high``."""
-
-    low: int
-    high: int
-    reference: dict[str, Array]
-    candidate: dict[str, Array]
-    apart: list[OutputMetrics]
-    outputs: frozenset[str]
-    hidden: bool = False
-    seen: dict[str, OutputMetrics] = field(default_factory=dict)
-
-
 def bisect(
     reference: Path,
     candidate: Path,
@@ -169,7 +154,8 @@ def _bisect(
         else:
             wanted = dict(reference.outputs(0))
             try:
-                result = _by_values(prober, cuts, wanted, answers, chosen, same_file, device, progress, along)
+                search = _Search(prober, cuts, chosen, device, same_file, progress, wanted, answers)
+                result = search.result(along)
             except SessionFailure as failure:
                 result = Bisection("not-run", f"a part of the models does not run by itself: {failure.message}")
     result.total_nodes = len(cuts.nodes)
@@ -177,212 +163,6 @@ def _bisect(
     result.device = prober.device or info
     result.tolerance = str(chosen)
     return result
-
-
-def _by_values(
-    prober: Prober,
-    cuts: Cuts,
-    wanted: dict[str, Array],
-    answers: dict[str, Array],
-    tolerance: Tolerance,
-    same_file: bool,
-    device: SessionDevice,
-    progress: Progress,
-    along: bool,
-) -> Bisection:
-    common = [name for name in wanted if name in answers]
-    if not common:
-        raise InputError("the two models have no outputs in common", where=str(prober.models["candidate"].path))
-    seen = {name: differ(name, wanted[name], answers[name], tolerance) for name in common}
-    apart = [m for m in seen.values() if not m.passed]
-    if not apart and not along:
-        return Bisection("agree", _AGREE, along=seen_along(cuts, seen))
-    graphs = prober.models["candidate"].ir.graph, prober.models["reference"].ir.graph
-    known = match_values(graphs[0], graphs[0] if same_file else graphs[1])
-    known.update({name: name for name in common})
-    if not apart:
-        return Bisection("agree", _AGREE, along=seen_along(cuts, {**sweep(prober, cuts, known, tolerance), **seen}))
-    search = _Search(-1, len(cuts.nodes) - 1, dict(wanted), dict(answers), apart, frozenset(wanted), seen=seen)
-    _narrow(prober, cuts, known, search, tolerance, progress)
-    result = _conclude(prober, cuts, known, search, tolerance, device, same_file)
-    result.along = seen_along(cuts, search.seen)
-    return result
-
-
-def _narrow(
-    prober: Prober,
-    cuts: Cuts,
-    known: dict[str, str],
-    search: _Search,
-    tolerance: Tolerance,
-    progress: Progress,
-) -> None:
-    """Move the bounds of ``search`` together as far as cuts lie between them."""
-    most = _CUTS
-    while inner := _between(cuts, known, search):
-        progress(1 - len(inner) / len(cuts.nodes), f"run {prober.runs + 1}, {len(inner)} places left")
-        chosen, names = _choose(cuts, inner, search, most)
-        if _look(prober, cuts, known, search, tolerance, chosen, names):
-            continue
-        # Exposing these values hides the fault: fewer at once leave more of the fusion as it was.
-        if most == 1:
-            _narrow_fused(prober, cuts, known, search, tolerance, chosen[0], progress)
-            return
-        most = max(1, most // 4)
-
-
-def _narrow_fused(
-    prober: Prober,
-    cuts: Cuts,
-    known: dict[str, str],
-    search: _Search,
-    tolerance: Tolerance,
-    hiding: int,
-    progress: Progress,
-) -> None:
-    """Narrow from both sides to the nodes that are fused: cut ``hiding`` goes through them, and the fault with it."""
-    for before in (True, False):
-        edge = hiding
-        while side := [c for c in _between(cuts, known, search) if (c < edge if before else c > edge)]:
-            progress(1 - len(side) / len(cuts.nodes), f"run {prober.runs + 1}, {len(side)} places left beside a fusion")
-            chosen = [side[len(side) // 2]]
-            bounds = [search.low, *chosen, search.high]
-            names = list(dict.fromkeys(n for cut in bounds for n in cuts.live(cut)))
-            if not _look(prober, cuts, known, search, tolerance, chosen, names):
-                edge = chosen[0]
-    search.hidden = bool(_between(cuts, known, search))
-
-
-def _between(cuts: Cuts, known: Mapping[str, str], search: _Search) -> list[int]:
-    return [cut for cut in cuts.whole(known) if search.low < cut < search.high]
-
-
-def _look(
-    prober: Prober,
-    cuts: Cuts,
-    known: dict[str, str],
-    search: _Search,
-    tolerance: Tolerance,
-    chosen: Sequence[int],
-    names: Sequence[str],
-) -> bool:
-    """One run of each model with values exposed as outputs; False where the fault does not show then."""
-    reference = _reference_values(prober, names, known)
-    candidate = prober.values("candidate", names)
-    strangers = fit_shapes(reference, candidate) - search.outputs
-    if strangers:
-        # A simplifier kept the name for another value: these have no counterpart, and no cut goes through them.
-        for name in strangers:
-            del known[name]
-        return True
-    seen = {n: differ(n, reference[n], candidate[n], tolerance) for n in names if n in reference and n in candidate}
-    search.seen.update(seen)
-    low = search.low
-    for cut in [*chosen, search.high]:
-        apart = [seen[n] for n in cuts.live(cut) if n in seen and not seen[n].passed]
-        if apart:
-            search.low, search.high, search.apart = low, cut, apart
-            search.reference, search.candidate = reference, candidate
-            return True
-        low = cut
-    return False
-
-
-def _choose(cuts: Cuts, inner: Sequence[int], search: _Search, most: int) -> tuple[list[int], list[str]]:
-    """Cuts to look at, evenly spread, and the values that live across them and across the bounds."""
-    count = min(most, len(inner))
-    while True:
-        chosen = (
-            sorted({inner[(k + 1) * len(inner) // (count + 1)] for k in range(count)})
-            if count < len(inner)
-            else list(inner)
-        )
-        bounds = [search.low, *chosen, search.high]
-        names = list(dict.fromkeys(n for cut in bounds for n in cuts.live(cut)))
-        if len(names) <= MOST_VALUES or count == 1:
-            return chosen, names
-        count = max(1, count // 2)
-
-
-def _reference_values(prober: Prober, names: Sequence[str], known: Mapping[str, str]) -> dict[str, Array]:
-    found = prober.values("reference", dict.fromkeys(known[n] for n in names if n in known))
-    return {n: found[known[n]] for n in names if n in known and known[n] in found}
-
-
-def _conclude(
-    prober: Prober,
-    cuts: Cuts,
-    known: Mapping[str, str],
-    search: _Search,
-    tolerance: Tolerance,
-    device: SessionDevice,
-    same_file: bool,
-) -> Bisection:
-    """Cut out the nodes between the bounds, feed them the reference's values, and see whether they show the fault."""
-    inputs = inputs_at(prober, cuts, search.low, search.reference, search.candidate)
-    outputs = [m.output for m in search.apart]
-    part = region(prober.models["candidate"], inputs, outputs)
-    nodes = culprits(cuts, part)
-    result = Bisection(
-        "found",
-        "",
-        nodes=[label(n) for n in nodes],
-        op_types=[n.op_type for n in nodes],
-        values=search.apart,
-        hidden=search.hidden,
-    )
-
-    def shown(part: Model, expected: dict[str, Array]) -> bool:
-        result.part, result.expected = part, expected
-        result.inputs = {v.name or "": inputs[v.name or ""] for v in part.ir.graph.inputs}
-        return prober.shows(part, result.inputs, expected, tolerance, device)[0]
-
-    alone = {n: search.reference[n] for n in outputs}
-    result.reproduced = shown(part, alone)
-    if search.hidden and not result.reproduced:
-        # ONNX Runtime fuses nothing whose last value is a graph output: what reads it comes along.
-        for cut in [c for c in cuts.whole(known) if c > search.high][:_READERS]:
-            names = [n for n in cuts.live(cut) if n not in inputs]
-            expected, answers = _reference_values(prober, names, known), prober.values("candidate", names)
-            strangers = fit_shapes(expected, answers)
-            expected = {n: a for n, a in expected.items() if n in answers and n not in strangers}
-            result.reproduced = result.with_readers = shown(
-                region(prober.models["candidate"], inputs, expected), expected
-            )
-            if result.reproduced:
-                break
-        else:
-            shown(part, alone)
-    assert result.part is not None
-    if search.hidden and result.reproduced:
-        result.fused_by = _fused_by(prober, result.part, result.inputs, result.expected, tolerance, device)
-    if device != "cpu" and result.reproduced:
-        result.on_cpu, _ = prober.shows(result.part, result.inputs, result.expected, tolerance, "cpu")
-    elif device == "cpu":
-        result.on_cpu = result.reproduced
-    if not result.reproduced:
-        fed = [n for n in result.inputs if n in search.reference and n in search.candidate]
-        result.before = [differ(n, search.reference[n], search.candidate[n], tolerance) for n in fed]
-    result.reason = _sentence(result, device, "the device parts from the CPU" if same_file else "the models part")
-    return result
-
-
-def _fused_by(
-    prober: Prober,
-    part: Model,
-    fed: Mapping[str, Array],
-    expected: Mapping[str, Array],
-    tolerance: Tolerance,
-    device: SessionDevice,
-) -> str:
-    """Whose fusion it is: the part is run without either."""
-    from dmlprep.runtime import SessionOptions
-
-    basic = prober.shows(part, fed, expected, tolerance, device, SessionOptions(optimization="basic"))
-    if not basic[0]:
-        return "ONNX Runtime's (with graph optimisation basic it agrees)"
-    unfused = prober.shows(part, fed, expected, tolerance, device, SessionOptions(unfused=True))
-    return "DirectML's (unfused it agrees)" if device == "dml" and not unfused[0] else ""
 
 
 def _sentence(result: Bisection, device: SessionDevice, parting: str) -> str:
@@ -411,3 +191,194 @@ def _sentence(result: Bisection, device: SessionDevice, parting: str) -> str:
             else f"; {alone} differs on the device and agrees on the CPU: the device is at fault"
         )
     return text + f"; {alone} differs too"
+
+
+@dataclass
+class _Search:
+    """A search by values: what it looks with, its bounds, and what was seen at them. The fault lies behind cut ``low``
+    and at or before cut ``high``.
+
+    Attributes:
+        reference, candidate: values that were seen last: at first the outputs.
+        known: value of the candidate -> its counterpart in the reference.
+        apart: what differs at ``high``.
+    """
+
+    prober: Prober
+    cuts: Cuts
+    tolerance: Tolerance
+    device: SessionDevice
+    same_file: bool
+    progress: Progress
+    reference: dict[str, Array]
+    candidate: dict[str, Array]
+    low: int = -1
+    high: int = field(init=False)
+    outputs: frozenset[str] = field(init=False)
+    known: dict[str, str] = field(default_factory=dict)
+    apart: list[OutputMetrics] = field(default_factory=list)
+    hidden: bool = False
+    seen: dict[str, OutputMetrics] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.high, self.outputs = len(self.cuts.nodes) - 1, frozenset(self.reference)
+
+    def result(self, along: bool) -> Bisection:
+        """Compare the outputs and, where they differ, search; ``along`` compares what lies before equal ones too."""
+        models = self.prober.models
+        common = [name for name in self.reference if name in self.candidate]
+        if not common:
+            raise InputError("the two models have no outputs in common", where=str(models["candidate"].path))
+        self.seen = {n: differ(n, self.reference[n], self.candidate[n], self.tolerance) for n in common}
+        self.apart = [m for m in self.seen.values() if not m.passed]
+        if not self.apart and not along:
+            return Bisection("agree", _AGREE, along=seen_along(self.cuts, self.seen))
+        graphs = models["candidate"].ir.graph, models["reference"].ir.graph
+        self.known = {**match_values(graphs[0], graphs[0] if self.same_file else graphs[1]), **{n: n for n in common}}
+        if not self.apart:
+            swept = sweep(self.prober, self.cuts, self.known, self.tolerance)
+            return Bisection("agree", _AGREE, along=seen_along(self.cuts, {**swept, **self.seen}))
+        self._narrow()
+        found = self._conclude()
+        found.along = seen_along(self.cuts, self.seen)
+        return found
+
+    def _narrow(self) -> None:
+        """Move the bounds together as far as cuts lie between them."""
+        most = _CUTS
+        while inner := self._between():
+            self._tell(len(inner))
+            chosen, names = self._choose(inner, most)
+            if self._look(chosen, names):
+                continue
+            # Exposing these values hides the fault: fewer at once leave more of the fusion as it was.
+            if most == 1:
+                self._narrow_fused(chosen[0])
+                return
+            most = max(1, most // 4)
+
+    def _narrow_fused(self, hiding: int) -> None:
+        """Narrow from both sides to nodes that are fused: cut ``hiding`` goes through them, and the fault with it."""
+        for before in (True, False):
+            edge = hiding
+            while side := [c for c in self._between() if (c < edge if before else c > edge)]:
+                self._tell(len(side), " beside a fusion")
+                chosen = [side[len(side) // 2]]
+                bounds = [self.low, *chosen, self.high]
+                names = list(dict.fromkeys(n for cut in bounds for n in self.cuts.live(cut)))
+                if not self._look(chosen, names):
+                    edge = chosen[0]
+        self.hidden = bool(self._between())
+
+    def _tell(self, left: int, where: str = "") -> None:
+        share = 1 - left / len(self.cuts.nodes)
+        self.progress(share, f"run {self.prober.runs + 1}, {left} places left{where}")
+
+    def _between(self) -> list[int]:
+        return [cut for cut in self.cuts.whole(self.known) if self.low < cut < self.high]
+
+    def _look(self, chosen: Sequence[int], names: Sequence[str]) -> bool:
+        """One run of each model with values exposed as outputs; False where the fault does not show then."""
+        reference = self._reference_values(names)
+        candidate = self.prober.values("candidate", names)
+        strangers = fit_shapes(reference, candidate) - self.outputs
+        if strangers:
+            # A simplifier kept the name for another value: these have no counterpart, and no cut goes through them.
+            for name in strangers:
+                del self.known[name]
+            return True
+        both = [n for n in names if n in reference and n in candidate]
+        seen = {n: differ(n, reference[n], candidate[n], self.tolerance) for n in both}
+        self.seen.update(seen)
+        low = self.low
+        for cut in [*chosen, self.high]:
+            apart = [seen[n] for n in self.cuts.live(cut) if n in seen and not seen[n].passed]
+            if apart:
+                self.low, self.high, self.apart = low, cut, apart
+                self.reference, self.candidate = reference, candidate
+                return True
+            low = cut
+        return False
+
+    def _choose(self, inner: Sequence[int], most: int) -> tuple[list[int], list[str]]:
+        """Cuts to look at, evenly spread, and the values that live across them and across the bounds."""
+        count = min(most, len(inner))
+        while True:
+            chosen = (
+                sorted({inner[(k + 1) * len(inner) // (count + 1)] for k in range(count)})
+                if count < len(inner)
+                else list(inner)
+            )
+            bounds = [self.low, *chosen, self.high]
+            names = list(dict.fromkeys(n for cut in bounds for n in self.cuts.live(cut)))
+            if len(names) <= MOST_VALUES or count == 1:
+                return chosen, names
+            count = max(1, count // 2)
+
+    def _reference_values(self, names: Sequence[str]) -> dict[str, Array]:
+        found = self.prober.values("reference", dict.fromkeys(self.known[n] for n in names if n in self.known))
+        return {n: found[self.known[n]] for n in names if n in self.known and self.known[n] in found}
+
+    def _conclude(self) -> Bisection:
+        """Cut out the nodes between the bounds, feed them the reference's values, and see whether they are at fault."""
+        inputs = inputs_at(self.prober, self.cuts, self.low, self.reference, self.candidate)
+        outputs = [m.output for m in self.apart]
+        part = region(self.prober.models["candidate"], inputs, outputs)
+        nodes = culprits(self.cuts, part)
+        result = Bisection(
+            "found",
+            "",
+            nodes=[label(n) for n in nodes],
+            op_types=[n.op_type for n in nodes],
+            values=self.apart,
+            hidden=self.hidden,
+        )
+
+        def shown(part: Model, expected: dict[str, Array]) -> bool:
+            result.part, result.expected = part, expected
+            result.inputs = {v.name or "": inputs[v.name or ""] for v in part.ir.graph.inputs}
+            return self._shows(result, part, self.device)
+
+        alone = {n: self.reference[n] for n in outputs}
+        result.reproduced = shown(part, alone)
+        if self.hidden and not result.reproduced:
+            # ONNX Runtime fuses nothing whose last value is a graph output: what reads it comes along.
+            for cut in [c for c in self.cuts.whole(self.known) if c > self.high][:_READERS]:
+                names = [n for n in self.cuts.live(cut) if n not in inputs]
+                expected, answers = self._reference_values(names), self.prober.values("candidate", names)
+                strangers = fit_shapes(expected, answers)
+                expected = {n: a for n, a in expected.items() if n in answers and n not in strangers}
+                result.reproduced = result.with_readers = shown(
+                    region(self.prober.models["candidate"], inputs, expected), expected
+                )
+                if result.reproduced:
+                    break
+            else:
+                shown(part, alone)
+        assert result.part is not None
+        if self.hidden and result.reproduced:
+            result.fused_by = self._fused_by(result, result.part)
+        if self.device != "cpu" and result.reproduced:
+            result.on_cpu = self._shows(result, result.part, "cpu")
+        elif self.device == "cpu":
+            result.on_cpu = result.reproduced
+        if not result.reproduced:
+            fed = [n for n in result.inputs if n in self.reference and n in self.candidate]
+            result.before = [differ(n, self.reference[n], self.candidate[n], self.tolerance) for n in fed]
+        parting = "the device parts from the CPU" if self.same_file else "the models part"
+        result.reason = _sentence(result, self.device, parting)
+        return result
+
+    def _fused_by(self, result: Bisection, part: Model) -> str:
+        """Whose fusion it is: the part is run without either."""
+        from dmlprep.runtime import SessionOptions
+
+        if not self._shows(result, part, self.device, SessionOptions(optimization="basic")):
+            return "ONNX Runtime's (with graph optimisation basic it agrees)"
+        unfused = self._shows(result, part, self.device, SessionOptions(unfused=True))
+        return "DirectML's (unfused it agrees)" if self.device == "dml" and not unfused else ""
+
+    def _shows(
+        self, result: Bisection, part: Model, device: SessionDevice, options: SessionOptions | None = None
+    ) -> bool:
+        return self.prober.shows(part, result.inputs, result.expected, self.tolerance, device, options)[0]
