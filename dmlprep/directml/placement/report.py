@@ -267,7 +267,6 @@ def placement_findings(placement: Placement, best: int) -> list[Finding]:
     Args:
         best: the opset at which most of the model runs on DirectML.
     """
-    found: list[Finding] = []
     away: dict[tuple[str, int, str, str], list[PlacedNode]] = {}
     loose: dict[str, list[PlacedNode]] = {}
     for node in placement.nodes:
@@ -276,48 +275,46 @@ def placement_findings(placement: Placement, best: int) -> list[Finding]:
             away.setdefault((node.op, node.since_version, node.code, role), []).append(node)
         elif node.not_fused:
             loose.setdefault(node.not_fused, []).append(node)
-    for (op, since, code, role), nodes in away.items():
-        why = Counter(n.reason for n in nodes).most_common(1)[0][0]
-        severity = CODES[code].severity if role == "compute" or code == "DP507" else "note"
-        found.append(
-            finding(
-                code,
-                f"{_count(nodes)} {op}-{since} on the CPU: {why}",
-                node=join_path(nodes[0].graph, nodes[0].name),
-                severity=severity,
-                remedy=_remedy(code, placement.opset, best),
-                count=len(nodes),
-                op=op,
-                since_version=since,
-                role=nodes[0].role if role == "other" else "compute",
-                nodes=[join_path(n.graph, n.name) for n in nodes[:_NAMES_SHOWN]],
-            )
-        )
-    for code, nodes in loose.items():
-        ops = ", ".join(f"{op} {n}" for op, n in Counter(n.op for n in nodes).most_common(4))
-        found.append(
-            finding(
-                code,
-                f"{_count(nodes)} on DirectML run unfused ({ops}): {nodes[0].not_fused_reason}",
-                node=join_path(nodes[0].graph, nodes[0].name),
-                count=len(nodes),
-                nodes=[join_path(n.graph, n.name) for n in nodes[:_NAMES_SHOWN]],
-            )
-        )
+    found = [_on_cpu(nodes, _remedy(code, placement.opset, best)) for (_, _, code, _), nodes in away.items()]
+    found += [_unfused(nodes) for nodes in loose.values()]
     if placement.crossings:
         unknown = sum(c.nbytes is None for c in placement.crossings)
         more = f", {unknown} of unknown size" if unknown else ""
-        found.append(
-            finding(
-                "DP522",
-                f"{len(placement.crossings)} tensors, {placement.crossing_bytes} bytes a run{more}",
-                count=len(placement.crossings),
-                bytes=placement.crossing_bytes,
-            )
-        )
+        count, nbytes = len(placement.crossings), placement.crossing_bytes
+        found.append(finding("DP522", f"{count} tensors, {nbytes} bytes a run{more}", count=count, bytes=nbytes))
     for name, places in placement.free_dimensions.items():
         found.append(finding("DP205", f"free dimension {name} of {', '.join(places)}", node=name, inputs=places))
     return found
+
+
+def _on_cpu(nodes: Sequence[PlacedNode], remedy: str | None) -> Finding:
+    """Nodes of one operator that leave DirectML for one reason: all of them compute, or none."""
+    first, names = nodes[0], _names(nodes)
+    why = Counter(n.reason for n in nodes).most_common(1)[0][0]
+    return finding(
+        first.code,
+        f"{_count(nodes)} {first.op}-{first.since_version} on the CPU: {why}",
+        severity=CODES[first.code].severity if first.role == "compute" or first.code == "DP507" else "note",
+        node=names[0],
+        remedy=remedy,
+        count=len(nodes),
+        op=first.op,
+        since_version=first.since_version,
+        role=first.role,
+        nodes=names,
+    )
+
+
+def _unfused(nodes: Sequence[PlacedNode]) -> Finding:
+    """Nodes on DirectML that stay out of fused graphs for one reason."""
+    ops = ", ".join(f"{op} {n}" for op, n in Counter(n.op for n in nodes).most_common(4))
+    text = f"{_count(nodes)} on DirectML run unfused ({ops}): {nodes[0].not_fused_reason}"
+    names = _names(nodes)
+    return finding(nodes[0].not_fused, text, node=names[0], count=len(nodes), nodes=names)
+
+
+def _names(nodes: Sequence[PlacedNode]) -> list[str]:
+    return [join_path(n.graph, n.name) for n in nodes[:_NAMES_SHOWN]]
 
 
 def _remedy(code: str, opset: int, best: int) -> str | None:
@@ -328,5 +325,5 @@ def _remedy(code: str, opset: int, best: int) -> str | None:
     return f"{how} the opset to {best}: dmlprep prepare does it with opset auto"
 
 
-def _count(nodes: list[PlacedNode]) -> str:
+def _count(nodes: Sequence[PlacedNode]) -> str:
     return "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
