@@ -51,11 +51,52 @@ def verify_placement(
     Raises:
         CheckNotRun: no DirectML session can be had here.
     """
-    from dmlprep.runtime import DATA_FOLDER, SessionFailure, SessionOptions, another_release, dml_status
+    from dmlprep.runtime import SessionFailure, SessionOptions, another_release
 
     began = time.perf_counter()
     chosen = replace(session or SessionOptions(), release=target.ort_version)
-    status = dml_status(session=chosen)
+    _demand_directml(chosen)
+    copy = model.copy()
+    for index, node in enumerate(nodes(copy.ir)):
+        node.name = f"{index}:{node.op_type}"
+    # The copy is placed, and not the model anew: a session answers by name, and only the copy's names are unique.
+    expected = {n.name: n for n in place(copy, target).nodes if not n.origin}
+    labels = {f"{i}:{n.op_type}": n.name or f"{n.op_type} {i}" for i, n in enumerate(nodes(model.ir))}
+    try:
+        seen, device, timed, how = _loaded(copy, chosen, feed, labels)
+    except SessionFailure as failed:
+        if failed.kind == "memory":
+            raise CheckNotRun(f"out of memory: {failed.message}", where="--verify", fix=failed.fix) from failed
+        seconds = round(time.perf_counter() - began, 3)
+        return Verdict(CHECK, "failed", f"the model does not load: {failed}", seconds=seconds)
+    compared = {name: provider for name, provider in seen.items() if name in expected}
+    misses = [
+        finding(
+            "DP523",
+            f"predicted {expected[name].provider} ({expected[name].code}), the session says {provider}",
+            node=labels.get(name, name),
+        )
+        for name, provider in compared.items()
+        if expected[name].provider != provider
+    ]
+    if said := another_release(device, target.ort_version):
+        how += f"; {said}"
+    reason = f"{len(misses)} of {len(compared)} nodes stand elsewhere than predicted{how}" if misses else ""
+    return Verdict(
+        CHECK,
+        "failed" if misses else "passed",
+        reason,
+        device=device,
+        seconds=round(time.perf_counter() - began, 3),
+        tolerance="" if misses else f"{len(compared)} nodes, all as predicted{how}",
+        findings=[*misses, *timed],
+    )
+
+
+def _demand_directml(session: SessionOptions) -> None:
+    from dmlprep.runtime import dml_status
+
+    status = dml_status(session=session)
     if not status.available:
         raise CheckNotRun(
             f"no DirectML session can be had here: {status.reason}",
@@ -63,13 +104,14 @@ def verify_placement(
             code=status.code,
             fix=status.fix or "dmlprep runtime install (Linux), or run on Windows with a GPU",
         )
-    copy = model.copy()
-    for index, node in enumerate(nodes(copy.ir)):
-        node.name = f"{index}:{node.op_type}"
-    # The copy is placed, and not the model anew: a session answers by name, and only the copy's names are unique.
-    expected = {n.name: n for n in place(copy, target).nodes if not n.origin}
-    labels = {f"{i}:{n.op_type}": n.name or f"{n.op_type} {i}" for i, n in enumerate(nodes(model.ir))}
-    how = ""
+
+
+def _loaded(
+    copy: Model, chosen: SessionOptions, feed: MakeFeed | None, labels: Mapping[str, str]
+) -> tuple[dict[str, str], DeviceInfo, list[Finding], str]:
+    """What ``_ask`` gives, fusion off where DirectML does not crash over that; else how it was loaded, in words."""
+    from dmlprep.runtime import DATA_FOLDER, SessionFailure
+
     with temporary_folder("verify") as folder:
         path = Path(folder) / "model.onnx"
         config = {DATA_FOLDER: str(copy.save_linked(path))}
@@ -82,52 +124,12 @@ def verify_placement(
             config=config,
         )
         try:
-            try:
-                seen, device, timed = _ask(path, options, feed, labels)
-            except SessionFailure as crash:
-                if crash.kind != "crash":
-                    raise
-                seen, device, timed = _ask(path, replace(options, unfused=False), feed, labels)
-                how = f"; fusion on, because with it off {crash.message}"
-        except SessionFailure as failed:
-            if failed.kind == "memory":
-                raise CheckNotRun(f"out of memory: {failed.message}", where="--verify", fix=failed.fix) from failed
-            return Verdict(
-                CHECK,
-                "failed",
-                f"the model does not load: {failed}",
-                seconds=round(time.perf_counter() - began, 3),
-            )
-    misses: list[Finding] = [
-        finding(
-            "DP523",
-            f"predicted {expected[name].provider} ({expected[name].code}), the session says {provider}",
-            node=labels.get(name, name),
-        )
-        for name, provider in seen.items()
-        if name in expected and expected[name].provider != provider
-    ]
-    compared = sum(name in expected for name in seen)
-    if said := another_release(device, target.ort_version):
-        how += f"; {said}"
-    seconds = round(time.perf_counter() - began, 3)
-    if misses:
-        return Verdict(
-            CHECK,
-            "failed",
-            f"{len(misses)} of {compared} nodes stand elsewhere than predicted{how}",
-            device=device,
-            seconds=seconds,
-            findings=[*misses, *timed],
-        )
-    return Verdict(
-        CHECK,
-        "passed",
-        device=device,
-        seconds=seconds,
-        tolerance=f"{compared} nodes, all as predicted{how}",
-        findings=timed,
-    )
+            return *_ask(path, options, feed, labels), ""
+        except SessionFailure as crash:
+            if crash.kind != "crash":
+                raise
+            how = f"; fusion on, because with it off {crash.message}"
+        return *_ask(path, replace(options, unfused=False), feed, labels), how
 
 
 def _ask(
