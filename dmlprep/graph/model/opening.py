@@ -157,8 +157,8 @@ def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
 
 
-def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
-    """The model without its large tensors, and how many bytes the file has."""
+def _skeleton(path: Path) -> tuple[bytes, int]:
+    """The file's bytes without large tensors, and how many the file has."""
     where = str(path)
     check_name(path, InputError)
     try:
@@ -175,7 +175,7 @@ def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
         if size == 0:
             raise InputError("the file is empty", where=where, code="DP001", fix="export or copy the model again")
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            light = skeleton(data)
+            return skeleton(data), size
     except FileNotFoundError as error:
         fix = "check the path" if where != "-" else "save it to a file first: models are mapped, not read from a stream"
         if FileSet(path.parent, path.name).aside.is_dir():
@@ -187,6 +187,12 @@ def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
         raise unreadable(error, path, code="DP001") from error
     except InputError as error:
         raise InputError(error.what, where=error.where or where, code=error.code, fix=error.fix) from None
+
+
+def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
+    """The model without its large tensors, and how many bytes the file has."""
+    where = str(path)
+    light, size = _skeleton(path)
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(light)
@@ -195,6 +201,16 @@ def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
             what = f"graphs are nested too deep: no more than {MAX_NESTING} are read"
             raise ModelRefused(what, where=where, code="DP016", fix="export a smaller model") from error
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX) from error
+    _demand_graph(proto, where)
+    for holder in (proto, *proto.functions):
+        for entry in holder.opset_import:
+            if entry.domain == "ai.onnx":
+                entry.domain = ""  # two spellings of one domain; onnx-ir brings nodes to the short one, but not this
+    return proto, size
+
+
+def _demand_graph(proto: onnx.ModelProto, where: str) -> None:
+    """Refuse a file without a graph, outputs or an opset."""
     if not proto.HasField("graph") or not proto.ir_version or not (proto.graph.node or proto.graph.output):
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX)
     if not proto.graph.output:
@@ -211,11 +227,6 @@ def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
             code="DP003",
             fix="export the model again",
         )
-    for holder in (proto, *proto.functions):
-        for entry in holder.opset_import:
-            if entry.domain == "ai.onnx":
-                entry.domain = ""  # two spellings of one domain; onnx-ir brings nodes to the short one, but not this
-    return proto, size
 
 
 def _refuse_what_would_be_lost(proto: onnx.ModelProto, path: Path) -> None:
