@@ -19,7 +19,7 @@ from dmlprep.passes.precision.convert.masks import lower
 from dmlprep.passes.precision.convert.plan import KeepIo, Plan, make_plan
 from dmlprep.passes.precision.convert.rescale import Rescale, rescale
 from dmlprep.passes.precision.convert.rewrite import rewrite
-from dmlprep.passes.precision.fp16 import FP16_MAX
+from dmlprep.passes.precision.fp16 import FP16_MAX, Loss
 from dmlprep.passes.precision.policy.rules import Level
 from dmlprep.passes.precision.view import View
 from dmlprep.record import Finding, finding
@@ -148,66 +148,69 @@ def _rescaled(one: Rescale) -> Finding:
 
 
 def _findings(plan: Plan) -> list[Finding]:
-    found: list[Finding] = []
-    quiet_lost = quiet_size = quiet_tensors = 0
-    worst = 0.0
     constants = plan.constants
+    found: list[Finding] = []
+    quiet: list[Loss] = []
     for value, loss in constants.losses.items():
-        name = value.name or ""
         if value in constants.masks:
-            found.append(
-                finding(
-                    "DP401",
-                    f"mask {name!r} holds {loss.peak:g}; its entries become {constants.masks[value]:g} in magnitude, "
-                    "still low enough that their softmax weight is 0",
-                    node=name,
-                    severity="note",
-                    remedy="",
-                    peak=loss.peak,
-                    becomes=constants.masks[value],
-                    over=loss.over,
-                )
-            )
+            found.append(_lowered(value, loss, constants.masks[value]))
         elif value in constants.bounds:
             continue
         elif value in constants.kept_for:
-            code = "DP401" if loss.over else "DP402"
-            readers = [label(n) for n in value.consumers() if n in plan.full]
-            what = (
-                f"{loss.over} of {loss.size} values of {name!r} exceed {FP16_MAX:g} (largest {loss.peak:g})"
-                if loss.over
-                else f"{name!r} would have a relative rounding error of {loss.relative:.2g} "
-                f"({loss.flushed} of {loss.size} values become zero)"
-            )
-            found.append(
-                finding(
-                    code,
-                    f"{what}; kept in FP32: {', '.join(readers[:4])}{' ...' if len(readers) > 4 else ''}",
-                    node=name,
-                    severity="note",
-                    remedy="",
-                    peak=loss.peak,
-                    over=loss.over,
-                    flushed=loss.flushed,
-                    relative=loss.relative,
-                )
-            )
+            found.append(_kept_whole(value, loss, [label(n) for n in value.consumers() if n in plan.full]))
         elif loss.flushed:
-            quiet_lost += loss.flushed
-            quiet_size += loss.size
-            quiet_tensors += 1
-            worst = max(worst, loss.relative)
-    if quiet_lost:
-        found.append(
-            finding(
-                "DP402",
-                f"{quiet_lost} of {quiet_size} values in {quiet_tensors} constants round to zero; no constant has a "
-                f"relative rounding error above {worst:.2g}",
-                severity="note",
-                remedy="",
-                flushed=quiet_lost,
-                size=quiet_size,
-                relative=worst,
-            )
-        )
-    return found
+            quiet.append(loss)
+    return [*found, _flushed(quiet)] if quiet else found
+
+
+def _lowered(value: ir.Value, loss: Loss, becomes: float) -> Finding:
+    """A mask whose entries FP16 has other numbers for."""
+    return finding(
+        "DP401",
+        f"mask {value.name or ''!r} holds {loss.peak:g}; its entries become {becomes:g} in magnitude, "
+        "still low enough that their softmax weight is 0",
+        node=value.name or "",
+        severity="note",
+        remedy="",
+        peak=loss.peak,
+        becomes=becomes,
+        over=loss.over,
+    )
+
+
+def _kept_whole(value: ir.Value, loss: Loss, readers: list[str]) -> Finding:
+    """A constant for which its readers stay in FP32."""
+    name = value.name or ""
+    what = (
+        f"{loss.over} of {loss.size} values of {name!r} exceed {FP16_MAX:g} (largest {loss.peak:g})"
+        if loss.over
+        else f"{name!r} would have a relative rounding error of {loss.relative:.2g} "
+        f"({loss.flushed} of {loss.size} values become zero)"
+    )
+    return finding(
+        "DP401" if loss.over else "DP402",
+        f"{what}; kept in FP32: {', '.join(readers[:4])}{' ...' if len(readers) > 4 else ''}",
+        node=name,
+        severity="note",
+        remedy="",
+        peak=loss.peak,
+        over=loss.over,
+        flushed=loss.flushed,
+        relative=loss.relative,
+    )
+
+
+def _flushed(quiet: list[Loss]) -> Finding:
+    """All constants that lose small values, and are converted anyway."""
+    lost, size = sum(loss.flushed for loss in quiet), sum(loss.size for loss in quiet)
+    worst = max(0.0, *(loss.relative for loss in quiet))
+    return finding(
+        "DP402",
+        f"{lost} of {size} values in {len(quiet)} constants round to zero; no constant has a "
+        f"relative rounding error above {worst:.2g}",
+        severity="note",
+        remedy="",
+        flushed=lost,
+        size=size,
+        relative=worst,
+    )
