@@ -28,6 +28,10 @@ _ROUNDS, _MOST_ROUNDS = 8, 10_000
 DML = "DmlExecutionProvider"
 
 
+class _NotRun(Exception):
+    """The reason why the model does not run here."""
+
+
 class Work:
     """One run of a kit, noted in ``state.json`` before and after each stage, so that a crash leaves the last word.
 
@@ -64,60 +68,69 @@ class Work:
         """All stages. What ONNX Runtime refuses is noted with its HRESULT; it does not raise."""
         self.note("import onnxruntime")
         try:
-            import numpy
-            import onnxruntime
-        except Exception as error:
-            self._not_run(f"{error_text(error)}: pip install numpy onnxruntime-directml")
+            ort = self._imported()
+            options = self._usable_options()
+        except _NotRun as why:
+            self._not_run(str(why))
             return
-        self.state["system"].update(numpy=numpy.__version__, onnxruntime=onnxruntime.__version__)
-        available = onnxruntime.get_available_providers()
-        self.state["session"]["available"] = available
-        provider = self.asked["provider"]
-        if provider not in available:
-            self._not_run(
-                f"onnxruntime {onnxruntime.__version__} has no {provider} (it has {', '.join(available)}): "
-                "pip uninstall onnxruntime, pip install onnxruntime-directml"
-            )
-            return
-        options = dict(self.asked["session"])
-        if provider == DML:
-            try:
-                options = device.with_number(options)
-            except (ValueError, OSError) as error:
-                self._not_run(f"the kit asks for the adapter {options['adapter']!r}: {error}")
-                return
-            wrong, fix = device.session_problem(options)
-            if wrong:
-                self._not_run(f"{wrong}; {fix}")
-                return
-            # Before the session: where the driver crashes, the result still names the adapter.
-            number = adapter_number(options)
-            preferred = {"adapter": f"the {options.get('performance_preference')} adapter"}
-            self.state["device"].update(preferred if number is None else device.adapter_facts(number))
-        if "race" in self.asked:
-            try:
-                self._race(onnxruntime, options)
-            except Exception as error:
-                self._failed(error)
-            return
-        self.note("load the model")
         try:
-            session = self._open(onnxruntime, options)
+            if "race" in self.asked:
+                self._race(ort, options)
+                return
+            self._run_feeds(ort, options)
+        except _NotRun as why:
+            self._not_run(str(why))
+            return
         except Exception as error:
             self._failed(error)
             return
+        self._judge()
+
+    def _imported(self) -> Any:
+        """ONNX Runtime with the requested provider."""
+        try:
+            import numpy
+            import onnxruntime
+        except Exception as error:
+            raise _NotRun(f"{error_text(error)}: pip install numpy onnxruntime-directml") from error
+        self.state["system"].update(numpy=numpy.__version__, onnxruntime=onnxruntime.__version__)
+        available = onnxruntime.get_available_providers()
+        self.state["session"]["available"] = available
+        if self.asked["provider"] not in available:
+            raise _NotRun(
+                f"onnxruntime {onnxruntime.__version__} has no {self.asked['provider']} (it has "
+                f"{', '.join(available)}): pip uninstall onnxruntime, pip install onnxruntime-directml"
+            )
+        return onnxruntime
+
+    def _usable_options(self) -> Mapping[str, str]:
+        """The session's options, if this machine has the adapter that they name."""
+        options = dict(self.asked["session"])
+        if self.asked["provider"] != DML:
+            return options
+        try:
+            options = device.with_number(options)
+        except (ValueError, OSError) as error:
+            raise _NotRun(f"the kit asks for the adapter {options['adapter']!r}: {error}") from error
+        wrong, fix = device.session_problem(options)
+        if wrong:
+            raise _NotRun(f"{wrong}; {fix}")
+        # Before the session: where the driver crashes, the result still names the adapter.
+        number = adapter_number(options)
+        preferred = {"adapter": f"the {options.get('performance_preference')} adapter"}
+        self.state["device"].update(preferred if number is None else device.adapter_facts(number))
+        return options
+
+    def _run_feeds(self, ort: object, options: Mapping[str, str]) -> None:
+        provider = self.asked["provider"]
+        self.note("load the model")
+        session = self._open(ort, options)
         if provider not in session.get_providers():
-            self._not_run(f"ONNX Runtime left {provider} out of the session; it has {session.get_providers()}")
-            return
+            raise _NotRun(f"ONNX Runtime left {provider} out of the session; it has {session.get_providers()}")
         kind = "dml" if provider == DML else "cpu"
         for index, feed in enumerate(self.manifest["feeds"]):
             self.note(f"run feed {index + 1}")
-            try:
-                self._feed(session, index, feed, kind)
-            except Exception as error:
-                self._failed(error)
-                return
-        self._judge()
+            self._feed(session, index, feed, kind)
 
     def _of(self, number: int) -> dict[str, Any]:
         """What the kit says of a model: its file and its tolerances."""
