@@ -87,7 +87,7 @@ class Proof:
         made: the prepared model, as its file was opened.
         session: how sessions on DirectML are opened.
         host: serves what runs on the CPU, one model after the other; without one each has a worker of its own.
-        judging_options: what the user says of how outputs are judged.
+        judging_options: how outputs are judged, beside the tolerance.
         kept: verdicts of DirectML that are not measured again.
     """
 

@@ -109,7 +109,7 @@ def _demand_directml(session: SessionOptions) -> None:
 def _loaded(
     copy: Model, chosen: SessionOptions, feed: MakeFeed | None, labels: Mapping[str, str]
 ) -> tuple[dict[str, str], DeviceInfo, list[Finding], str]:
-    """What ``_ask`` gives, fusion off where DirectML does not crash over that; else how it was loaded, in words."""
+    """The answers of ``_ask``, with fusion off if DirectML does not crash; and a text if it does."""
     from dmlprep.runtime import DATA_FOLDER, SessionFailure
 
     with temporary_folder("verify") as folder:

@@ -201,7 +201,7 @@ class _Search:
     Attributes:
         reference, candidate: values that were seen last: at first the outputs.
         known: value of the candidate -> its counterpart in the reference.
-        apart: what differs at ``high``.
+        apart: metrics of the values that differ at ``high``.
     """
 
     prober: Prober
