@@ -290,11 +290,12 @@ class Job:
         place["/prefix/drive_c/ort"] = self.bed.provider(self.provider)
         if self._packages is not None:
             mounted["/prefix/drive_c/python/Lib/site-packages"] = self._packages
-        line = sandbox.command(
+        return sandbox.command(
             runtime.root,
             ["/usr/bin/sh", "/exchange/launch.sh", *arguments],
             read=mounted,
             write=write,
+            folder="/prefix/drive_c/checkout",
             scratch=4 << 30,
             ours=True,
             environment={
@@ -307,9 +308,6 @@ class Job:
                 "VKD3D_DEBUG": "none",
             },
         )
-        at = line.index("--chdir")
-        line[at + 1] = "/prefix/drive_c/checkout"
-        return line
 
     def run(
         self, arguments: Sequence[str], limit: float | None = None, *, shown: bool = False, program: str = PYTHON_EXE
