@@ -83,6 +83,10 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(list(arguments))
 
 
+class _Refused(Exception):
+    """The run does not start, or its result is not written: the lines for the user."""
+
+
 class _Stopped(KeyboardInterrupt):
     """Told to stop, by a signal."""
 
@@ -120,6 +124,9 @@ def main(kit: Path, arguments: Sequence[str]) -> int:
         with contextlib.suppress(OSError):  # the terminal may be gone
             _say("stopped; no result was written")
         return 128 + (stopped.number if sys.platform != "win32" else int(signal.SIGINT))
+    except _Refused as refused:
+        _say(*refused.args)
+        return 2
     except OSError as error:
         _say(f"error: {error}")
         return 2
@@ -128,37 +135,16 @@ def main(kit: Path, arguments: Sequence[str]) -> int:
 def _main(kit: Path, asked: argparse.Namespace) -> int:
     out = (asked.out or kit / "result.zip").absolute()
     if os.path.lexists(out) and not asked.force:
-        return _is_there(out)
-    try:
-        manifest, name = integrity.read_manifest(kit)
-    except ValueError as error:
-        _say(f"error: {error}")
-        return 2
-    key = None
-    if asked.key is not None:
-        try:
-            key = keys.read_run_key(asked.key, name)
-        except (ValueError, OSError) as error:
-            _say(f"error: --key: {error}", "  fix: pass the .run-key file that came for this kit")
-            return 2
-    elif manifest.get("nonce"):
-        _say("this kit was packed with a key: without --key its result is not signed, and may be refused")
-    _say(f"kit {name[:12]}: {manifest['model']['name']}, {len(manifest['feeds'])} feeds; checking its files")
-    wrong = integrity.problems(kit, manifest)
-    if wrong:
-        _say("error: this is not the kit that was packed", *(f"  {one}" for one in wrong[:10]))
-        _say("  fix: extract the zip again into an empty folder; if that does not help, ask for it again")
-        return 2
+        raise _is_there(out)
+    manifest, name, key = _checked(kit, asked)
     try:
         request = _request(manifest, asked)
     except (ValueError, OSError) as error:
-        _say(f"error: {error}", "  fix: choose with --device-id, or leave --adapter out")
-        return 2
+        raise _Refused(f"error: {error}", "  fix: choose with --device-id, or leave --adapter out") from error
     try:
         allowed = limits.memory_limit()
     except ValueError as error:
-        _say(f"error: {limits.VARIABLE}: {error}")
-        return 2
+        raise _Refused(f"error: {limits.VARIABLE}: {error}") from error
     clear_left(out.parent, _PREFIX)
     own = hold_new(out.parent, _PREFIX)
     folder = own.path
@@ -176,7 +162,7 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
         try:
             _write(result, folder, out, key, asked.force)
         except FileExistsError:  # it came while the models ran
-            return _is_there(out)
+            raise _is_there(out) from None
     finally:
         own.remove()
     _summary(result)
@@ -185,9 +171,34 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
     return min((_EXIT[one["outcome"]] for one in (result, *result["others"])), default=3)
 
 
-def _is_there(out: Path) -> int:
-    _say(f"error: {out.name} is there already", "  fix: python run.py --force, or -o another.zip")
-    return 2
+def _checked(kit: Path, asked: argparse.Namespace) -> tuple[dict[str, Any], str, keys.RunKey | None]:
+    """The manifest of the kit, its name, and the key that signs the result; the files are as they were packed."""
+    try:
+        manifest, name = integrity.read_manifest(kit)
+    except ValueError as error:
+        raise _Refused(f"error: {error}") from error
+    key = None
+    if asked.key is not None:
+        try:
+            key = keys.read_run_key(asked.key, name)
+        except (ValueError, OSError) as error:
+            fix = "  fix: pass the .run-key file that came for this kit"
+            raise _Refused(f"error: --key: {error}", fix) from error
+    elif manifest.get("nonce"):
+        _say("this kit was packed with a key: without --key its result is not signed, and may be refused")
+    _say(f"kit {name[:12]}: {manifest['model']['name']}, {len(manifest['feeds'])} feeds; checking its files")
+    wrong = integrity.problems(kit, manifest)
+    if wrong:
+        raise _Refused(
+            "error: this is not the kit that was packed",
+            *(f"  {one}" for one in wrong[:10]),
+            "  fix: extract the zip again into an empty folder; if that does not help, ask for it again",
+        )
+    return manifest, name, key
+
+
+def _is_there(out: Path) -> _Refused:
+    return _Refused(f"error: {out.name} is there already", "  fix: python run.py --force, or -o another.zip")
 
 
 def _candidates(
