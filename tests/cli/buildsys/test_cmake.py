@@ -59,7 +59,7 @@ class _Project:
 
     def configure(self) -> Done:
         # The copy's folder, so that another version can be installed there.
-        cmake = self.path / "command" / "site" / "dmlprep" / "buildsys" / "cmake"
+        cmake = self.path / "command" / "site" / "dmlprep" / "cli" / "buildsys" / "cmake"
         line = ("-B", "build", f"-DDMLPREP_CMAKE={cmake}", f"-DDMLPREP_EXECUTABLE={self.dmlprep.path}")
         return run("cmake", "-G", self.generator, *line, cwd=self.path)
 

@@ -17,7 +17,7 @@ def _in_the_tree() -> set[str]:
     """What the wheel must hold, by its path there."""
     found = {p.relative_to(ROOT).as_posix(): p for p in (ROOT / "dmlprep").rglob("*") if p.is_file()}
     names = {name for name in found if "__pycache__" not in name}
-    names |= {f"dmlprep/recipe/builtin/{p.name}" for p in (ROOT / "recipes").iterdir()}
+    names |= {f"dmlprep/pipeline/recipe/builtin/{p.name}" for p in (ROOT / "recipes").iterdir()}
     return names | {f"dmlprep/record/pages/{p.name}" for p in (ROOT / "docs" / "codes").iterdir()}
 
 
