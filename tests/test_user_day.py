@@ -20,11 +20,11 @@ import onnxruntime
 import pytest
 
 from dmlprep.core.files.writing import Writer
-from dmlprep.parity import compare
 from dmlprep.record import RunRecord
 from tests.fixtures_index import BROKEN, FIXTURES, FOLDER, Fixture, fixture
 from tests.in_process import Run
 from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
+from tests.parity.comparing import compare
 
 
 def digest(path: Path) -> str:
