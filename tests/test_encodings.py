@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1] / "dmlprep"
+from tests.rooms import FILES, PACKAGE, tree
 
 ASCII_ONLY = ("runtime/linux/", "portable/memory.py", "runtime/dml.py")
 """Read and write JSON of their own, which is ASCII, and what Linux itself writes."""
@@ -39,8 +38,8 @@ def _names_no_encoding(call: ast.Call) -> bool:
 def test_every_text_file_names_its_encoding() -> None:
     wrong = [
         f"{path.relative_to(PACKAGE).as_posix()}:{node.lineno}"
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path in FILES
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.Call) and _names_no_encoding(node)
         if not path.relative_to(PACKAGE).as_posix().startswith(ASCII_ONLY)
     ]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parents[1] / "dmlprep"
+from tests.rooms import FILES, PACKAGE, tree
 
 VARIABLES = {"reason", "detail", "details", "message", "fix", "remedy", "title", "why", "said", "stderr", "stdout"}
 TEXTS = VARIABLES | {"check", "error", "note", "headline", "tolerance", "what", "where", "told", "words"}
@@ -95,9 +94,9 @@ def _attribute(node: ast.expr) -> bool:
 
 def found() -> Iterator[tuple[str, str]]:
     """Each place: the file, and the line with its code."""
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in FILES:
         inside = path.relative_to(PACKAGE).as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if looks_into_a_text(node):
                 yield inside, f"{inside}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)[:100]}"
 

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
-import dmlprep
-
-ROOT = Path(dmlprep.__file__).parent
+from tests.rooms import FILES, PACKAGE, tree
 
 _OWN_CACHE = "the folder of the runtime below dmlprep's cache, which no other program writes"
 _OWN_PART = "a half-made piece with a fixed name in the folder of the runtime below dmlprep's cache"
@@ -166,10 +163,9 @@ def _is_removal(call: ast.expr, arguments: list[ast.expr], keywords: int, files:
     return call.attr in _ALWAYS
 
 
-def _removals(source: str) -> Iterator[str]:
+def _removals(module: ast.Module) -> Iterator[str]:
     """The functions and methods of a module that remove, rename or replace files."""
-    tree = ast.parse(source)
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
     files = {
         alias.asname or alias.name
         for node in imports
@@ -177,7 +173,7 @@ def _removals(source: str) -> Iterator[str]:
         for alias in node.names
         if alias.name in {*_ALWAYS, "remove", "replace"}
     }
-    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)} - files
+    own = {node.name for node in ast.walk(module) if isinstance(node, ast.FunctionDef)} - files
 
     def found(node: ast.AST, name: str, depth: int) -> Iterator[str]:
         for child in ast.iter_child_nodes(node):
@@ -189,15 +185,11 @@ def _removals(source: str) -> Iterator[str]:
                 yield inner
             yield from found(child, inner, below)
 
-    yield from found(tree, "", 0)
+    yield from found(module, "", 0)
 
 
 def test_every_removal_has_its_reason() -> None:
-    found = {
-        f"{path.relative_to(ROOT).as_posix()}:{name}"
-        for path in ROOT.rglob("*.py")
-        for name in _removals(path.read_text(encoding="utf-8"))
-    }
+    found = {f"{path.relative_to(PACKAGE).as_posix()}:{name}" for path in FILES for name in _removals(tree(path))}
     assert sorted(found - set(REASONS)) == [], "new: write down why it cannot meet a file of the user's"
     assert sorted(set(REASONS) - found) == [], "gone: take it out of the table"
     assert [place for place, reason in REASONS.items() if not reason] == []
@@ -221,4 +213,4 @@ def g(new): (rename_new if new else put)("x", "y")
 def h(held): held.remove()
 def i(): "text".replace("a", "b"); [1].remove(1)
 """
-    assert list(_removals(source)) == ["A.b", "A.c", "d", "e", "f", "g", "h"]
+    assert list(_removals(ast.parse(source))) == ["A.b", "A.c", "d", "e", "f", "g", "h"]
