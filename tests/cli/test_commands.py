@@ -18,6 +18,7 @@ from dmlprep.cli.values import read_pins
 from dmlprep.core.errors import UsageError
 from dmlprep.record import RunRecord
 from tests.in_process import Run
+from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
 
 _TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, 4] x) => (float[batch, 4] y) <float[4] b = {1, 2, 3, 4}> { a = Add(x, b)  y = Relu(a) }"""

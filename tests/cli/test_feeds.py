@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.in_process import Run
+from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
 from tests.parity.models import parse
 
 image = pytest.importorskip("PIL.Image", reason="pip install -e '.[dev]'")

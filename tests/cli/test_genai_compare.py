@@ -9,6 +9,7 @@ import pytest
 
 from tests.genai.proof.decoders import Weights, folder, grouped
 from tests.in_process import Run
+from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
 
 
 @pytest.fixture(scope="module")

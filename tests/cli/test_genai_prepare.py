@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.genai.decoders import decoder, folder
 from tests.genai.proof.ensembles import heard, listener
 from tests.in_process import Run
+from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
 
 
 def test_it_writes_and_says_how_to_load(run: Run, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dmlprep.core.errors import CheckNotRun, ModelRefused
 from dmlprep.portable.printable import apart
 from tests.fixtures_index import fixture
 from tests.in_process import Run
+from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
 
 _CNN = fixture("residual_cnn").path
 _UNPROVED = ("--set", "parity.cpu=false", "--device", "cpu")
