@@ -393,7 +393,7 @@ def _type_name(dtype: ir.DataType | None) -> str:
 
 
 def _runner(kit: ZipWriter) -> None:
-    """``portable`` as the package ``dmlprep_kit``, and what starts it."""
+    """Add ``portable`` as the package ``dmlprep_kit``, and the script that starts it."""
     portable = sorted(resources.files("dmlprep.portable").iterdir(), key=lambda file: file.name)
     own = resources.files("dmlprep.kit")
     files = {name: own / name for name in ("run.py", "README.txt")}

@@ -55,7 +55,7 @@ LANGUAGES: dict[str, Language] = {
 
 
 def _flat(module: str) -> bytes:
-    """The source of a module of ``portable`` where its modules are ``dmlprep_NAME.py``, in no package."""
+    """Return the source of a ``portable`` module that imports ``dmlprep_NAME`` instead of relative modules."""
     text = (resources.files("dmlprep.portable") / f"{module}.py").read_text(encoding="utf-8")
     text = re.sub(r"^from \. import (\w+)$", r"import dmlprep_\1 as \1", text, flags=re.MULTILINE)
     return re.sub(r"\bfrom \.(\w+) import", r"from dmlprep_\1 import", text).encode()

@@ -1,4 +1,4 @@
-"""One model on one device: who answers, and the verdict on a run, also on one that ends early."""
+"""One model on one device: the device that answers, and the verdict, also of a run that ends early."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ DML = "DmlExecutionProvider"
 
 
 class _NotRun(Exception):
-    """The reason why the model does not run here."""
+    """The model does not run here; the text is the reason."""
 
 
 class Work:

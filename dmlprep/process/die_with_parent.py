@@ -1,10 +1,10 @@
 """Start a program that dies when this process's parent dies (Linux).
 
-    python -P die_with_parent.py PARENT -m MODULE ...          a module, in this process
-    python -P die_with_parent.py PARENT -f FILE ...            a file of Python, in this process
+    python -P die_with_parent.py PARENT -m MODULE ...     run a module in this process
+    python -P die_with_parent.py PARENT -f FILE ...       run a Python file in this process
     python -P die_with_parent.py PARENT -c FOLDER [PATH ...] -f FILE ...
-                                                     the same; it writes to the folder only, and reads these paths
-    python -I -S die_with_parent.py PARENT PROGRAM ...         a program of others, in the place of this one
+                                                          the same; it writes to FOLDER alone, and reads each PATH
+    python -I -S die_with_parent.py PARENT PROGRAM ...    replace this process by another program
 
 The kernel kills it (PR_SET_PDEATHSIG, which a process keeps when another program takes its place). This is requested
 before the program imports anything, which for a worker takes seconds on a slow disk. A file is a worker: where memory
