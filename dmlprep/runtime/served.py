@@ -36,6 +36,9 @@ _NO_ROOM = 1 << 20
 _PROFILE = 128 << 20
 """Bytes of a profile: a run of 10,000 nodes writes 4 MB."""
 
+_FED = itertools.count(1)
+"""Feeds that stay with a worker have a number of their own, whichever session they are for."""
+
 Stage = Callable[[Child, Path, SessionOptions], tuple[str, SessionOptions, Callable[[], None]]]
 
 
@@ -285,7 +288,6 @@ class Session:
     ) -> None:
         self._child = child
         self._number = number
-        self._fed_times = 0
         self._fed_bytes = 0
         self._options = options
         self.path = path
@@ -398,10 +400,9 @@ class Session:
         lines: list[list[str]] = []
         files: list[Path] = []
         folder = self._child.exchange / FEEDS
-        # Where a worker keeps a file mapped, Windows lets nobody write another of its name.
-        self._fed_times += 1
         self._fed_bytes = 0
-        prefix = "feed" if word == "run" else f"{word}{self._number}-{self._fed_times}-"
+        # Where a worker keeps a file mapped, Windows lets nobody write another of its name.
+        prefix = "feed" if word == "run" else f"{word}{next(_FED)}-"
         try:
             folder.mkdir(exist_ok=True)
             for name, value in feeds.items():
