@@ -1,7 +1,8 @@
 """Run this checkout under the real CPython for Windows, in the Wine of ``dmlprep runtime install``.
 
     python scripts/windows.py setup             fetch Python and the wheels for Windows (once; kept in the cache)
-    python scripts/windows.py test [-j N]       the suite, DirectML tests included; N prefixes side by side
+    python scripts/windows.py test [-j N]       what the system changes, and a tenth of the other tests, DirectML tests
+                                                included; --all runs all tests; N prefixes side by side
     python scripts/windows.py run ARGUMENTS     python.exe with these arguments, in a copy of the checkout
 
 ``--package`` chooses between onnxruntime-directml (1.24.4) and onnxruntime-windowsml (the newest), as users must.
@@ -396,27 +397,49 @@ class Tally:
             else:
                 self.passed += 1
 
+    def write(self, report: Path) -> None:
+        """Write a JUnit file with the counts alone."""
+        skipped, failed = sum(self.skipped.values()), len(self.failed)
+        counts = {"tests": self.passed + failed + skipped, "failures": failed, "errors": 0, "skipped": skipped}
+        ElementTree.ElementTree(
+            ElementTree.Element("testsuite", {"name": "windows"} | {name: str(n) for name, n in counts.items()})
+        ).write(report)
+
 
 _LONG = ("tests", "tests/parity on DirectML", "tests on DirectML", "tests/pipeline", "tests/kit", "tests/parity")
 """Parts that take longest, the longest first: two jobs then end at about the same time."""
+
+
+SYSTEM = (
+    "tests/core", "tests/process", "tests/runtime", "tests/kit", "tests/package", "tests/cli", "tests/parity/feeds",
+    "tests/test_user_day.py", "tests/test_dml_day.py", "tests/test_encodings.py",
+)  # fmt: skip
+"""Tests of what the system changes: files, processes, streams, sessions. They all run, and a tenth of the others."""
 
 
 _DAY = "tests/test_dml_day.py"
 """Whole commands on DirectML: once more with the other package."""
 
 
-def parts(paths: Sequence[str], provider: str) -> list[Part]:
-    """Calls of pytest, the longest first: one a folder of tests, and again for those that need DirectML."""
+def parts(paths: Sequence[str], provider: str, seed: str = "") -> list[Part]:
+    """Calls of pytest, the longest first: one a folder of tests, and again for those that need DirectML.
+
+    Args:
+        paths: folders and files; empty for all.
+        seed: chooses the tenth of the tests that runs outside ``SYSTEM``; empty for all tests.
+    """
     folders: dict[str, list[Path]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         name = path.relative_to(ROOT).as_posix()
         if not paths or any(name.startswith(wanted) for wanted in paths):
-            folders.setdefault("/".join(name.split("/")[:-1][:2]), []).append(path)
+            sampled = seed and not name.startswith(SYSTEM)
+            folders.setdefault("a tenth" if sampled else "/".join(name.split("/")[:-1][:2]), []).append(path)
     found = []
     for folder, files in folders.items():
         names = tuple(file.relative_to(ROOT).as_posix() for file in files)
         weight = sum(f.stat().st_size for f in files)
-        found.append(Part(folder, ("-m", "not slow and not dml", *names), weight, provider))
+        share = ("--sample", seed) if folder == "a tenth" else ()
+        found.append(Part(folder, (*share, "-m", "not dml", *names), weight, provider))
         # A start of pytest with a self-test costs half a minute: none for files that are slow as a whole.
         texts = {file: file.read_text(encoding="utf-8") for file in files}
         asking = [
@@ -424,7 +447,7 @@ def parts(paths: Sequence[str], provider: str) -> list[Part]:
         ]
         if asking:
             names = tuple(file.relative_to(ROOT).as_posix() for file in asking)
-            arguments = ("--dml", "-m", "dml and not slow")
+            arguments = (*share, "--dml", "-m", "dml")
             found.append(Part(f"{folder} on DirectML", (*arguments, *names), 1 << 30, provider))
             for other in PACKAGES if _DAY in names else ():
                 if other != provider:
@@ -461,10 +484,9 @@ def kit_there_and_back(bed: Bed) -> str:
         return dmlprep("kit", "verify", result, "--kit", kit, "--model", made / "model.onnx", "--require-dml")
 
 
-def test(bed: Bed, provider: str, jobs: int, paths: Sequence[str], extra: Sequence[str], limit: float) -> int:
-    """Run the suite; 1 where a test failed or a part did not end."""
+def test(bed: Bed, waiting: list[Part], jobs: int, extra: Sequence[str], limit: float, junit: Path | None) -> int:
+    """Run these parts of the suite; 1 where a test failed or a part did not end."""
     tally = Tally()
-    waiting = parts(paths, provider)
     lock = threading.Lock()
     began = time.monotonic()
 
@@ -509,8 +531,9 @@ def test(bed: Bed, provider: str, jobs: int, paths: Sequence[str], extra: Sequen
     seconds = time.monotonic() - began
     counts = f"{tally.passed} passed, {len(tally.failed)} failed, {sum(tally.skipped.values())} skipped"
     print("  left out: tests that are marked slow")
-    where = f" ({', '.join(paths)})" if paths else ""
-    print(f"Windows tests: {counts} in {seconds:.0f} s{where}")
+    print(f"Windows tests: {counts} in {seconds:.0f} s")
+    if junit is not None:
+        tally.write(junit)
     return 1 if tally.failed or not tally.passed else 0
 
 
@@ -531,7 +554,10 @@ def main(arguments: Sequence[str]) -> int:
     testing.add_argument("--limit", type=float, default=1200, help="seconds for one folder of tests")
     testing.add_argument("-k", help="tests whose names match, as pytest has it")
     testing.add_argument("--durations", type=int, metavar="N", help="print the N slowest tests of each folder")
-    testing.add_argument("paths", nargs="*", help="folders or files below the checkout; all by default")
+    testing.add_argument("--all", action="store_true", help="all tests, also where the system changes nothing")
+    testing.add_argument("--seed", help="chooses the tenth of the other tests (default: the commit)")
+    testing.add_argument("--junitxml", type=Path, metavar="FILE", help="write the counts to this file")
+    testing.add_argument("paths", nargs="*", help="folders or files below the checkout, whole; implies --all")
     at = arguments.index("run") + 1 if "run" in arguments else len(arguments)
     asked = parser.parse_args(list(arguments[:at]))
     try:
@@ -544,11 +570,21 @@ def main(arguments: Sequence[str]) -> int:
         return _main(bed, asked, arguments[at:])
 
 
+def commit() -> str:
+    """The first digits of the checkout's commit: another tenth of the tests for each."""
+    line = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def _main(bed: Bed, asked: argparse.Namespace, arguments: Sequence[str]) -> int:
     if asked.command == "test":
         extra = ["-k", asked.k] if asked.k else []
         extra += [f"--durations={asked.durations}"] if asked.durations else []
-        return test(bed, asked.package, asked.jobs, asked.paths, extra, asked.limit)
+        seed = "" if asked.all or asked.paths else asked.seed or commit()
+        if seed:
+            print(f"  tests of what the system changes, and a tenth of the others (--seed {seed})", flush=True)
+        waiting = parts(asked.paths, asked.package, seed)
+        return test(bed, waiting, asked.jobs, extra, asked.limit, asked.junitxml)
     if asked.command == "run":
         with job(bed, provider=asked.package) as here:
             here.copy_checkout()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +22,7 @@ settings.load_profile("busy")
 __all__ = ["run"]
 
 _OPTION, _BUILDS, _DOCS = "--dml", "--builds", "--docs"
+_LEFT_OUT = pytest.StashKey[int]()
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests load models in this process as well
 
@@ -28,6 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(_OPTION, action="store_true", help="run the tests that need the real DirectML (minutes)")
     parser.addoption(_BUILDS, action="store_true", help="run the tests that run whole build systems (minutes)")
     parser.addoption(_DOCS, action="store_true", help="run the tests that build the site and follow the tutorial")
+    parser.addoption("--slow", action="store_true", help="run the tests that are marked slow, too (minutes)")
+    parser.addoption("--sample", metavar="SEED", help="run a tenth of the tests; SEED chooses which")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,7 +78,20 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item], option: str, wha
             item.add_marker(pytest.mark.skip(reason=f"{what}: run pytest {option}"))
 
 
+def _deselect(config: pytest.Config, items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]) -> int:
+    """Take tests out of the run, and return how many."""
+    out = [item for item in items if unwanted(item)]
+    items[:] = [item for item in items if not unwanted(item)]
+    if out:
+        config.hook.pytest_deselected(items=out)
+    return len(out)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--slow"):
+        config.stash[_LEFT_OUT] = _deselect(config, items, lambda item: "slow" in item.keywords)
+    if seed := config.getoption("--sample"):
+        _deselect(config, items, lambda item: zlib.crc32(f"{seed} {item.nodeid}".encode()) % 10 != 0)
     _leave_out(config, items, _BUILDS, "runs a whole build system")
     _leave_out(config, items, _DOCS, "builds the site or follows the tutorial")
     if config.getoption(_OPTION):
@@ -82,3 +100,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "dml" in item.keywords:
             item.add_marker(skip)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if (output := getattr(session.config, "workeroutput", None)) is not None:  # a worker of pytest-xdist
+        output["left_out"] = session.config.stash.get(_LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    node.config.stash[_LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if count := config.stash.get(_LEFT_OUT, 0):
+        terminalreporter.write_line(f"left out: {count} slow tests (pytest --slow runs them, and so does CI)")

@@ -31,12 +31,26 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
         yield ready[0]
 
 
-@pytest.mark.parametrize("folder", FOUND, ids=lambda folder: folder.name)
+_LONG = {
+    "check-33607480-10034",
+    "check-33607480-8382",
+    "check-a5d2da1f-18176",
+    "check-ee5336b0-4219",
+    "frame-e2917ca9-16193",
+    "weights-33607480-589",
+}
+"""Inputs that take over 2 s of processor time, as they may."""
+
+
+@pytest.mark.parametrize(
+    "folder", [pytest.param(one, id=one.name, marks=[pytest.mark.slow] * (one.name in _LONG)) for one in FOUND]
+)
 def test_what_was_found_is_mended(folder: Path, runner: Runner) -> None:
     outcome = runner.run(found(folder))
     assert not outcome.fault, outcome.detail
 
 
+@pytest.mark.slow
 def test_a_few_inputs(corpus: Corpus, runner: Runner) -> None:
     outcomes = run_all((make(7, number, corpus) for number in range(60)), [runner], lambda _: None)
     assert [(o.case.number, o.fault, o.detail) for o in outcomes if o.fault] == []

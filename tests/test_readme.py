@@ -12,12 +12,6 @@ from tests.shown import Typed, steps, unlike
 _ROOT = Path(__file__).parents[1]
 
 
-def test_ci_runs_the_second_command_of_the_readme() -> None:
-    commands = [line for line in (_ROOT / "README.md").read_text().splitlines() if line.startswith("python3 -m venv")]
-    assert len(commands) == 2
-    assert commands[1] in (_ROOT / ".ci" / "run").read_text().splitlines()
-
-
 def test_the_readme_shows_what_check_prints(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(_ROOT)
     typed = [one for one in steps((_ROOT / "README.md").read_text(encoding="utf-8")) if isinstance(one, Typed)]

@@ -94,6 +94,7 @@ def test_check_and_prepare_come_to_an_end(name: str, run: Run, tmp_path: Path, m
     assert _left(tmp_path) == ({"out", "out/model.onnx", "out/run.json"} if done.code == 0 else set())
 
 
+@pytest.mark.slow
 def test_a_chain_of_many_nodes(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(hostile.chain(30_000).SerializeToString())

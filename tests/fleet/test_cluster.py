@@ -108,6 +108,7 @@ def _models(folder: Path, **texts: str) -> None:
         (folder / "m" / f"{name}.onnx").write_text(text)
 
 
+@pytest.mark.slow
 def test_the_same_results_as_beside_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real jobs in processes of the workers; one model is none."""
     from distributed import LocalCluster
@@ -132,6 +133,7 @@ def test_the_same_results_as_beside_us(tmp_path: Path, monkeypatch: pytest.Monke
     assert all(one.kept for one in again.jobs)
 
 
+@pytest.mark.slow
 def test_the_jobs_of_a_worker_that_is_lost_run_elsewhere(tmp_path: Path) -> None:
     _models(tmp_path, a="waits", b="waits", c="good", d="refused")
     heard: list[tuple[str, str]] = []
@@ -150,6 +152,7 @@ def test_the_jobs_of_a_worker_that_is_lost_run_elsewhere(tmp_path: Path) -> None
     assert sum(text == "save: 0 MB" for name, text in heard if name == "d") == 1  # what is refused is not tried again
 
 
+@pytest.mark.slow
 def test_a_model_that_ends_its_workers_is_named(tmp_path: Path) -> None:
     _models(tmp_path, bad="kills", **{f"good{i}": "good" for i in range(4)})
     with _cluster(tmp_path, 2, failures=1) as address:
@@ -160,6 +163,7 @@ def test_a_model_that_ends_its_workers_is_named(tmp_path: Path) -> None:
     assert ran.record.exit_code == 3
 
 
+@pytest.mark.slow
 def test_a_fleet_that_is_stopped_ends_the_jobs_of_its_workers(tmp_path: Path) -> None:
     _models(tmp_path, a="waits")
 
@@ -259,6 +263,7 @@ def test_jobs_ask_for_what_workers_declare(tmp_path: Path) -> None:
     assert found == {"cpu": "memory=1000.0", "dml": "dml=1.0 memory=1000.0"}
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_lost_ends_the_fleet(tmp_path: Path) -> None:
     _models(tmp_path, a="waits", b="good")
 
@@ -274,6 +279,7 @@ def test_a_scheduler_that_is_lost_ends_the_fleet(tmp_path: Path) -> None:
     assert ran.record.exit_code == 3
 
 
+@pytest.mark.slow
 def test_a_server_that_says_nothing_is_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_CONNECT", 0.5)
     with (

@@ -70,6 +70,7 @@ def test_without_any_setting_a_small_model_has_two_gigabytes_and_twenty_seconds_
     assert caught.value.kind == "limit"
 
 
+@pytest.mark.slow
 def test_what_a_model_may_take_grows_with_its_files_and_its_inputs(tmp_path: Path) -> None:
     pictures, language_model = allowance(25 * _MIB), allowance(5 * _GIB)
     assert pictures.nbytes > 6 * _GIB

@@ -91,6 +91,7 @@ def test_a_hang_ends_with_its_children(tmp_path: Path) -> None:
     assert gone_within(child.pid, 2.0)
 
 
+@pytest.mark.slow
 @tells_time
 def test_a_hang_is_told_from_slow_work(tmp_path: Path) -> None:
     found = ask(_with_child(tmp_path, "print('half'); time.sleep(60)")[0], limit=8.0)
@@ -105,6 +106,7 @@ def test_slow_work_is_no_hang() -> None:
     assert "was computing" in found.message
 
 
+@pytest.mark.slow
 @tells_time
 def test_a_worker_whose_child_computes_is_no_hang() -> None:
     code = "import subprocess, sys; input(); subprocess.run([sys.executable, '-c', 'while True: pass'])"

@@ -155,7 +155,10 @@ _HOSTILE = ("$(touch pwned)", '"; touch pwned; "', "`touch pwned`", "a\nb=1\n::e
 @pytest.mark.parametrize("text", _HOSTILE)
 @pytest.mark.parametrize(
     "names",
-    [("file", "shard", "options", "runtime", "cache", "sarif"), ("out",), ("model", "recipe", "feeds"), ("pins",)],
+    [
+        ("file", "shard", "options", "runtime", "cache", "sarif"),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (("out",), ("model", "recipe", "feeds"), ("pins",))),
+    ],
 )
 def test_no_input_is_run(github: GitHub, folder: Path, names: tuple[str, ...], text: str) -> None:
     given = dict.fromkeys(names, text) | ({"model": "m.onnx"} if names == ("pins",) else {})

@@ -48,6 +48,7 @@ def test_a_search_that_leaves_most_in_fp32_says_so(tolerance: float, says: bool)
         assert found[0].facts["kept"] > 30
 
 
+@pytest.mark.slow
 def test_a_search_that_leaves_most_in_fp32_is_a_refusal_that_asks_for_less() -> None:
     with pytest.raises(ModelRefused, match="of the floating-point operations stay in FP32") as caught:
         _drifting({"tolerance": 0.004})

@@ -76,7 +76,12 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize("one", FOUND, ids=lambda one: one.name)
+_LONG = ("dynamo_decoder", "diffusion_unet")
+
+
+@pytest.mark.parametrize(
+    "one", [pytest.param(one, id=one.name, marks=[pytest.mark.slow] * (one.name in _LONG)) for one in FOUND]
+)
 def test_prepare_gives_what_the_table_says(one: Fixture, tmp_path: Path) -> None:
     settings = {f"parity.sizes.{name}": size for name, size in one.free.items()}
     found = dmlprep.tune(one.path, pins=one.pins, device="cpu", settings=settings)

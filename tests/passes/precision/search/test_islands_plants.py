@@ -29,11 +29,16 @@ def _run(model: Model, options: dict, feeds) -> Context:
 
 _CASES = [
     ("bert", "square", 0.5, 1),
-    ("bert", "scores", 0.2, 3),
-    ("bert", "softmax", 0.9, 3),
-    ("bert", "cancel", 0.4, 3),
-    ("convnext", "square", 0.3, 1),
     ("convnext", "cancel", 0.6, 3),
+    *(
+        pytest.param(*one, marks=pytest.mark.slow)
+        for one in (
+            ("bert", "scores", 0.2, 3),
+            ("bert", "softmax", 0.9, 3),
+            ("bert", "cancel", 0.4, 3),
+            ("convnext", "square", 0.3, 1),
+        )
+    ),
 ]
 
 
@@ -61,7 +66,7 @@ def test_large_weights_that_are_undone_behind_are_rescaled_without_a_search(shap
     assert [f.node for f in context.findings if f.code == "DP408"] == ["grown_weights"]
 
 
-@pytest.mark.parametrize("plant", ["residual", "variance"])
+@pytest.mark.parametrize("plant", ["residual", pytest.param("variance", marks=pytest.mark.slow)])
 def test_a_fault_at_a_normalisation(plant):
     """What is written out as seven nodes: all that touch the large values stay, and no others."""
     model = _planted("bert", plant, 0.5)
@@ -73,7 +78,9 @@ def test_a_fault_at_a_normalisation(plant):
     assert len(context.facts.islands_computing) <= (7 if plant == "residual" else 4)
 
 
-@pytest.mark.parametrize("plant", ["scores", "variance", "cancel"])
+@pytest.mark.parametrize(
+    "plant", ["cancel", *(pytest.param(p, marks=pytest.mark.slow) for p in ("scores", "variance"))]
+)
 def test_the_recipe_lines_give_the_same_file_without_a_search(plant):
     found = _planted("bert", plant, 0.5)
     feeds = [feeds_for(found, seed) for seed in range(2)]
