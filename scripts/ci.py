@@ -25,8 +25,12 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
-CORES = 2
-"""Cores that the stages share: a stage that runs tests side by side needs both."""
+SHARES = 4
+"""Halves of the two cores. A stage that waits for Wine or for one process takes few, so that another runs beside it."""
+
+
+_QUIET = 60
+"""Seconds after which a line says what runs. The output of a stage appears when the stage ends."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Stage:
             folder, ``{scratch}`` an empty folder of the stage, ``{report}`` the file for a JUnit report.
         needs: commands that fetch requirements, with their limits in seconds. If one fails, the stage is "NOT RUN",
             with the last line that it printed.
-        cores: how many it keeps busy.
+        shares: how many of ``SHARES`` it takes.
         environment: variables for its commands.
         switch: an environment variable that must be 1, and the reason why the stage is off by default.
         counts: it leaves a JUnit report.
@@ -47,7 +51,7 @@ class Stage:
     name: str
     commands: tuple[str, ...]
     needs: tuple[tuple[float, str], ...] = ()
-    cores: int = CORES
+    shares: int = SHARES
     environment: dict[str, str] = field(default_factory=dict)
     switch: tuple[str, str] | None = None
     counts: bool = True
@@ -55,15 +59,13 @@ class Stage:
 
 _TESTS = "{python} -m pytest -q -n 2 --junitxml {report} -o junit_family=xunit2"
 
+_RUNTIME = ((1200.0, "{bin}/dmlprep runtime install"), (300.0, "{bin}/dmlprep runtime install --release 1.24.4"))
+"""The newest release, and the last of onnxruntime-directml, which most cases of quirks need."""
+
 STAGES = (
-    Stage("suite", (_TESTS,)),
-    Stage("slow", (f"{_TESTS} --slow -m 'slow and not dml and not builds and not docs'",)),
-    Stage(
-        "lint",
-        ("{bin}/ruff check .", "{bin}/ruff format --check .", "{bin}/mypy"),
-        cores=1,
-        counts=False,
-    ),
+    # Install the runtime for the stages "directml" and "windows", while others use the cores.
+    Stage("runtime", (), _RUNTIME, shares=1, counts=False),
+    Stage("lint", ("{bin}/ruff check .", "{bin}/ruff format --check .", "{bin}/mypy"), shares=1, counts=False),
     # The README's first command, on this checkout: the main job, end to end, on a machine without the DirectML runtime.
     Stage(
         "readme",
@@ -73,7 +75,7 @@ STAGES = (
             "test -s {scratch}/out/model.onnx",
             "test -s {scratch}/out/run.json",
         ),
-        cores=1,
+        shares=1,
         environment={"XDG_CACHE_HOME": "{scratch}"},
         counts=False,
     ),
@@ -82,8 +84,10 @@ STAGES = (
         "site",
         ("{python} -m pytest -q --docs --junitxml {report} tests/test_site.py",),
         ((600, "{python} -m pip install -q -e .[docs]"),),
-        cores=1,
+        shares=1,
     ),
+    Stage("suite", (_TESTS,)),
+    Stage("slow", (f"{_TESTS} --slow -m 'slow and not dml and not builds and not docs'",)),
     # A fixed share of the long runs of docs/fuzzing.md: the same inputs each time.
     Stage(
         "fuzz",
@@ -93,22 +97,19 @@ STAGES = (
         ),
         counts=False,
     ),
+    Stage("directml", (f"{_TESTS} --dist load --dml --slow -m dml",), _RUNTIME, shares=2),
+    # CPython for Windows with the real DirectML, in the Wine of `dmlprep runtime install`.
+    Stage(
+        "windows",
+        ("{python} scripts/windows.py test -j 2 --junitxml {report}",),
+        (*_RUNTIME[:1], (900, "{python} scripts/windows.py setup")),
+        shares=2,
+    ),
     Stage(
         "builds",
         (f"{_TESTS} --builds --slow -m builds",),
         ((600, "{python} scripts/build_tools.py setup"), (600, "{python} -m pip install -q build pre-commit")),
-    ),
-    # Two releases: that of the newest target, and the last of onnxruntime-directml, which most cases of quirks need.
-    Stage(
-        "directml",
-        (f"{_TESTS} --dml --slow -m dml",),
-        ((1200, "{bin}/dmlprep runtime install"), (300, "{bin}/dmlprep runtime install --release 1.24.4")),
-    ),
-    # CPython for Windows with the real DirectML, in the Wine of `dmlprep runtime install`.
-    Stage(
-        "windows",
-        ("{python} scripts/windows.py test --junitxml {report}",),
-        ((1200, "{bin}/dmlprep runtime install"), (900, "{python} scripts/windows.py setup")),
+        shares=2,
     ),
     Stage(
         "tutorial",
@@ -208,20 +209,23 @@ def run(stage: Stage, scratch: Path, say: Callable[[str], None]) -> Result:
 
 def run_all(stages: Sequence[Stage], say: Callable[[str], None]) -> list[Result]:
     """Run stages side by side as far as the cores go, in their order."""
-    waiting, free, results = list(stages), CORES, []
+    waiting, free, results = list(stages), SHARES, []
     running: dict[Future[Result], Stage] = {}
     folder = Path(tempfile.mkdtemp(prefix="dmlprep-ci-"))
     try:
-        with ThreadPoolExecutor(CORES) as pool:
+        with ThreadPoolExecutor(SHARES) as pool:
             while waiting or running:
-                while waiting and waiting[0].cores <= free:
+                while waiting and waiting[0].shares <= free:
                     stage = waiting.pop(0)
                     scratch = folder / stage.name
                     scratch.mkdir()
                     running[pool.submit(run, stage, scratch, say)] = stage
-                    free -= stage.cores
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    free += running.pop(future).cores
+                    free -= stage.shares
+                done = wait(running, timeout=_QUIET, return_when=FIRST_COMPLETED).done
+                if not done:
+                    say(f"== running: {', '.join(stage.name for stage in running.values())}")
+                for future in done:
+                    free += running.pop(future).shares
                     results.append(future.result())
                     say(f"== {results[-1].row()}")
     finally:

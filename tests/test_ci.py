@@ -16,7 +16,7 @@ _REPORT = '<testsuites><testsuite tests="5" failures="1" errors="1" skipped="1"/
 
 
 def _stage(name: str, *commands: str, **more: object) -> object:
-    return ci.Stage(name, commands, cores=1, **({"counts": False} | more))
+    return ci.Stage(name, commands, shares=1, **({"counts": False} | more))
 
 
 def _run(*stages: object) -> tuple[dict[str, object], str]:
@@ -84,7 +84,8 @@ def test_ci_runs_the_second_command_of_the_readme() -> None:
     assert len(commands) == 2
     install, tests = commands[1].rsplit(" && ", 1)
     assert install in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-    assert ci.STAGES[0].commands[0].startswith(tests.replace(".venv/bin/python", "{python}"))
+    (suite,) = (stage for stage in ci.STAGES if stage.name == "suite")
+    assert suite.commands[0].startswith(tests.replace(".venv/bin/python", "{python}"))
 
 
 @pytest.mark.parametrize(
