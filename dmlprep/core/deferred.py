@@ -33,8 +33,7 @@ class _Without(Loader):
     """Loads a module while others are absent. Afterwards they can be imported as ever."""
 
     def __init__(self, loader: Loader, absent: Sequence[str]) -> None:
-        self._loader = loader
-        self._absent = absent
+        self._loader, self._absent = loader, absent
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -57,8 +56,7 @@ class _Finder(MetaPathFinder):
     """Finds one module, once."""
 
     def __init__(self, name: str, absent: Sequence[str]) -> None:
-        self._name = name
-        self._absent = absent
+        self._name, self._absent = name, absent
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -73,10 +71,6 @@ class _Finder(MetaPathFinder):
 
 
 def without(name: str, *absent: str) -> None:
-    """Let the import of a module, where it comes, go without loading others; nothing where it is there already.
-
-    Args:
-        absent: modules that it imports, and asks nothing of while it is imported.
-    """
+    """Import a module, when its turn comes, without the modules ``absent``, which its own import does not use."""
     if name not in sys.modules:
         sys.meta_path.insert(0, _Finder(name, absent))

@@ -36,7 +36,6 @@ class DmlprepError(Exception):
     Args:
         what: what happened, one sentence.
         where: the file, node, step or recipe field concerned.
-        fix: how the user mends it.
         code: the stable finding code (``DP201``) where the error has a page in ``docs/codes``.
     """
 

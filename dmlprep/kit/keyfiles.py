@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dmlprep.core.errors import InputError, OutputError, UsageError
 from dmlprep.core.files import Unfit, check_output, read_given, remove, unreadable, unwritable
-from dmlprep.core.files.private import write_private
+from dmlprep.core.files.writing import write_private
 from dmlprep.kit.archive import Bundle
 from dmlprep.portable.keys import LONGEST, PackerKey, RunKey, fits, new_packer_key, parse_packer_key
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dmlprep.core.errors import InputError, OutputError, UsageError
 from dmlprep.core.files import Unfit, check_output, read_given
 from dmlprep.core.files.links import is_plain_file
-from dmlprep.core.files.private import write_private
-from dmlprep.core.files.writing import write_file
+from dmlprep.core.files.writing import write_file, write_private
 from dmlprep.package.reading import read_small
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class SigningKey:
         self.public = public_file(path)
 
     def keep(self) -> None:
-        """Write both halves of a new key: the private one for its owner alone (``core.files.private``).
+        """Write both halves of a new key: the private one for its owner alone (``core.files.writing``).
 
         Raises:
             OutputError: they cannot be written, or another run made a key meanwhile.

@@ -33,11 +33,7 @@ may have such."""
 
 
 class Unfit(ValueError):
-    """A file, or what it holds, is not what it should be.
-
-    Attributes:
-        fix: how the user mends it.
-    """
+    """A file, or what it holds, is not what it should be; ``fix`` says how the user mends it."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -49,10 +45,7 @@ class NotToml(Unfit):
 
 
 def check_plain(path: Path, limit: int | None = None) -> int:
-    """Make sure that a path is a plain file, of at most ``limit`` bytes where there is one.
-
-    Returns:
-        its size in bytes.
+    """Return the size in bytes of a plain file, of at most ``limit`` bytes where there is a limit.
 
     Raises:
         OSError: it cannot be looked at.
@@ -65,8 +58,7 @@ def check_plain(path: Path, limit: int | None = None) -> int:
     if stat.S_ISDIR(status.st_mode):
         raise Unfit("this is a directory", "name a file")
     if not stat.S_ISREG(status.st_mode):
-        kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
-        kind = next((name for holds, name in kinds if holds(status.st_mode)), "a device")
+        kind = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}.get(stat.S_IFMT(status.st_mode), "a device")
         raise Unfit(f"this is {kind}", "save it to a file first")
     if limit is not None and status.st_size > limit:
         raise _too_large(status.st_size, limit)
@@ -74,10 +66,7 @@ def check_plain(path: Path, limit: int | None = None) -> int:
 
 
 def read_given(path: Path, limit: int = DOCUMENT_BYTES) -> bytes:
-    """The bytes of a plain file.
-
-    Args:
-        limit: bytes that it may have.
+    """Return the bytes of a plain file, of at most ``limit`` bytes.
 
     Raises:
         OSError: it cannot be read.
@@ -103,7 +92,7 @@ def _bytes(count: int) -> str:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """A TOML document.
+    """Parse a TOML document.
 
     Raises:
         Unfit: it is not TOML (``NotToml``), or beyond what ``check_document`` takes.
@@ -123,13 +112,11 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def parse_json(data: bytes | str, kind: type[T], *, lenient: bool = False) -> T:
-    """Decode a JSON document. All documents of users, of caches and of other programs are decoded here.
+    """Decode a JSON document into a Struct of msgspec, or a type such as ``dict[str, Any]``.
 
-    Args:
-        data: the document; whoever read it has limited its size.
-        kind: what it must hold: a Struct of msgspec, or a type such as ``dict[str, Any]``.
-        lenient: accept what Python writes and JSON does not have: ``Infinity``, ``NaN``, half characters (bytes of a
-            path that are not UTF-8); and read whole numbers of more than 64 bits as floating-point numbers.
+    All documents of users, of caches and of other programs are decoded here; the caller has limited their size.
+    ``lenient``: accept what Python writes and JSON does not have: ``Infinity``, ``NaN``, half characters (bytes of a
+    path that are not UTF-8); and read whole numbers of more than 64 bits as floating-point numbers.
 
     Raises:
         Unfit: it is not JSON, is not a ``kind``, or is beyond what ``check_document`` accepts.
@@ -145,19 +132,13 @@ def parse_json(data: bytes | str, kind: type[T], *, lenient: bool = False) -> T:
         raise _too_deep() from None
     except Unfit:
         raise
-    except json.JSONDecodeError as error:
-        raise Unfit(f"not JSON: {error}", fix) from error
-    except (ValueError, OverflowError) as error:  # errors of msgspec and of encodings
-        raise Unfit(str(error), fix) from error
+    except (ValueError, OverflowError) as error:  # errors of msgspec and of encodings too
+        what = f"not JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise Unfit(what, fix) from error
 
 
 def cached_json(path: Path, kind: type[T], limit: int = DOCUMENT_BYTES, *, lenient: bool = False) -> T | None:
-    """Read a document that dmlprep wrote for itself; ``None`` where it is missing, broken or something else.
-
-    Args:
-        kind, lenient: as ``parse_json``.
-        limit: bytes that it may have.
-    """
+    """Read a document that dmlprep wrote for itself; ``None`` where it is missing, broken, or above ``limit`` bytes."""
     try:
         return parse_json(read_given(path, limit), kind, lenient=lenient)
     except (OSError, Unfit):
@@ -165,15 +146,13 @@ def cached_json(path: Path, kind: type[T], limit: int = DOCUMENT_BYTES, *, lenie
 
 
 def _whole_number(text: str) -> int | float:
-    number = int(text) if len(text) <= _DIGITS else None
-    return number if number is not None and number in _INT64 else float(text)
+    return int(text) if len(text) <= _DIGITS and int(text) in _INT64 else float(text)
 
 
 def check_document(data: object, *, half: bool = False) -> None:
-    """Make sure that what a document holds can be walked and written: its depth, its whole numbers, its text.
+    """Check the depth, the whole numbers and the text of a document, so that it can be walked and written.
 
-    Args:
-        half: whether text may have half characters, which stand for bytes of a path that are not UTF-8.
+    With ``half``, text may have half characters, which stand for bytes of a path that are not UTF-8.
 
     Raises:
         Unfit: it is deeper than ``MAX_DEPTH``, a whole number does not fit into 64 bits, or a text holds a zero byte or

@@ -1,9 +1,8 @@
 """Remove a folder whatever a stranger left in it.
 
-The usual way gives up before folders that nobody may enter, and before ones that are nested more deeply than names,
-descriptors or the stack reach. Then the folder is emptied by hand (on Linux, where strangers work for dmlprep): no link
-is followed, even one that is put in place meanwhile, because every step starts at the descriptor of a folder; and a
-folder inside a folder is first moved up to the top, so that there are never more than two levels.
+The usual way fails on folders that nobody may enter, and on folders nested more deeply than names, descriptors or the
+stack reach. Then, on Linux, the folder is emptied by hand: every step starts at the descriptor of a folder and follows
+no link, and a folder inside a folder is first moved up to the top, so that there are never more than two levels.
 """
 
 from __future__ import annotations
@@ -19,14 +18,7 @@ from dmlprep.portable import replacing
 
 
 def remove_tree(folder: Path, *, ignore_errors: bool = False) -> None:
-    """Remove a folder and all that is in it, where there is one; no link is followed.
-
-    Args:
-        ignore_errors: leave what cannot be removed, and say nothing.
-
-    Raises:
-        OSError: something in it cannot be removed, or on Windows stayed open elsewhere.
-    """
+    """``portable.replacing.remove_tree``, and on Linux whatever a stranger left in the folder; no link is followed."""
     if not sys.platform.startswith("linux"):
         replacing.remove_tree(folder, ignore_errors=ignore_errors)
         return

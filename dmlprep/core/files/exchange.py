@@ -8,10 +8,9 @@ The files of a set lie in one folder. One of them is the head (``model.onnx``): 
 4. The hidden folder is removed.
 
 A failure in 2 or 3 (on Windows: a file is open in another program) moves everything back. Where the process is killed
-in 2 or 3, the head is missing, so that nobody takes the rest for a result, and the next start of any command, or the
-next run into this place, puts the old set back; where it is killed in 4, the head is in its place, and the hidden
-folder is removed then. The hidden folder is locked by the process that made it, so that a second run does not take it
-for a left one. This holds for processes that end, not for a computer that loses power: no file is forced to the disk.
+in 2 or 3, the head is missing, and the next start of any command, or the next run into this place, puts the old set
+back. Where it is killed in 4, the hidden folder is removed then. The process that made the hidden folder locks it, so
+that a second run does not take it for a left one. No file is forced to the disk: a loss of power is another matter.
 
 What is removed on the way back is what this exchange brought, by the list: the size and the time of each new file, the
 inode of each new folder. Whatever else is at a place stays, and the message says so.
@@ -47,11 +46,9 @@ _Marks: TypeAlias = Mapping[str, list[int]]
 
 @dataclass(frozen=True)
 class FileSet:
-    """Files that belong together.
+    """Files of one folder that belong together; without the ``head`` the others are no result.
 
     Attributes:
-        folder: where all of them lie.
-        head: name of the file without which the others are no result.
         others: names of all that may belong to it, whether they are there or not.
         folders: those of ``others`` that may be folders, because the caller knows that dmlprep made them.
 
@@ -76,23 +73,15 @@ class FileSet:
         return self.folder / f"{_ASIDE}{hashlib.sha256(self.head.encode('utf-8', 'replace')).hexdigest()[:12]}"
 
     def exchange(self, new: Mapping[str, Path], *, force: bool = True) -> None:
-        """Put ``new`` files in place of the old set. Old files that have no new one go.
+        """Put ``new`` files, by name and on the same drive, in place of the old set. Old files that have no new one go.
 
-        Args:
-            new: where each new file lies now, by name; on the same drive. The head is one of them.
-            force: whether old files may be replaced. Where not, a file that appeared meanwhile is refused.
+        The head is one of the new files. Without ``force``, a file that is there, also one of meanwhile, is refused.
 
         Raises:
             OutputError: a file cannot be moved; the old set is in its place as before.
         """
         self.recover()
-        facts: dict[str, str | list[str]] = {
-            "folder": os.path.abspath(self.folder),
-            "head": self.head,
-            "others": list(self.others),
-            "folders": list(self.folders),
-        }
-        with noted("exchange", **facts):
+        with noted("exchange", folder=os.path.abspath(self.folder), head=self.head, others=list(self.others)):
             try:
                 self.aside.mkdir()
             except FileExistsError as error:
@@ -130,9 +119,9 @@ class FileSet:
     def _swap(self, new: Mapping[str, Path], force: bool) -> None:
         names = dict.fromkeys((self.head, *self.others))
         old = [name for name in names if os.path.lexists(self.folder / name)]
+        if old and not force:
+            raise self._exists(old[0])
         for name in old:
-            if not force:
-                raise self._exists(name)
             if name not in self.folders and _is_folder(self.folder / name):
                 raise OutputError("this is a directory", where=str(self.folder / name), fix="move it away")
         marks: dict[str, list[int]] = {}
@@ -140,8 +129,7 @@ class FileSet:
             for name, path in new.items():
                 with contextlib.suppress(OSError):  # one that is not there: moving it says so
                     marks[name] = _mark(os.lstat(path))
-            listed = json.dumps({"old": old, "new": marks})
-            (self.aside / _LIST).write_text(listed, encoding="utf-8")
+            (self.aside / _LIST).write_text(json.dumps({"old": old, "new": marks}), encoding="utf-8")
             for name in old:
                 self._move(self.folder / name, self._kept(name), name)
             for name in (*(n for n in names if n in new and n != self.head), self.head):
@@ -163,12 +151,10 @@ class FileSet:
         """Names of the old files, and the marks of the new ones. Who put the folder there may have written any name."""
         try:
             listed = parse_json(read_given(self.aside / _LIST, _LIST_BYTES), dict[str, Any], lenient=True)
+        except (FileNotFoundError, Unfit):
+            listed = {}
         except OSError as error:
-            if not isinstance(error, FileNotFoundError):
-                raise unwritable(error, self.aside / _LIST) from error
-            listed = {}
-        except Unfit:
-            listed = {}
+            raise unwritable(error, self.aside / _LIST) from error
         old, marks = listed.get("old"), listed.get("new")
         if isinstance(old, list) and isinstance(marks, dict):
             return [name for name in old if _is_name(name)], {n: m for n, m in marks.items() if _is_name(n)}
@@ -211,7 +197,7 @@ class FileSet:
                 if held_back:
                     rename_new(kept, place)
             except OSError as error:
-                wrong = self._exists(name) if isinstance(error, FileExistsError) else unwritable(error, place)
+                wrong = unwritable(error, place)
                 if isinstance(error, FileExistsError):
                     wrong.what, wrong.fix = "another program wrote this file meanwhile", "move it away"
                 wrong.fix += f"; the old files lie in {self.aside}, and the next run into this folder puts them back"
@@ -220,24 +206,18 @@ class FileSet:
     def _move(self, source: Path, target: Path, name: str, *, new: bool = False) -> None:
         try:
             (rename_new if new else replace)(source, target)
-        except FileExistsError as error:
-            if new:
-                raise self._exists(name) from error
-            raise unwritable(error, self.folder / name) from error
         except OSError as error:
+            if new and isinstance(error, FileExistsError):
+                raise self._exists(name) from error
             raise unwritable(error, self.folder / name) from error
 
     def _exists(self, name: str) -> OutputError:
-        fix = "pass --force to replace it"
-        return OutputError("the file exists", where=str(self.folder / name), fix=fix)
+        return OutputError("the file exists", where=str(self.folder / name), fix="pass --force to replace it")
 
     def _busy(self) -> OutputError:
-        return OutputError(
-            f"cannot be replaced now: {self.aside.name} beside it is in use, by another run of dmlprep or by a program "
-            "that has a file in it open",
-            where=str(self.folder / self.head),
-            fix="wait, and run again",
-        )
+        user = "by another run of dmlprep or by a program that has a file in it open"
+        what = f"cannot be replaced now: {self.aside.name} beside it is in use, {user}"
+        return OutputError(what, where=str(self.folder / self.head), fix="wait, and run again")
 
 
 _ASIDE = ".dmlprep-old-"

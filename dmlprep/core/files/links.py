@@ -50,11 +50,8 @@ def check_inside(files: Iterable[Path], folder: Path) -> None:
     for file in files:
         real = Path(os.path.realpath(file))
         if not real.is_relative_to(root) and (blobs is None or not real.is_relative_to(blobs)):
-            raise InputError(
-                "is a link that leads out of the folder",
-                where=str(file),
-                fix=f"put the file itself into {folder}, or remove the link",
-            )
+            fix = f"put the file itself into {folder}, or remove the link"
+            raise InputError("is a link that leads out of the folder", where=str(file), fix=fix)
 
 
 def _blobs(root: Path) -> Path | None:
@@ -67,11 +64,7 @@ def _blobs(root: Path) -> Path | None:
 
 
 def check_no_links(top: Path, place: Path) -> None:
-    """Refuse to write to a place below a folder where a link is on the way, or at the place itself.
-
-    Args:
-        top: the folder that the command writes into, which may be a link.
-        place: a path below it; what does not exist yet is fine.
+    """Refuse to write to a place below ``top``, which may be a link, where a link is on the way or at the place itself.
 
     Raises:
         OutputError: a link is in the way.
@@ -84,8 +77,5 @@ def check_no_links(top: Path, place: Path) -> None:
         except (OSError, ValueError):
             return  # nothing is there, or writing says why not
         if linked:
-            raise OutputError(
-                "is a link, and dmlprep writes its results into folders of their own",
-                where=str(step),
-                fix="remove the link, or choose another folder with -o",
-            )
+            what = "is a link, and dmlprep writes its results into folders of their own"
+            raise OutputError(what, where=str(step), fix="remove the link, or choose another folder with -o")

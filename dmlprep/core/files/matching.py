@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from itertools import islice
 from pathlib import Path
 
 from dmlprep.core.files.bounded_read import Unfit
@@ -27,34 +28,28 @@ def is_pattern(text: str) -> bool:
 
 
 def matching(folder: Path, pattern: str, *, most: int = MOST_MATCHES, looked_at: int = MOST_LOOKED_AT) -> list[Path]:
-    """The plain files that a pattern stands for, each once, in the order of their names.
+    """Return the plain files that a pattern stands for, sorted by name; a relative pattern is relative to ``folder``.
 
     As in a shell, ``*`` and ``**`` stand for no name that begins with a dot. ``**`` follows no links. Upper case is
     told from lower where the system does so.
 
-    Args:
-        folder: what a relative pattern is relative to.
-        most: files that it may stand for.
-        looked_at: names that may be read of folders.
-
     Raises:
-        Unfit: they are more, or the pattern is none.
+        Unfit: more than ``most`` files match, more than ``looked_at`` names were read, or it is no pattern.
     """
-    given = Path(pattern)
-    if "\0" in pattern or not given.name:
+    path = Path(pattern)
+    if "\0" in pattern or not path.name:
         raise Unfit(f"{pattern!r} is no pattern of files", "write a path, such as models/*.onnx; ** is any folders")
-    parts = [part for number, part in enumerate(given.parts) if number or not given.anchor]
-    root = Path(given.anchor) if given.anchor else folder
-    found: dict[Path, None] = {}
+    root, parts = (Path(path.anchor), path.parts[1:]) if path.anchor else (folder, path.parts)
+    matches: set[Path] = set()
     try:
-        for path in _Search(pattern, looked_at).below(root, tuple(parts)):
-            if path.is_file():
-                found[path] = None
-                if len(found) > most:
+        for match in _Search(pattern, looked_at).below(root, parts):
+            if match.is_file():
+                matches.add(match)
+                if len(matches) > most:
                     raise Unfit(f"more than {most} files match {pattern!r}", "name fewer")
     except RecursionError:
         raise Unfit(f"folders are too deep in one another for {pattern!r}", "name a folder further down") from None
-    return sorted(found)
+    return sorted(matches)
 
 
 class _Search:
@@ -78,24 +73,20 @@ class _Search:
             for entry in self._entries(at):
                 if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
                     yield from self.below(at / entry.name, parts)
-        elif not is_pattern(part) or os.path.lexists(at / part):  # [1] may be part of a name
-            if os.path.lexists(at / part):
-                yield from self.below(at / part, rest)
-        else:
-            hidden = part.startswith(".")
+        elif os.path.lexists(at / part):  # also of a pattern: [1] may be part of a name
+            yield from self.below(at / part, rest)
+        elif is_pattern(part):
             for entry in self._entries(at):
-                if fnmatch(entry.name, part) and (hidden or not entry.name.startswith(".")):
+                if fnmatch(entry.name, part) and (part.startswith(".") or not entry.name.startswith(".")):
                     yield from self.below(at / entry.name, rest)
 
     def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
-        entries: list[os.DirEntry[str]] = []
         try:
-            with os.scandir(folder) as found:
-                for entry in found:
-                    self._left -= 1
-                    if self._left < 0:
-                        raise Unfit(f"{self._pattern!r} leads through too many files", "begin it further down")
-                    entries.append(entry)
+            with os.scandir(folder) as scanned:
+                entries = list(islice(scanned, self._left + 1))
         except OSError:  # no folder, or none that this user may read
             return []
+        self._left -= len(entries)
+        if self._left < 0:
+            raise Unfit(f"{self._pattern!r} leads through too many files", "begin it further down")
         return entries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -48,20 +49,15 @@ def opening_error(path: Path) -> int | None:
             if handle == ctypes.c_void_p(-1).value:
                 return ctypes.get_last_error()
             kernel.CloseHandle(wintypes.HANDLE(handle))
-        return None
-    else:
-        return None
+    return None
 
 
 def holders(path: Path) -> tuple[str, ...]:
     """The programs that have ``path`` open, as ``Netron (process 4711)``; empty where Windows does not tell."""
     if sys.platform == "win32":
-        try:
+        with contextlib.suppress(OSError, AttributeError):  # no such library or function: stripped-down Windows
             return _ask(ctypes.WinDLL("rstrtmgr"), os.path.abspath(path))
-        except (OSError, AttributeError):  # no such library or function: stripped-down Windows
-            return ()
-    else:
-        return ()
+    return ()
 
 
 def _ask(manager: ctypes.CDLL, path: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -31,10 +32,8 @@ _TEMPORARY = "x" * 32
 def file_name_problem(name: str, *, anywhere: bool = True) -> str:
     """Why a text cannot be the name of a file inside a folder; empty where it can. The rest of a sentence about it.
 
-    Every name that a document brings is checked here before it becomes part of a path.
-
-    Args:
-        anywhere: the name must be possible on Windows and on Linux; otherwise on this system.
+    Every name that a document brings is checked here before it becomes part of a path. With ``anywhere`` it must be
+    possible on Windows and on Linux, otherwise on this system.
     """
     if not name:
         return "is empty"
@@ -66,8 +65,8 @@ def windows_name_problem(name: str) -> str:
         return "is the name of a device on Windows"
     if ":" in name:
         return "has a colon, which on Windows names a stream of a file"
-    if found := _CHARACTERS.search(name):
-        return f"has {found[0]!r}, which file names on Windows cannot have"
+    if character := _CHARACTERS.search(name):
+        return f"has {character[0]!r}, which file names on Windows cannot have"
     if name.endswith((" ", ".")) and name not in (".", ".."):
         return "ends with a dot or a space, which Windows drops"
     if _units(name) > _LONGEST_NAME:
@@ -76,13 +75,10 @@ def windows_name_problem(name: str) -> str:
 
 
 def windows_problem(path: PureWindowsPath, *, long_paths: bool, folder: bool = False) -> tuple[str, str]:
-    """Why Windows cannot hold this absolute path, and what to do; both empty where it can.
+    """Why Windows cannot hold this absolute path of a file or folder, and what to do; both empty where it can.
 
-    Drives, shares (``\\\\server\\share``) and extended paths (``\\\\?\\C:\\...``) are fine.
-
-    Args:
-        long_paths: whether Windows takes paths of more than 260 characters.
-        folder: whether it is to be a folder.
+    Drives, shares (``\\\\server\\share``) and extended paths (``\\\\?\\C:\\...``) are fine. ``long_paths``: Windows
+    accepts paths of more than 260 characters.
     """
     for part in path.parts[1:] if path.anchor else path.parts:
         if wrong := windows_name_problem(part):
@@ -113,21 +109,17 @@ def _long_paths() -> bool:
     if sys.platform == "win32":
         import winreg
 
-        try:
-            with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"SYSTEM\CurrentControlSet\Control\FileSystem") as key:
-                return bool(winreg.QueryValueEx(key, "LongPathsEnabled")[0])
-        except OSError:
-            return False
-    else:
-        return True
+        place = r"SYSTEM\CurrentControlSet\Control\FileSystem"
+        with contextlib.suppress(OSError), winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, place) as key:
+            return bool(winreg.QueryValueEx(key, "LongPathsEnabled")[0])
+    return False
 
 
 def check_path(path: Path, *, aside: PurePath | None = None) -> None:
     """Refuse a path that this system cannot hold.
 
-    Args:
-        aside: the longest path that is written on the way, relative to the folder of ``path``; by default a temporary
-            file beside it.
+    ``aside`` is the longest path that is written on the way, relative to the folder of ``path``; by default a temporary
+    file beside it.
 
     Raises:
         OutputError: a name in it is reserved, has characters that it cannot have, or it is too long.
@@ -145,11 +137,7 @@ def check_path(path: Path, *, aside: PurePath | None = None) -> None:
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse to begin where a file that is to be replaced is open in another program (Windows).
-
-    Raises:
-        OutputError: it stays open.
-    """
+    """Refuse to begin (OutputError) where a file that is to be replaced is open in another program (Windows)."""
     try:
         check_free(path)
     except OSError as error:
@@ -157,10 +145,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def check_output(path: Path, *, force: bool = False) -> None:
-    """Fail before the work where one file cannot be written; its folder must be there.
-
-    Args:
-        force: whether a file that is there may be replaced.
+    """Fail before the work where one file cannot be written; its folder must be there. ``force``: it may be replaced.
 
     Raises:
         OutputError: the path cannot be, the folder is missing or takes no files, or the file exists or is open.

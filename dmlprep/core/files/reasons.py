@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import sys
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 
 from dmlprep.core.errors import InputError, OutputError
@@ -12,14 +16,16 @@ _SHARING, _LOCKED, _DENIED, _TOO_LONG, _MAPPED = 32, 33, 5, 206, 1224
 """Windows' error numbers: ERROR_SHARING_VIOLATION, _LOCK_VIOLATION, _ACCESS_DENIED, _FILENAME_EXCED_RANGE,
 _USER_MAPPED_FILE."""
 
+_LOOKED_AT = 2000
+"""Names of a folder that are compared: more would take longer than the error is worth."""
+
 _FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 def explain(error: OSError, path: Path | str = "") -> tuple[str, str]:
-    """What went wrong with a file, and how to mend it; the second is empty where only the caller can say.
+    """What went wrong with a file, by default the one that the error names, and how to mend it.
 
-    Args:
-        path: the file; the one that the error names where this is empty.
+    Both are empty where only the caller can say.
     """
     where = Path(path or error.filename or "")
     number = _windows_number(error, where)
@@ -51,30 +57,24 @@ def _windows_number(error: OSError, path: Path) -> int | None:
 
 
 def unwritable(error: OSError, path: Path, fix: str = "") -> OutputError:
-    """An output that could not be written.
-
-    Args:
-        fix: what to do where the reason itself does not tell.
-    """
+    """An output that could not be written; ``fix`` is what to do where the reason itself does not tell."""
     what, how = explain(error, path)
-    return OutputError(
-        what or f"cannot be written: {error.strerror or error}",
-        where=str(path),
-        fix=how or fix or "check the folder, its permissions and the space on the disk",
-    )
+    how = how or fix or "check the folder, its permissions and the space on the disk"
+    return OutputError(what or f"cannot be written: {error.strerror or error}", where=str(path), fix=how)
 
 
 def unreadable(error: OSError, path: Path, *, code: str = "", fix: str = "") -> InputError:
-    """An input that could not be read.
-
-    Args:
-        code: the finding code of the input's kind.
-        fix: what to do where the reason itself does not tell.
-    """
+    """An input that could not be read; ``fix`` is what to do where the reason itself does not tell."""
     what, how = explain(error, path)
-    return InputError(
-        what or f"cannot be read: {error.strerror or error}",
-        where=str(path),
-        code=code,
-        fix=how or fix or "check the path and its permissions",
-    )
+    how = how or fix or "check the path and its permissions"
+    return InputError(what or f"cannot be read: {error.strerror or error}", where=str(path), code=code, fix=how)
+
+
+def meant(path: Path, otherwise: str) -> str:
+    """How to mend a path that is not there: the file of the most similar name, or what is said of any other path."""
+    with contextlib.suppress(OSError, ValueError), os.scandir(path.parent) as entries:
+        names = [entry.name for entry in islice(entries, _LOOKED_AT) if not entry.name.startswith(".")]
+        close = get_close_matches(path.name, names, 1, 0.75)
+        if close and close[0] != path.name:
+            return f"did you mean {path.parent / close[0]}?"
+    return otherwise

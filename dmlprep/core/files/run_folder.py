@@ -1,10 +1,9 @@
 """What this run has begun, all in one folder that the process holds: so the next start knows what a killed run left.
 
-The folder lies where temporary files go. In it are the temporary folders of the run, and notes of what it has begun
-elsewhere: a staging folder beside a result, an exchange of files. At the end of the program, and when it is told to
-stop, all that goes. Where a run was killed, ``sweep`` finds its folder, which nobody holds any more, undoes by the
-notes what was begun elsewhere, and removes it. What living runs hold, in other containers too, and what other users own
-stays.
+The folder, among the temporary files, has the temporary folders of the run, and notes of what it has begun elsewhere: a
+staging folder beside a result, an exchange of files. All that goes at the end of the program. Where a run was killed,
+``sweep`` finds its folder, undoes by the notes what was begun elsewhere, and removes it. What living runs hold, in
+other containers too, and what other users own stays.
 """
 
 from __future__ import annotations
@@ -109,12 +108,7 @@ def temporary_folder(name: str) -> tempfile.TemporaryDirectory[str]:
 
 @contextlib.contextmanager
 def noted(what: str, **facts: str | list[str]) -> Iterator[None]:
-    """Note that something is begun outside of the folder of the run, until the block is left.
-
-    Args:
-        what: who undoes it (``undoes``).
-        facts: what of.
-    """
+    """Note that something is begun outside of the folder of the run, until the block is left; ``undoes`` what it is."""
     note = None
     with contextlib.suppress(OSError):  # where none can be written, a kill leaves what was begun
         note = run_folder() / f"{_NOTE}{next(_own().numbers):06}.json"
@@ -135,14 +129,14 @@ def _forget(note: Path | None) -> None:
 
 
 def at_end(act: Callable[[], None]) -> Callable[[], None]:
-    """Have something done before the folder of the run is removed: a process that works in it is ended.
-
-    Returns:
-        what takes that back.
-    """
+    """Have something done before the folder of the run is removed; what comes back cancels that."""
     run, token = _own(), object()
     run.started[token] = act
-    return lambda: (run.started.pop(token, None), None)[1]
+
+    def forget() -> None:
+        run.started.pop(token, None)
+
+    return forget
 
 
 def end_processes() -> None:

@@ -16,7 +16,6 @@ from dmlprep.portable.replacing import remove, remove_tree
 PREFIX = ".dmlprep-run-"
 """How the names of staging folders begin."""
 
-
 _CLOCK = 5.0
 """Seconds that the clocks of two file systems may differ."""
 

@@ -53,10 +53,7 @@ def decode_text(data: bytes) -> str:
 
 
 def read_text(path: Path, limit: int = DOCUMENT_BYTES) -> str:
-    """The text of a file, its line ends as ``\\n``.
-
-    Args:
-        limit: bytes that the file may have.
+    """Return the text of a file of at most ``limit`` bytes, its line ends as ``\\n``.
 
     Raises:
         OSError: the file cannot be read.

@@ -31,11 +31,10 @@ class NotAnImage(ValueError):
 
 @dataclass(frozen=True)
 class Image:
-    """A program or library of Windows.
+    """A program or library (DLL) of Windows.
 
     Attributes:
         machine: ``x64``, ``x86`` or ``arm64``, else the number of the header (``0x01c4``).
-        library: whether it is a DLL.
         imports: libraries that Windows loads with it, in the file's order, in lower case.
         delayed: libraries that are loaded when a function of them is first called, in lower case.
         version: the file version, four numbers; ``None`` where it has none.
@@ -93,22 +92,16 @@ class _Reader:
         )
 
     def _take(self, at: int, count: int) -> bytes:
-        """Bytes of the file.
-
-        Raises:
-            NotAnImage: they are not there, or more was asked for than a sound file needs.
-        """
+        """Bytes of the file, where they are there, and no more than a sound file needs were read before."""
         self._bytes -= count
         self._pieces -= 1
         if self._bytes < 0 or self._pieces < 0:
             raise NotAnImage("its tables are larger than those of any real one")
-        if at + count > self._size:
-            raise NotAnImage("it was cut short")
-        self._file.seek(at)
-        data = self._file.read(count)
-        if len(data) != count:
-            raise NotAnImage("it was cut short")
-        return data
+        if at + count <= self._size:
+            self._file.seek(at)
+            if len(data := self._file.read(count)) == count:
+                return data
+        raise NotAnImage("it was cut short")
 
     def _unpack(self, form: str, at: int) -> tuple[int, ...]:
         return struct.unpack(form, self._take(at, struct.calcsize(form)))
@@ -133,19 +126,18 @@ class _Reader:
             return
         at = self._at(address)
         for row in range(_LIBRARIES):
-            (found,) = self._unpack("<I", at + row * step + name)
-            if not found:
+            (place,) = self._unpack("<I", at + row * step + name)
+            if not place:
                 return
-            yield self._text(found)
+            yield self._text(place)
         raise NotAnImage("its table of imports has no end")
 
     def _version(self, address: int) -> tuple[int, int, int, int] | None:
         if not address:
             return None
-        root = self._at(address)
-        level = self._child(root, root, _VERSION_TYPE)
-        for _ in range(2):  # the resource's name, then its language: the first of each
-            level = self._child(root, level, None) if level is not None else None
+        level: int | None = (root := self._at(address))
+        for number in (_VERSION_TYPE, None, None):  # then the resource's name and its language: the first of each
+            level = self._child(root, level, number) if level is not None else None
         if level is None:
             return None
         block = self._take(self._at(self._unpack("<I", level)[0]), _VERSION_BLOCK)

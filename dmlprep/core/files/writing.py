@@ -53,11 +53,9 @@ class Writer:
         return file
 
     def commit(self, gone: Collection[str] = (), *, force: bool = True) -> None:
-        """Rename every file to its target.
+        """Rename every file to its target; files ``gone`` beside the last target, which belong to what it replaces, go.
 
-        Args:
-            gone: names of files beside the last target that belong to what it replaces, and go.
-            force: whether files that are there may be replaced; also one that appeared since the command looked.
+        Without ``force``, no file is replaced that is there, also one that appeared since the command looked.
 
         Raises:
             OutputError: a file cannot be replaced; where there are several, all old ones are as before.
@@ -91,10 +89,7 @@ def plain_errors(target: Path, sources: Collection[Path] = ()) -> Iterator[None]
 
 
 def write_file(path: Path, content: bytes, *, force: bool = True) -> None:
-    """Write a small file, whole or not at all.
-
-    Args:
-        force: replace what is there.
+    """Write a small file, whole or not at all; ``force``: replace what is there.
 
     Raises:
         OutputError: the path cannot be written.
@@ -102,3 +97,25 @@ def write_file(path: Path, content: bytes, *, force: bool = True) -> None:
     with plain_errors(path), Writer() as writer:
         writer.open(path).write(content)
         writer.commit(force=force)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a new file that its owner alone can read (mode 0600; on Windows the folder's permissions hold), or none.
+
+    Raises:
+        FileExistsError: there is one.
+        OutputError: it cannot be written.
+    """
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+        try:
+            os.write(file, content)
+        except OSError:
+            os.close(file)
+            remove(path)
+            raise
+        os.close(file)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise unwritable(error, path) from error

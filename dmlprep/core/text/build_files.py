@@ -1,7 +1,6 @@
 """Words of files that builds read: CMake, MSBuild and YAML. A name is one word there, and nothing of it is evaluated.
 
-Sources: cmake-language(7), quoted
-arguments; Microsoft Learn, "MSBuild special characters"; YAML 1.2.2, section 7.3.1.
+Sources: cmake-language(7), quoted arguments; Microsoft Learn, "MSBuild special characters"; YAML 1.2.2, section 7.3.1.
 """
 
 from __future__ import annotations

@@ -22,9 +22,7 @@ def to_json(data: object, *, order: Literal["sorted"] | None = None, indent: int
     NaN is ``null``. A lone surrogate (a byte of a path that is no UTF-8), which no JSON can hold, and a zero byte,
     which readers refuse, are written out as text.
 
-    Args:
-        order: ``sorted`` for keys in their order.
-        measures: whether there may be infinities, which are looked for number by number.
+    With ``order`` keys are sorted. ``measures``: there may be infinities, which are looked for number by number.
     """
     try:
         raw = msgspec.json.encode(data, order=order)

@@ -25,26 +25,22 @@ def is_command(text: str) -> bool:
 
 
 def hanging(text: str, width: int, *, before: int = 0) -> str:
-    """A line broken between words, going on with an indent; as it is where it fits, or is a command.
+    """Break a line of ``width`` characters between words, with an indent, unless it fits or is a command.
 
-    Args:
-        width: characters a line.
-        before: characters that stand before it already.
+    ``before``: so many characters stand before it already.
     """
     indent = indent_of(text)
     if len(text) + before <= width or is_command(text) or "\n" in text or width < 2 * indent:
         return text
     from textwrap import TextWrapper
 
+    words = text.lstrip(" ")
     breaking = TextWrapper(
         width,
-        initial_indent=" " * before,
+        initial_indent=" " * (before + len(text) - len(words)),
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
         replace_whitespace=False,
-        drop_whitespace=True,
     )
-    own = len(text) - len(text.lstrip(" "))
-    breaking.initial_indent += " " * own
-    return "\n".join(breaking.wrap(text.lstrip(" ")))[before:]
+    return "\n".join(breaking.wrap(words))[before:]

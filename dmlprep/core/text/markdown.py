@@ -23,11 +23,7 @@ _SIGNS = re.compile(
 
 
 def text(content: object, longest: int = LONGEST_LINE) -> Markdown:
-    """Return ``content`` as text on one line: printable, with its spaces joined.
-
-    Args:
-        longest: characters beyond which it loses its middle; escapes are not counted.
-    """
+    """Return ``content`` as printable text on one line, with its spaces joined, and without its middle if too long."""
     plain = shortened(" ".join(printable(str(content)).split()), longest)
     return Markdown(_SIGNS.sub(lambda found: f"{found.group()[:-1]}\\{found.group()[-1]}", plain))
 
@@ -49,11 +45,6 @@ def code(content: object) -> Markdown:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Markdown]], align: Sequence[str] = ()) -> list[str]:
-    """Return the lines of a table.
-
-    Args:
-        head: titles of our own.
-        align: ``---`` or ``--:`` for each column; by default the first.
-    """
+    """Return the lines of a table; ``align`` is ``---`` (default) or ``--:`` for each column."""
     lines = [f"| {' | '.join(head)} |", f"|{'|'.join(align or ['---'] * len(head))}|"]
     return lines + [f"| {' | '.join(row)} |" for row in rows]

@@ -34,6 +34,7 @@ def xml_value(content: str) -> str:
     return re.sub("[^ -~]", _reference, content.translate(_ENTITIES)).replace(*_COMMAND)
 
 
-def _reference(found: re.Match[str]) -> str:
-    shown = printable(found.group())
-    return f"&#{ord(found.group())};" if shown != found.group() and _OF_XML.match(found.group()) else shown
+def _reference(match: re.Match[str]) -> str:
+    character = match.group()
+    shown = printable(character)
+    return f"&#{ord(character)};" if shown != character and _OF_XML.match(character) else shown

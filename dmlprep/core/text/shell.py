@@ -28,9 +28,7 @@ def word(text: str | PurePath, *, windows: bool = sys.platform == "win32") -> st
 
     Characters that do not print, and commands to CI machines, are spelled out, as bash, zsh and POSIX of 2024 read them
     (``$'\\x1b'``). On Windows no quotes serve cmd and PowerShell alike for every name: ``NAME`` stands for the others.
-
-    Args:
-        text: a path that begins with a hyphen, which would be an option, becomes ``./-path``.
+    A path that begins with a hyphen, which would be an option, becomes ``./-path``.
     """
     if isinstance(text, PurePath):
         text = f"./{text}" if str(text).startswith("-") else str(text)

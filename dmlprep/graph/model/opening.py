@@ -18,7 +18,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from dmlprep.core.errors import DmlprepError, InputError, ModelRefused
-from dmlprep.core.files import FileSet, nearest, unreadable
+from dmlprep.core.files import FileSet, meant, unreadable
 from dmlprep.core.files.links import leads_elsewhere
 from dmlprep.core.files.outputs import windows_name_problem
 from dmlprep.graph.model import protos
@@ -180,8 +180,8 @@ def _skeleton(path: Path) -> tuple[bytes, int]:
         fix = "check the path" if where != "-" else "save it to a file first: models are mapped, not read from a stream"
         if FileSet(path.parent, path.name).aside.is_dir():
             fix = "a run was ended while it replaced this file: run the same prepare again, which puts the old one back"
-        elif near := nearest(path):
-            fix = f"did you mean {near}?"
+        else:
+            fix = meant(path, fix)
         raise InputError("no such file", where=where, code="DP001", fix=fix) from error
     except OSError as error:
         raise unreadable(error, path, code="DP001") from error

@@ -8,8 +8,8 @@ from pathlib import Path, PureWindowsPath
 import pytest
 
 from dmlprep.core.errors import OutputError, UsageError
-from dmlprep.core.files import check_output, check_path, windows_problem
-from dmlprep.core.files.outputs import file_name_problem, stem_of
+from dmlprep.core.files import check_output, check_path
+from dmlprep.core.files.outputs import file_name_problem, stem_of, windows_problem
 from tests.system import needs_links
 
 

@@ -54,7 +54,7 @@ REASONS = {
         "folders of this user whose names begin as dmlprep's hidden and temporary folders do, and that no "
         "living run holds"
     ),
-    "core/files/private.py:write_private": "a file that this call made (O_EXCL)",
+    "core/files/writing.py:write_private": "a file that this call made (O_EXCL)",
     "core/files/run_folder.py:_forget": _RUN,
     "core/files/run_folder.py:end_run": _RUN,
     "core/files/run_folder.py:sweep": "clear_left with the prefix of temporary folders of runs",
@@ -112,7 +112,7 @@ REASONS = {
     "runtime/dml.py:_status_on_linux": f"kept shaders: {_OWN_CACHE}",
     "runtime/served.py:_discard": "a file of the exchange folder of a worker, which this run made",
     "runtime/linux/safe_fs.py:Beneath.clear": "below a folder of the runtime, by descriptors; no link leads out of it",
-    "runtime/linux/host.py:_Host._staged": "a copy of a model in the exchange folder of a worker, which this run made",
+    "runtime/linux/host.py:LinuxHost._staged": "a copy of a model in the exchange folder, which this run made",
     "runtime/linux/install.py:_install": _OWN_CACHE,
     "runtime/linux/install.py:_broken": f"a file that was added to a piece of the runtime: {_OWN_CACHE}",
     "runtime/linux/install.py:_compile": _OWN_CACHE,

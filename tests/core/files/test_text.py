@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.core.files import NotUtf8, decode_text, read_text
+from dmlprep.core.files import decode_text, read_text
+from dmlprep.core.files.text import NotUtf8
 
 TEXT = 'doc = "Модель, 重み"\r\n[step.pin]\n'
 
