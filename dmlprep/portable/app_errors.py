@@ -1,7 +1,4 @@
-"""What can go wrong with a packaged model in an app, each with what the app should do.
-
-A packaged loader carries this module: Python 3.9.
-"""
+"""What can go wrong with a packaged model in an app, each with what the app should do."""
 
 from __future__ import annotations
 
@@ -66,18 +63,15 @@ def translated(error: Exception) -> ModelError:
 
 
 def check_release(onnxruntime: Any, provider: str, lowest: str) -> None:
-    """Hold the onnxruntime that is installed against what the model needs.
+    """Compare the onnxruntime that is installed with what the model needs.
 
     Raises:
         RuntimeMissing: it does not have this execution provider, or is older than ``lowest``.
     """
-    here = str(onnxruntime.__version__)
-    if provider not in onnxruntime.get_available_providers():
-        said = ", ".join(onnxruntime.get_available_providers())
-        raise RuntimeMissing(
-            f"onnxruntime {here} has no {provider} (it has {said}): pip uninstall onnxruntime, then "
-            "pip install onnxruntime-directml"
-        )
+    here, available = str(onnxruntime.__version__), onnxruntime.get_available_providers()
+    if provider not in available:
+        fix = "pip uninstall onnxruntime, then pip install onnxruntime-directml"
+        raise RuntimeMissing(f"onnxruntime {here} has no {provider} (it has {', '.join(available)}): {fix}")
     if _numbers(here) < _numbers(lowest):
         raise RuntimeMissing(f"onnxruntime {here} is older than {lowest}, the oldest that this model was made for")
 

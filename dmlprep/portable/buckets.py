@@ -1,7 +1,4 @@
-"""Choose among models of fixed sizes: the one of these sizes, or the smallest that has room for them.
-
-A packaged loader carries this module: Python 3.9, and nothing of dmlprep's.
-"""
+"""Choose among models of fixed sizes: the one of these sizes, or the smallest that has room for them."""
 
 from __future__ import annotations
 
@@ -38,9 +35,7 @@ class Choice:
 def choose(buckets: Sequence[Mapping[str, Any]], sizes: Mapping[str, int]) -> Choice:
     """The bucket of exactly these sizes; else, of those that are as large in every dimension, that of fewest elements.
 
-    Args:
-        buckets: each with its ``name`` and its ``sizes`` by dimension, the same dimensions in all.
-        sizes: of each of these dimensions, in elements.
+    Each bucket has a ``name`` and ``sizes`` by dimension, in elements, of the same dimensions as ``sizes``.
 
     Raises:
         ValueError: a dimension is missing or unknown, or no bucket is large enough.
@@ -56,6 +51,6 @@ def choose(buckets: Sequence[Mapping[str, Any]], sizes: Mapping[str, int]) -> Ch
     if not room:
         asked = ", ".join(f"{name}={sizes[name]}" for name in known)
         raise ValueError(f"no bucket has room for {asked}; there are: {', '.join(one['name'] for one in buckets)}")
-    found = min(room, key=lambda one: prod(one["sizes"].values()))
-    padding = {name: found["sizes"][name] - sizes[name] for name in known if found["sizes"][name] > sizes[name]}
-    return Choice(found, padding)
+    bucket = min(room, key=lambda one: prod(one["sizes"].values()))
+    padding = {name: bucket["sizes"][name] - sizes[name] for name in known if bucket["sizes"][name] > sizes[name]}
+    return Choice(bucket, padding)

@@ -1,7 +1,4 @@
-"""Compare the outputs of a model with those of its reference, group by group. The worst feed counts.
-
-A kit carries this file as it is: Python 3.9 and numpy alone.
-"""
+"""Compare the outputs of a model with those of its reference, group by group. The worst feed counts."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from .steep import STEEP, steep_error
 if TYPE_CHECKING:
     from .arrays import Array
 
-
 _NEAR = 0.25
 """A steep output that takes less than this of its bound, element by element, needs no other measure."""
 
@@ -28,7 +24,6 @@ class OutputGroup:
     """Outputs that are compared together.
 
     Attributes:
-        names: of the outputs.
         kind: ``elements``: element by element. ``rows``: where that fails, the rows of all of them, side by side, are
             matched as a set (boxes, scores and labels of a detector). ``ranked``: as ``rows``, for rows that TopK
             chose: they lie behind a batch axis or not. ``map``, ``classes``, ``logits``: where that fails, by what the
@@ -53,50 +48,37 @@ def compare_outputs(
     """Compare the outputs that both sides have, on one feed.
 
     An output of no group, or of one that lacks another output, is compared alone. The items of a sequence are such: how
-    many there are is known only after a run.
-
-    Args:
-        noise: of the original, by output (``noise.noise_of``): the outputs of a group may be off by more for it.
+    many there are is known only after a run. The outputs of a group may be off by more for the noise of the original
+    (``noise.noise_of``), by output.
     """
     own = noise or {}
     whole = [group for group in groups if all(n in reference and n in candidate for n in group.names)]
     grouped = {name for group in whole for name in group.names}
     whole += [OutputGroup((n,)) for n in reference if n in candidate and n not in grouped]
-    found = []
+    measured = []
     for group in whole:
         bound = tolerance.raised(max((own.get(name, 0.0) for name in group.names), default=0.0))
         for metrics in _compare_group(group, reference, candidate, bound):
-            found.append(replace(metrics, bound=bound.max_rel, noise=own.get(metrics.output)))
-    return found
+            measured.append(replace(metrics, bound=bound.max_rel, noise=own.get(metrics.output)))
+    return measured
 
 
 def _compare_group(
     group: OutputGroup, reference: Mapping[str, Array], candidate: Mapping[str, Array], tolerance: Tolerance
 ) -> list[OutputMetrics]:
-    found = [
-        measure(n, reference[n], candidate[n], tolerance, integer_image=n in group.integer_images) for n in group.names
-    ]
+    images = group.integer_images
+    measured = [measure(n, reference[n], candidate[n], tolerance, integer_image=n in images) for n in group.names]
     if group.kind in STEEP:
-        return [_steep(group.kind, m, reference[m.output], candidate[m.output], tolerance) for m in found]
-    if group.kind == "elements" or all(m.passed for m in found):
-        return found
+        return [_steep(group.kind, m, reference[m.output], candidate[m.output], tolerance) for m in measured]
+    if group.kind == "elements" or all(m.passed for m in measured):
+        return measured
     rows = _matched(group, reference, candidate, tolerance)
     if rows is None:
-        return found
+        return measured
     share, off, note = rows
-    return [
-        OutputMetrics(
-            output=m.output,
-            passed=share >= tolerance.rows,
-            max_rel=off.get(m.output, 0.0),
-            out_of_tolerance=1.0 - share,
-            non_finite=m.non_finite,
-            share_equal=share,
-            note=note,
-            error=off.get(m.output, 0.0),
-        )
-        for m in found
-    ]
+    matched = OutputMetrics("", share >= tolerance.rows, out_of_tolerance=1.0 - share, share_equal=share, note=note)
+    offs = ((m, off.get(m.output, 0.0)) for m in measured)
+    return [replace(matched, output=m.output, max_rel=e, non_finite=m.non_finite, error=e) for m, e in offs]
 
 
 def _steep(
@@ -104,10 +86,10 @@ def _steep(
 ) -> OutputMetrics:
     """What is out of bounds at some element, or near that, judged by what it is read for."""
     near = metrics.error > _NEAR * tolerance.max_rel
-    found = steep_error(kind, reference, candidate, tolerance) if near or not metrics.passed else None
-    if found is None:
+    judged = steep_error(kind, reference, candidate, tolerance) if near or not metrics.passed else None
+    if judged is None:
         return metrics
-    share, note = found
+    share, note = judged
     error = min(metrics.error, share * tolerance.max_rel)
     if metrics.passed:
         return replace(metrics, error=error)
@@ -129,25 +111,22 @@ def _matched(
 class Comparison:
     """Collects feeds, and tells the worst of each output.
 
-    Attributes:
-        errors: of each feed so far, the largest error as a share of its bound, at any element also of a steep output:
-            what moves one row a little on this feed moves it far on another.
+    ``errors`` has for each feed so far the largest error as a share of its bound, at any element also of a steep
+    output: what moves one row a little on this feed moves it far on another.
     """
 
     def __init__(
         self, groups: Sequence[OutputGroup], tolerance: Tolerance, noise: Mapping[str, float] | None = None
     ) -> None:
-        self._groups = groups
-        self._tolerance = tolerance
-        self._noise = noise
+        self._groups, self._tolerance, self._noise = groups, tolerance, noise
         self.errors: list[float] = []
         self._worst: dict[str, OutputMetrics] = {}
 
     def add(self, reference: Mapping[str, Array], candidate: Mapping[str, Array]) -> None:
         """Compare one feed's outputs."""
-        found = compare_outputs(self._groups, reference, candidate, self._tolerance, self._noise)
-        self.errors.append(max((max(m.error, m.max_rel) / m.bound for m in found if m.bound > 0), default=0.0))
-        for metrics in found:
+        measured = compare_outputs(self._groups, reference, candidate, self._tolerance, self._noise)
+        self.errors.append(max((max(m.error, m.max_rel) / m.bound for m in measured if m.bound > 0), default=0.0))
+        for metrics in measured:
             worst = self._worst.get(metrics.output)
             self._worst[metrics.output] = metrics if worst is None else _worse(worst, metrics)
 
@@ -177,17 +156,16 @@ def _worse(a: OutputMetrics, b: OutputMetrics) -> OutputMetrics:
 
 def bounds_used(tolerance: Tolerance, results: Sequence[OutputMetrics]) -> str:
     """The tolerance in words, with the bounds of steep outputs and of noise where they were used."""
-    said = str(tolerance)
+    text = str(tolerance)
     if any(m.error != m.max_rel for m in results):
-        said += (
+        text += (
             f"; steep outputs: overlap >= {tolerance.overlap:g}, out of bounds <= {percent(tolerance.outside)}, "
             f"stray <= {tolerance.stray:g}"
         )
-    raised = [m for m in results if m.bound > tolerance.max_rel]
-    if raised:
-        worst = max(raised, key=lambda m: m.bound)
-        said += f"; {worst.bound:.2g} at {worst.output}, whose own noise is {worst.noise:.2g}"
-    return said
+    worst = max(results, key=lambda m: m.bound, default=None)
+    if worst is not None and worst.bound > tolerance.max_rel:
+        text += f"; {worst.bound:.2g} at {worst.output}, whose own noise is {worst.noise:.2g}"
+    return text
 
 
 def describe(metrics: OutputMetrics, tolerance: Tolerance) -> str:
@@ -205,6 +183,5 @@ def describe(metrics: OutputMetrics, tolerance: Tolerance) -> str:
         return f"output {name!r}: max|d|/max|ref| is {metrics.max_rel:.3g}, {bound:g} is allowed"
     if metrics.cosine < tolerance.cosine:
         return f"output {name!r}: cosine is {metrics.cosine:.6f}, {tolerance.cosine:g} is asked for"
-    return (
-        f"output {name!r}: {percent(metrics.out_of_tolerance, 2)} of the elements are infinite or NaN on one side only"
-    )
+    share = percent(metrics.out_of_tolerance, 2)
+    return f"output {name!r}: {share} of the elements are infinite or NaN on one side only"

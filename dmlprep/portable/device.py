@@ -1,13 +1,11 @@
 """What can be said of a Windows machine without a package: adapters and drivers by DXGI, libraries by their versions.
 
-Sources:
+What cannot be had is left out. Sources:
 
 - DXGI_ADAPTER_FLAG_SOFTWARE, and VendorId: a PCI id up to FFFF, else an ACPI id (learn.microsoft.com, dxgi.h). The PCI
   ids are those of the PCI-SIG's list; Qualcomm's drivers for Windows give the ACPI id "QCOM", 4D4F4351.
 - Which adapters the provider refuses: ``IsSoftwareAdapter`` in ONNX Runtime's ``dml_provider_factory.cc``.
 - The version of a library: VS_FIXEDFILEINFO (learn.microsoft.com).
-
-What cannot be had is left out.
 """
 
 from __future__ import annotations
@@ -46,11 +44,9 @@ class Adapter:
     Attributes:
         number: place in the order of IDXGIFactory1::EnumAdapters1, from 0: what ``--device-id`` and the provider's
             ``device_id`` name.
-        name: the adapter's description.
         vendor: name of the vendor, empty where it is not known here.
         vendor_id, model_id: VendorId and DeviceId, PCI or ACPI ids.
-        dedicated_memory: bytes of video memory.
-        shared_memory: bytes of system memory that the adapter may use.
+        dedicated_memory, shared_memory: bytes of video memory, and of system memory that the adapter may use.
         driver: version of the user-mode driver, empty where it does not say.
         software: it computes on the CPU: flagged so by DXGI, or the Microsoft Basic Render Driver (1414:008c).
         luid: the locally unique id, the same until Windows starts again.
@@ -124,18 +120,12 @@ def adapters() -> tuple[Adapter, ...]:
     Raises:
         OSError: DXGI does not answer.
     """
-    said = dxgi.read_dxgi()
-    found = [describe(desc, number, driver) for number, (desc, driver) in enumerate(said.described)]
-    software = {one.luid for one in found if one.software}
-    chosen: dict[str, int] = {}
-    for preference, luids in said.preferred.items():
-        # The provider leaves software adapters out before it takes the first.
-        best = next((luid for luid in luids if luid not in software), None)
-        if best is not None:
-            chosen[preference] = best
-    return tuple(
-        replace(one, preferences=tuple(name for name, luid in chosen.items() if luid == one.luid)) for one in found
-    )
+    answer = dxgi.read_dxgi()
+    rows = [describe(desc, number, driver) for number, (desc, driver) in enumerate(answer.described)]
+    software = {one.luid for one in rows if one.software}
+    # The provider leaves software adapters out before it takes the first.
+    best = {name: [luid for luid in luids if luid not in software][:1] for name, luids in answer.preferred.items()}
+    return tuple(replace(one, preferences=tuple(name for name in best if one.luid in best[name])) for one in rows)
 
 
 def listed(found: Sequence[Adapter]) -> str:
@@ -149,11 +139,9 @@ def find_adapter(wanted: str, found: Sequence[Adapter]) -> Adapter:
     Raises:
         ValueError: none, or several; the message names the adapters that are there.
     """
-    vendor = next((ids for name, ids in VENDORS.items() if name.casefold() == wanted.casefold()), None)
-    if vendor is not None:
-        matching = [one for one in found if one.vendor_id in vendor]
-    else:
-        matching = [one for one in found if wanted.casefold() in one.name.casefold()]
+    word = wanted.casefold()
+    vendor = next((ids for name, ids in VENDORS.items() if name.casefold() == word), None)
+    matching = [one for one in found if (one.vendor_id in vendor if vendor else word in one.name.casefold())]
     if len(matching) == 1:
         return matching[0]
     if not matching:
@@ -164,15 +152,12 @@ def find_adapter(wanted: str, found: Sequence[Adapter]) -> Adapter:
 def problem(number: int, named: bool, found: Sequence[Adapter]) -> tuple[str, str]:
     """Why no session should be opened on this adapter, and how to mend it; both empty where one can be.
 
-    Args:
-        named: the user chose it. A software adapter that nobody chose is refused: it is no GPU.
+    A software adapter that the user did not name is refused: it is no GPU.
     """
     one = next((one for one in found if one.number == number), None)
     if one is None:
-        return (
-            f"there is no adapter {number} (887A0002 DXGI_ERROR_NOT_FOUND); {listed(found)}",
-            "choose one of these" if found else "install the driver of the graphics adapter",
-        )
+        fix = "choose one of these" if found else "install the driver of the graphics adapter"
+        return f"there is no adapter {number} (887A0002 DXGI_ERROR_NOT_FOUND); {listed(found)}", fix
     if not one.software or named:
         return "", ""
     hardware = [other for other in found if not other.software]
@@ -190,10 +175,10 @@ def with_number(options: Mapping[str, str]) -> dict[str, str]:
         ValueError: no adapter matches, or several; the message names those that are there.
         OSError: DXGI does not answer.
     """
-    found = {key: value for key, value in options.items() if key != "adapter"}
+    rest = {key: value for key, value in options.items() if key != "adapter"}
     if "adapter" in options:
-        found["device_id"] = str(find_adapter(options["adapter"], adapters()).number)
-    return found
+        rest["device_id"] = str(find_adapter(options["adapter"], adapters()).number)
+    return rest
 
 
 def session_problem(options: Mapping[str, str]) -> tuple[str, str]:
@@ -221,10 +206,6 @@ def adapter_facts(number: int) -> dict[str, str]:
     one = next((one for one in found if one.number == number), None)
     if one is None:
         return {"adapter": f"not known: there is no adapter {number}"} if sys.platform == "win32" else {}
-    return _facts(one)
-
-
-def _facts(one: Adapter) -> dict[str, str]:
     facts = {
         "adapter": one.name,
         "adapter number": str(one.number),

@@ -1,6 +1,4 @@
-"""What Windows says of its graphics adapters, read from DXGI without a package.
-
-Sources, all of learn.microsoft.com:
+"""What Windows says of its graphics adapters, read from DXGI without a package. Sources, all of learn.microsoft.com:
 
 - dxgi.h: DXGI_ADAPTER_DESC1, the methods of IDXGIFactory1 and IDXGIAdapter1 and their order; CheckInterfaceSupport (the
   version of the user-mode driver).
@@ -8,8 +6,6 @@ Sources, all of learn.microsoft.com:
   IDXGIFactory3 (1), IDXGIFactory4 (2) and IDXGIFactory5 (1).
 - dxgi1_4.h: IDXGIAdapter3, DXGI_QUERY_VIDEO_MEMORY_INFO and DXGI_MEMORY_SEGMENT_GROUP. QueryVideoMemoryInfo is the
   third of its methods, which follow those of IDXGIAdapter2 (1 method).
-
-Nothing here judges: ``device.py`` says what it means.
 """
 
 from __future__ import annotations
@@ -25,12 +21,7 @@ PREFERENCES = {"minimum_power": 1, "high_performance": 2}
 
 
 class _Guid(ctypes.Structure):
-    _fields_ = (
-        ("a", ctypes.c_uint32),
-        ("b", ctypes.c_uint16),
-        ("c", ctypes.c_uint16),
-        ("d", ctypes.c_ubyte * 8),
-    )
+    _fields_ = (("a", ctypes.c_uint32), ("b", ctypes.c_uint16), ("c", ctypes.c_uint16), ("d", ctypes.c_ubyte * 8))
 
 
 class AdapterDesc(ctypes.Structure):
@@ -59,11 +50,9 @@ class AdapterDesc(ctypes.Structure):
 class _VideoMemory(ctypes.Structure):
     """DXGI_QUERY_VIDEO_MEMORY_INFO, in bytes."""
 
-    _fields_ = (
-        ("budget", ctypes.c_uint64),
-        ("current_usage", ctypes.c_uint64),
-        ("available_for_reservation", ctypes.c_uint64),
-        ("current_reservation", ctypes.c_uint64),
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in ("budget", "current_usage", "available_for_reservation", "current_reservation")
     )
 
 

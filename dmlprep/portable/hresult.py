@@ -13,14 +13,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One HRESULT.
+    """One HRESULT: a code of eight upper-case digits, its symbolic name, likely causes in order, and what to try next.
 
-    Attributes:
-        code: eight upper-case hexadecimal digits, without ``0x``.
-        name: the symbolic name, such as ``E_INVALIDARG``.
-        causes: likely causes, the likeliest first.
-        next_step: the next thing to try, one sentence.
-        removed: the device is gone; a session on it cannot answer any more.
+    ``removed``: the device is gone, and a session on it cannot answer any more.
     """
 
     code: str
@@ -34,139 +29,97 @@ class Diagnosis:
 
 
 _HUNG = "one dispatch took longer than Windows allows (2 seconds by default): the tensors are too large for this GPU"
+_METACOMMAND = "a driver bug in a vendor kernel (metacommand)"
 
-_TABLE: dict[str, Diagnosis] = {
-    row.code: row
-    for row in (
-        Diagnosis(
-            "80070057",
-            "E_INVALIDARG",
-            (
-                "DirectML has a kernel for the operator but not for these shapes or attributes "
-                "(rank above 8, Reshape with allowzero=1 and -1, MatMul of rank 5 or more)",
-                "the DirectML.dll found is older than this ONNX Runtime needs",
-                "a constant needs more than 4 GiB after DirectML has packed it",
-            ),
-            "run dmlprep check for the node, or dmlprep bisect to find it",
-        ),
-        Diagnosis(
-            "887A0005",
-            "DXGI_ERROR_DEVICE_REMOVED",
-            (
-                "the driver stopped: " + _HUNG,
-                "the GPU ran out of memory",
-                "a driver bug in a vendor kernel (metacommand)",
-                "the driver was updated or the GPU was taken away while the session was open",
-            ),
-            "try disable_metacommands, then smaller inputs, then another driver",
-            removed=True,
-        ),
-        Diagnosis(
-            "887A0006",
-            "DXGI_ERROR_DEVICE_HUNG",
-            (_HUNG, "a driver bug in a vendor kernel (metacommand)"),
-            "try smaller inputs (tiles, a smaller batch), then disable_metacommands",
-            removed=True,
-        ),
-        Diagnosis(
-            "887A0007",
-            "DXGI_ERROR_DEVICE_RESET",
-            ("another program made the GPU reset", _HUNG),
-            "run again with nothing else on the GPU, then with smaller inputs",
-            removed=True,
-        ),
-        Diagnosis(
-            "887A0020",
-            "DXGI_ERROR_DRIVER_INTERNAL_ERROR",
-            ("a driver bug in a vendor kernel (metacommand)", "the driver is older than this DirectML"),
-            "update the driver, then try disable_metacommands",
-            removed=True,
-        ),
-        Diagnosis(
-            "887A0001",
-            "DXGI_ERROR_INVALID_CALL",
-            ("the graphics stack cannot do what DirectML asks for",),
-            "update the driver and DirectML.dll",
-        ),
-        Diagnosis(
-            "887A0002",
-            "DXGI_ERROR_NOT_FOUND",
-            ("there is no adapter with this device_id",),
-            "choose a smaller device_id: 0 is the first adapter that DXGI lists, the one of the desktop; "
-            "dmlprep doctor --adapters lists them",
-        ),
-        Diagnosis(
-            "887A0004",
-            "DXGI_ERROR_UNSUPPORTED",
-            (
-                "the adapter is a software adapter, or its driver has no Direct3D 12",
-                "DirectML.dll is older than this ONNX Runtime needs",
-                "the system's own DirectML.dll was loaded in place of the one beside onnxruntime.dll",
-            ),
-            "update the graphics driver, or choose another device_id (dmlprep doctor --adapters); "
-            "see with dmlprep doctor which DirectML.dll is found",
-        ),
-        Diagnosis(
-            "C0262002",
-            "ERROR_GRAPHICS_INVALID_DISPLAY_ADAPTER",
-            ("the adapter is a software adapter (Microsoft Basic Render Driver), which the provider refuses",),
-            "choose the device_id of a GPU (dmlprep doctor --adapters), or install its driver",
-        ),
-        Diagnosis(
-            "8007000E",
-            "E_OUTOFMEMORY",
-            ("the GPU or the process has no memory left", "a single tensor is larger than the device allows"),
-            "use smaller inputs or FP16, or a GPU with more memory",
-        ),
-        Diagnosis(
-            "80004005",
-            "E_FAIL",
-            ("DirectML failed without saying why: often an operator that it compiles but cannot run",),
-            "run dmlprep bisect to find the node",
-        ),
-        Diagnosis(
-            "80004001",
-            "E_NOTIMPL",
-            ("DirectML or the driver lacks this operator or data type",),
-            "keep the operator out of the model, or use a newer DirectML",
-        ),
-        Diagnosis(
-            "80004002",
-            "E_NOINTERFACE",
-            ("DirectML.dll or d3d12.dll is older than this ONNX Runtime needs",),
-            "see with dmlprep doctor which DirectML.dll is found",
-        ),
-        Diagnosis(
-            "8000FFFF",
-            "E_UNEXPECTED",
-            ("an error inside the DirectML execution provider",),
-            "run dmlprep bisect to find the node",
-        ),
-        Diagnosis(
-            "80070005",
-            "E_ACCESSDENIED",
-            ("a file or the device may not be opened by this user",),
-            "see who owns the model file and its folder",
-        ),
-        Diagnosis(
-            "8007007E",
-            "ERROR_MOD_NOT_FOUND",
-            ("DirectML.dll is not beside onnxruntime.dll",),
-            "install onnxruntime-directml again; see dmlprep doctor",
-        ),
-        Diagnosis(
-            "8007023E",
-            "ERROR_UNHANDLED_EXCEPTION",
-            ("an exception inside a kernel of DirectML's provider (Reshape with allowzero=1 and -1 makes one)",),
-            "run dmlprep check for the node, or dmlprep bisect to find it",
-        ),
-        Diagnosis(
-            "80070070",
-            "ERROR_DISK_FULL",
-            ("the disk is full",),
-            "make room and run again",
-        ),
-    )
+_ERRORS: dict[str, tuple[str, ...]] = {
+    "80070057 E_INVALIDARG": (
+        "run dmlprep check for the node, or dmlprep bisect to find it",
+        "DirectML has a kernel for the operator but not for these shapes or attributes (rank above 8, Reshape with "
+        "allowzero=1 and -1, MatMul of rank 5 or more)",
+        "the DirectML.dll found is older than this ONNX Runtime needs",
+        "a constant needs more than 4 GiB after DirectML has packed it",
+    ),
+    "887A0005 DXGI_ERROR_DEVICE_REMOVED": (
+        "try disable_metacommands, then smaller inputs, then another driver",
+        "the driver stopped: " + _HUNG,
+        "the GPU ran out of memory",
+        _METACOMMAND,
+        "the driver was updated or the GPU was taken away while the session was open",
+    ),
+    "887A0006 DXGI_ERROR_DEVICE_HUNG": (
+        "try smaller inputs (tiles, a smaller batch), then disable_metacommands",
+        _HUNG,
+        _METACOMMAND,
+    ),
+    "887A0007 DXGI_ERROR_DEVICE_RESET": (
+        "run again with nothing else on the GPU, then with smaller inputs",
+        "another program made the GPU reset",
+        _HUNG,
+    ),
+    "887A0020 DXGI_ERROR_DRIVER_INTERNAL_ERROR": (
+        "update the driver, then try disable_metacommands",
+        _METACOMMAND,
+        "the driver is older than this DirectML",
+    ),
+    "887A0001 DXGI_ERROR_INVALID_CALL": (
+        "update the driver and DirectML.dll",
+        "the graphics stack cannot do what DirectML asks for",
+    ),
+    "887A0002 DXGI_ERROR_NOT_FOUND": (
+        "choose a smaller device_id: 0 is the first adapter that DXGI lists, the one of the desktop; dmlprep doctor "
+        "--adapters lists them",
+        "there is no adapter with this device_id",
+    ),
+    "887A0004 DXGI_ERROR_UNSUPPORTED": (
+        "update the graphics driver, or choose another device_id (dmlprep doctor --adapters); see with dmlprep "
+        "doctor which DirectML.dll is found",
+        "the adapter is a software adapter, or its driver has no Direct3D 12",
+        "DirectML.dll is older than this ONNX Runtime needs",
+        "the system's own DirectML.dll was loaded in place of the one beside onnxruntime.dll",
+    ),
+    "C0262002 ERROR_GRAPHICS_INVALID_DISPLAY_ADAPTER": (
+        "choose the device_id of a GPU (dmlprep doctor --adapters), or install its driver",
+        "the adapter is a software adapter (Microsoft Basic Render Driver), which the provider refuses",
+    ),
+    "8007000E E_OUTOFMEMORY": (
+        "use smaller inputs or FP16, or a GPU with more memory",
+        "the GPU or the process has no memory left",
+        "a single tensor is larger than the device allows",
+    ),
+    "80004005 E_FAIL": (
+        "run dmlprep bisect to find the node",
+        "DirectML failed without saying why: often an operator that it compiles but cannot run",
+    ),
+    "80004001 E_NOTIMPL": (
+        "keep the operator out of the model, or use a newer DirectML",
+        "DirectML or the driver lacks this operator or data type",
+    ),
+    "80004002 E_NOINTERFACE": (
+        "see with dmlprep doctor which DirectML.dll is found",
+        "DirectML.dll or d3d12.dll is older than this ONNX Runtime needs",
+    ),
+    "8000FFFF E_UNEXPECTED": ("run dmlprep bisect to find the node", "an error inside the DirectML execution provider"),
+    "80070005 E_ACCESSDENIED": (
+        "see who owns the model file and its folder",
+        "a file or the device may not be opened by this user",
+    ),
+    "8007007E ERROR_MOD_NOT_FOUND": (
+        "install onnxruntime-directml again; see dmlprep doctor",
+        "DirectML.dll is not beside onnxruntime.dll",
+    ),
+    "8007023E ERROR_UNHANDLED_EXCEPTION": (
+        "run dmlprep check for the node, or dmlprep bisect to find it",
+        "an exception inside a kernel of DirectML's provider (Reshape with allowzero=1 and -1 makes one)",
+    ),
+    "80070070 ERROR_DISK_FULL": ("make room and run again", "the disk is full"),
+}
+"""By code and name: the next thing to try, then the likely causes."""
+
+_REMOVED = ("887A0005", "887A0006", "887A0007", "887A0020")
+
+_TABLE = {
+    error[:8]: Diagnosis(error[:8], error[9:], tuple(causes), step, error[:8] in _REMOVED)
+    for error, (step, *causes) in _ERRORS.items()
 }
 
 # An HRESULT of a failure has its top bit set: eight hexadecimal digits that begin with 8 to F.
@@ -177,15 +130,13 @@ _DECIMAL = re.compile(r"(?<![0-9])-(\d{9,10})(?![0-9])")
 
 def diagnose(text: str) -> Diagnosis | None:
     """The first HRESULT in ``text`` that this table knows, else the first that looks like one, else ``None``."""
-    found = [match.group(1).upper() for match in _HEX.finditer(text)]
-    found += [f"{(1 << 32) - int(match.group(1)):08X}" for match in _DECIMAL.finditer(text)]
-    for code in found:
-        if code in _TABLE:
-            return _TABLE[code]
-    for code in found:
-        # 88xx: DirectX facilities, 800x: COM and Windows. Other hexadecimal words are digests or addresses.
-        if code.startswith(("8000", "8007", "887", "8876")):
-            return Diagnosis(code, "unknown HRESULT", (), "run dmlprep bisect to find the node")
+    codes = [match.group(1).upper() for match in _HEX.finditer(text)]
+    codes += [f"{(1 << 32) - int(match.group(1)):08X}" for match in _DECIMAL.finditer(text)]
+    if known := next((code for code in codes if code in _TABLE), None):
+        return _TABLE[known]
+    # 88xx: DirectX facilities, 800x: COM and Windows. Other hexadecimal words are digests or addresses.
+    if other := next((code for code in codes if code.startswith(("8000", "8007", "887"))), None):
+        return Diagnosis(other, "unknown HRESULT", (), "run dmlprep bisect to find the node")
     return None
 
 
@@ -197,12 +148,12 @@ def error_text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def plain_text(raw: bytes | str, limit: int = 2000) -> str:
+def plain_text(raw: bytes | str) -> str:
     """Readable text from what a runtime printed, whatever the code page of the Windows that printed it.
 
     UTF-8 is taken as it is. Else the bytes hold a sentence in the language of Windows (cp932, cp1251 ...), which
     nobody can guess: the ASCII part stays, which holds the HRESULT, the file and the node, and each run of other bytes
-    becomes one ``?``. Control characters and colour codes go, and the end is cut at ``limit`` characters.
+    becomes one ``?``. Control characters and colour codes go, and the end is cut at 2000 characters.
     """
     if isinstance(raw, bytes):
         try:
@@ -214,4 +165,4 @@ def plain_text(raw: bytes | str, limit: int = 2000) -> str:
         text = re.sub("[\ud800-\udfff]+", "?", raw)
     text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
     text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f]+", " ", text.replace("\r\n", "\n")).strip()
-    return text if len(text) <= limit else text[: limit - 4] + " ..."
+    return text if len(text) <= 2000 else text[:1996] + " ..."

@@ -48,8 +48,7 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
 def problems(folder: Path, manifest: dict[str, Any]) -> list[str]:
     """What is not as it was packed, one sentence each; nothing where all is well."""
     found = []
-    listed = manifest["files"]
-    for name, entry in sorted(listed.items()):
+    for name, entry in sorted(manifest["files"].items()):
         path = folder / name
         if not path.is_file():
             found.append(f"{name} is missing")
@@ -58,12 +57,9 @@ def problems(folder: Path, manifest: dict[str, Any]) -> list[str]:
         elif file_digest(path)[1] != entry["sha256"]:
             found.append(f"{name} is not the file that was packed: its SHA-256 differs")
     there = [p for top in _FOLDERS for p in (folder / top).rglob("*") if p.is_file()]
-    there += list(folder.glob("*.py"))
-    for path in sorted(there):
-        name = path.relative_to(folder).as_posix()
-        if name not in listed and "__pycache__" not in name:
-            found.append(f"{name} does not belong to the kit")
-    return found
+    names = [path.relative_to(folder).as_posix() for path in sorted([*there, *folder.glob("*.py")])]
+    strange = [name for name in names if name not in manifest["files"] and "__pycache__" not in name]
+    return [*found, *(f"{name} does not belong to the kit" for name in strange)]
 
 
 def seal(result: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 The packer's key seals ``kit.json`` and never leaves the packer. The run key follows from it and from the kit's name
 (HMAC-SHA256, RFC 2104): it signs ``result.json`` of that kit, and can neither seal a kit nor sign another kit's result.
-Both sides use this module, so it is Python 3.9 and imports nothing of dmlprep's. No text here holds a key.
+No text here holds a key.
 """
 
 from __future__ import annotations
@@ -30,12 +30,7 @@ def _hmac(key: bytes, purpose: str, content: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class RunKey:
-    """Signs the results of one kit.
-
-    Attributes:
-        kit: the kit's name.
-        secret: 32 bytes.
-    """
+    """Signs the results of the kit of a name, with 32 bytes."""
 
     kit: str
     secret: bytes = field(repr=False)
@@ -74,10 +69,10 @@ def new_packer_key() -> PackerKey:
 
 
 def _parts(raw: bytes) -> tuple[str, bytes]:
-    found = _LINE.fullmatch(raw.decode("ascii", "replace"))
-    if found is None:
+    match = _LINE.fullmatch(raw.decode("ascii", "replace"))
+    if match is None:
         raise ValueError("this is no key of dmlprep kit")
-    return found[1], bytes.fromhex(found[2])
+    return match[1], bytes.fromhex(match[2])
 
 
 def parse_packer_key(raw: bytes) -> PackerKey:

@@ -1,8 +1,7 @@
 """How much memory a process that works for us may hold: a share of the machine's, or what the user says.
 
 Sources: cgroups(7); docs.kernel.org "Control Group v2" (memory.max) and "Memory Resource Controller"
-(memory.limit_in_bytes); learn.microsoft.com GlobalMemoryStatusEx, MEMORYSTATUSEX. A kit carries this module as it is:
-Python 3.9, and no import of dmlprep's.
+(memory.limit_in_bytes); learn.microsoft.com GlobalMemoryStatusEx, MEMORYSTATUSEX.
 """
 
 from __future__ import annotations
@@ -28,12 +27,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """Bytes of private memory that a process and all below may hold.
-
-    Attributes:
-        nbytes: 0 for no limit.
-        why: what it follows from, for the error text.
-    """
+    """Bytes of private memory that a process and all below may hold, 0 for no limit; ``why`` is for the error text."""
 
     nbytes: int
     why: str = ""
@@ -50,16 +44,16 @@ def memory_limit() -> MemoryLimit:
     Raises:
         ValueError: the user's is none.
     """
-    said = os.environ.get(VARIABLE, "").strip()
-    if not said:
+    value = os.environ.get(VARIABLE, "").strip()
+    if not value:
         return MemoryLimit(int(SHARE * machine_memory()), f"{SHARE:g} of this machine's memory")
-    if said.lower() == "none":
+    if value.lower() == "none":
         return MemoryLimit(0)
-    found = re.fullmatch(r"(?i)(\d{1,15}(?:\.\d{1,9})?)\s*(?:([KMGT]?)(?:i?B)?|(%))", said)
-    if found is None or not float(found[1]):
-        raise ValueError(f"{said!r} is no memory limit: write 12G, 800M, 50% of the machine's memory, or none")
-    scale = machine_memory() / 100 if found[3] else _UNITS[found[2].upper()]
-    return MemoryLimit(int(float(found[1]) * scale), f"{VARIABLE}={said}")
+    match = re.fullmatch(r"(?i)(\d{1,15}(?:\.\d{1,9})?)\s*(?:([KMGT]?)(?:i?B)?|(%))", value)
+    if match is None or not float(match[1]):
+        raise ValueError(f"{value!r} is no memory limit: write 12G, 800M, 50% of the machine's memory, or none")
+    scale = machine_memory() / 100 if match[3] else _UNITS[match[2].upper()]
+    return MemoryLimit(int(float(match[1]) * scale), f"{VARIABLE}={value}")
 
 
 class _Status(ctypes.Structure):
@@ -97,10 +91,7 @@ def _lines(path: Path) -> list[str]:
 def _cgroup_limits(process: Path) -> Iterator[int]:
     """Limits of the control groups that the process is in, of version 1 and 2, with those above them."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        groups = [
-            line.split(":", 2)
-            for line in (process / "cgroup").read_text(encoding="ascii", errors="replace").splitlines()
-        ]
+        groups = [line.split(":", 2) for line in _lines(process / "cgroup")]
         for line in _lines(process / "mountinfo"):
             # proc(5): number, parent, device, root, mount point, options, optional fields, "-", type, source, options
             fields, _, rest = line.partition(" - ")
@@ -115,9 +106,5 @@ def _cgroup_limits(process: Path) -> Iterator[int]:
             inside = path[len(root.rstrip("/")) :] if path.startswith(root) else ""
             here = Path(point) / inside.strip("/")
             for folder in (here, *(p for p in here.parents if str(p).startswith(point))):
-                yield from _limit(folder / name)
-
-
-def _limit(file: Path) -> Iterator[int]:
-    with contextlib.suppress(OSError, ValueError):  # "max", or not there
-        yield int(file.read_text(encoding="ascii"))
+                with contextlib.suppress(OSError, ValueError):  # "max", or not there
+                    yield int((folder / name).read_text(encoding="ascii"))

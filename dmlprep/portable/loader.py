@@ -4,11 +4,6 @@
     outputs = model.run({"image": array})     # numpy arrays by name
 
 Needs numpy and one of onnxruntime-directml and onnxruntime-windowsml; nothing of dmlprep. ``README.md`` says more.
-
-What it takes care of: the files are those of ``model.json``, the contract; memory pattern off and sequential execution;
-the adapter by number, preference, vendor or name; sizes for dimensions that are free; of several models of fixed sizes
-the one that has room for the app's; one run at a time in the whole process; a first run before the app's own; errors
-that say what the app should do.
 """
 
 from __future__ import annotations
@@ -65,17 +60,13 @@ Read = Callable[[str], bytes]
 
 
 def read_contract(read: Read) -> dict[str, Any]:
-    """The contract, held against the digest beside it.
-
-    Args:
-        read: gives a file's bytes by its name.
+    """The contract, compared with the digest beside it; ``read`` gives a file's bytes by its name.
 
     Raises:
         PackageDamaged: one of the two files is missing or changed.
     """
     raw = _bytes(read, CONTRACT)
-    said = _bytes(read, DIGEST).decode("ascii", "replace")
-    if said != f"{hashlib.sha256(raw).hexdigest()}  {CONTRACT}\n":
+    if _bytes(read, DIGEST).decode("ascii", "replace") != f"{hashlib.sha256(raw).hexdigest()}  {CONTRACT}\n":
         raise PackageDamaged(CONTRACT, f"is not the one that {DIGEST} is about")
     contract = json.loads(raw.decode("utf-8"))
     if contract.get("format") != FORMAT:
@@ -177,9 +168,7 @@ class Model:
     def reopen(self, device: str = "dml", *, sizes: Mapping[str, int] | None = None) -> None:
         """Make one session anew, and let all others go: after ``DeviceRemoved`` or ``OutOfMemory``, or for other sizes.
 
-        Args:
-            device: as for ``Model``.
-            sizes: as for ``Model``; those that were given last where there are none.
+        ``device`` and ``sizes`` as for ``Model``; without sizes, those of before.
         """
         if device not in ("dml", "cpu", "dml-or-cpu"):
             raise ValueError(f"unknown device {device!r}: dml, cpu or dml-or-cpu")
@@ -189,16 +178,14 @@ class Model:
             raw = self._checked()
             self.notice = ""
             try:
-                if device != "cpu":
-                    self._open(raw, DML)
-                    return
+                self._open(raw, CPU if device == "cpu" else DML)
             except ModelError as error:
                 if device != "dml-or-cpu":
                     raise
                 self.close()
                 self.notice = f"DirectML cannot be used, so the model runs on the CPU, which is slower: {error}"
                 _LOG.warning(self.notice)
-            self._open(raw, CPU)
+                self._open(raw, CPU)
 
     def take(self, sizes: Mapping[str, int]) -> None:
         """Go on with the bucket for these sizes, in all threads that share this model.
@@ -226,16 +213,14 @@ class Model:
 
     def _go_to(self, sizes: dict[str, int]) -> None:
         """Choose what these sizes ask for; the rest of them are for dimensions that are free."""
-        part: Mapping[str, object] = self.contract
-        own: dict[str, int] = {}
-        choice = None
-        if self._buckets:
+        if not self._buckets:
+            self._part, self.bucket, self.padding, own = self.contract, "", {}, {}
+        else:
             own = {name: size for name, size in sizes.items() if name in self._buckets[0]["sizes"]}
             choice = self.choose(own) if own else Choice(self._buckets[0])
-            part = choice.bucket
-        self._sizes, self._part = sizes, part
+            self._part, self.bucket, self.padding = choice.bucket, choice.name, dict(choice.padding)
+        self._sizes = sizes
         self._free = {name: size for name, size in sizes.items() if name not in own}
-        self.bucket, self.padding = (choice.name, dict(choice.padding)) if choice is not None else ("", {})
 
     def close(self) -> None:
         """Give the memory of all sessions back."""
@@ -250,10 +235,7 @@ class Model:
             raise ModelError("the model is closed: call reopen()")
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the model once; other threads wait meanwhile.
-
-        Args:
-            inputs: arrays by the names of the contract.
+        """Run the model once, on arrays by the names of the contract; other threads wait meanwhile.
 
         Raises:
             BadInput: an array is missing, or of another type or shape.
@@ -269,11 +251,11 @@ class Model:
             try:
                 return dict(zip(names, self._sessions[self.bucket].run(names, feeds)))  # noqa: B905 - Python 3.9 has no strict
             except Exception as error:
-                found = translated(error)
-                if isinstance(found, (DeviceRemoved, OutOfMemory)):
+                wrong = translated(error)
+                if isinstance(wrong, (DeviceRemoved, OutOfMemory)):
                     self._sessions.clear()
-                    self._lost = found
-                raise found from error
+                    self._lost = wrong
+                raise wrong from error
 
     def _checked(self) -> dict[str, bytes]:
         """Every file as the contract has it; the bytes of the model's own, unless it has data files in a folder."""
@@ -332,8 +314,7 @@ class Model:
         elif data:
             pieces = [raw[name] for name in data]
             settings.add_external_initializers_from_files_in_memory(data, pieces, [len(piece) for piece in pieces])
-        chosen: object = (provider, self._provider_options()) if provider == DML else provider
-        providers = [chosen] if provider == CPU else [chosen, CPU]
+        providers: list[object] = [CPU] if provider == CPU else [(provider, self._provider_options()), CPU]
         try:
             # Without this, the package would try the CPU after a failure, and hide the error.
             session = onnxruntime.InferenceSession(source, settings, providers=providers, enable_fallback=False)
@@ -346,23 +327,21 @@ class Model:
             self.run(feeds)
 
     def _provider_options(self) -> dict[str, str]:
-        options = {"device_id": str(self._adapter_number())}
-        if self._disable_metacommands:
-            options["disable_metacommands"] = "true"
-        return options
+        more = {"disable_metacommands": "true"} if self._disable_metacommands else {}
+        return {"device_id": str(self._adapter_number()), **more}
 
     def _adapter_number(self) -> int:
         if isinstance(self._adapter, int):
             return self._adapter
         try:
-            found = adapters()
+            rows = adapters()
             if self._adapter not in PREFERENCES:
-                return find_adapter(self._adapter, found).number
+                return find_adapter(self._adapter, rows).number
         except (OSError, ValueError) as error:
             raise AdapterMissing(str(error)) from error
-        chosen = [one.number for one in found if self._adapter in one.preferences]
+        chosen = [one.number for one in rows if self._adapter in one.preferences]
         if not chosen:
-            raise AdapterMissing(f"DXGI names no adapter for {self._adapter}; {listed(found)}")
+            raise AdapterMissing(f"DXGI names no adapter for {self._adapter}; {listed(rows)}")
         return chosen[0]
 
     def _shape(self, one: Mapping[str, Any]) -> list[int | str]:
@@ -383,9 +362,8 @@ class Model:
         wanted, shape = self._shape(one), array.shape
         if array.dtype != _dtype(one):
             raise BadInput(f"input {name!r} is {array.dtype}, and the model takes {one['type']}")
-        fits = len(shape) == len(wanted)
-        fits = fits and all(isinstance(size, str) or size == shape[axis] for axis, size in enumerate(wanted))
-        if not fits:
+        wrong = (size != shape[axis] for axis, size in enumerate(wanted) if not isinstance(size, str))
+        if len(shape) != len(wanted) or any(wrong):
             why = f"; the bucket {self.bucket} takes no other sizes: pad the input" if self.bucket else ""
             raise BadInput(f"input {name!r} is {list(shape)}, and the model takes {wanted}{why}")
         return array

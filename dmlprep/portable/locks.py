@@ -1,5 +1,5 @@
 """Folders that a living process holds, by a locked file in them: the system unlocks it when the process ends, whatever
-ends it. So a folder that nobody holds is what a killed run left. A kit carries this module as it is: Python 3.9.
+ends it. So a folder that nobody holds is what a killed run left.
 """
 
 from __future__ import annotations
@@ -24,11 +24,7 @@ _holding: dict[str, Held] = {}
 
 
 class Held:
-    """A folder that this process holds.
-
-    Args:
-        file: descriptor of its locked file.
-    """
+    """A folder that this process holds by the descriptor of its locked file."""
 
     def __init__(self, path: Path, file: int) -> None:
         self.path = path
@@ -51,13 +47,10 @@ class Held:
 
 
 def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], object] = lambda made: None) -> Held:
-    """Make a folder that only this user reads, and hold it.
+    """Make a folder that only this user reads, and hold it: its name is ``prefix`` and ``length`` random characters.
 
-    Whoever sweeps may come between the two and take it for a left one: then another one is made.
-
-    Args:
-        length: of what is added to ``prefix``.
-        keep: called with the folder. Where the process is stopped before that, the folder is removed.
+    Whoever sweeps may come between the two and take it for a left one: then another one is made. ``keep`` is called
+    with the folder. Where the process is stopped before that, the folder is removed.
 
     Raises:
         OSError: it cannot be made.
@@ -81,16 +74,15 @@ def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], 
                 return own
             os.close(file)
         except BaseException:  # Ctrl-C and SIGTERM too, before anything knows of the folder
-            if own is None and file >= 0:
-                with contextlib.suppress(OSError):
-                    os.close(file)  # an open file stays on Windows, and its folder with it
-            if own is not None:
-                own.remove()
-            elif made:
-                remove_tree(path, ignore_errors=True)
-            else:
-                with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
+                if own is not None:
+                    own.remove()
+                elif not made:
                     path.rmdir()  # made or not: it is empty
+                elif file >= 0:
+                    os.close(file)  # an open file stays on Windows, and its folder with it
+            if made:
+                remove_tree(path, ignore_errors=True)
             raise
     raise FileExistsError(f"no folder {prefix}... can be made in {parent}")
 
@@ -105,8 +97,7 @@ def let_go(path: Path) -> None:
 def clear_left(parent: Path, prefix: str, undo: Callable[[Path], None] = lambda folder: None) -> None:
     """Remove the folders of this name that no living process holds: this user's only, and no links.
 
-    Args:
-        undo: called before with each; nobody else removes it meanwhile.
+    ``undo`` is called with each before; nobody else removes it meanwhile.
     """
     try:
         names = [name for name in os.listdir(parent) if name.startswith(prefix)]
@@ -130,10 +121,10 @@ def clear_left(parent: Path, prefix: str, undo: Callable[[Path], None] = lambda 
 def own_folder(path: Path) -> bool:
     """Whether it is a folder of this user's, and no link."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return False
-    own = sys.platform == "win32" or found.st_uid == os.geteuid()
+    own = sys.platform == "win32" or status.st_uid == os.geteuid()
     return own and os.path.isdir(path) and not os.path.islink(path)
 
 
@@ -141,10 +132,8 @@ def own_folder(path: Path) -> bool:
 def held(folder: Path, *, make: bool = True) -> Iterator[bool]:
     """Lock a folder for this process; whether nobody else has it.
 
-    Where a file system knows no locks, nobody else is said to have it only if the locked file is new.
-
-    Args:
-        make: the file, where it is not there; else a folder without it is nobody's.
+    Where a file system knows no locks, nobody else is said to have it only if the locked file is new. Without ``make``,
+    a folder without that file is nobody's.
     """
     path = folder / LOCK
     fresh = not os.path.lexists(path)

@@ -1,7 +1,4 @@
-"""How far one output is from its reference, element by element, in memory that does not grow with the output.
-
-A kit carries this file as it is: Python 3.9 and numpy alone.
-"""
+"""How far one output is from its reference, element by element, in memory that does not grow with the output."""
 
 from __future__ import annotations
 
@@ -26,7 +23,6 @@ FLOOR = 1e-6
 MASK = -1e30
 """Values at or below this are masks, put where nothing may be chosen. They do not scale the differences of the others,
 or one -3.4e38 among logits would let everything pass."""
-
 
 NOISE_FACTOR = 4.0
 """A candidate may be off by as many times the original's own noise: it is another order of the same sums, as noise is,
@@ -120,9 +116,8 @@ def measure(
     numbers.
     """
     if reference.shape != candidate.shape:
-        return OutputMetrics(
-            name, False, 0.0, 0.0, 0.0, 1.0, 0, 0.0, f"shape {list(candidate.shape)}, reference {list(reference.shape)}"
-        )
+        note = f"shape {list(candidate.shape)}, reference {list(reference.shape)}"
+        return OutputMetrics(name, False, cosine=0.0, out_of_tolerance=1.0, share_equal=0.0, note=note)
     if not _is_float(reference) and not _is_float(candidate):
         equal = _equal(name, reference, candidate, tolerance)
         if equal.passed or not integer_image:
@@ -133,8 +128,7 @@ def measure(
         finite = real[np.isfinite(real) & (real > MASK)]
         top = max(top, float(np.max(np.abs(finite), initial=0.0)))
     scale = max(top, FLOOR)
-    worst = 0.0
-    dot = own = other = 0.0
+    worst = dot = own = other = 0.0
     outside = non_finite = count = 0
     for left, right in _pieces(reference, candidate):
         a, b = _real(left), _real(right)
@@ -152,10 +146,9 @@ def measure(
         dot, own, other = dot + float(a @ b), own + float(a @ a), other + float(b @ b)
         count += a.size
     cosine = _cosine(dot, own, other, count, top)
-    passed = outside == 0 and non_finite == 0 and cosine >= tolerance.cosine
     return OutputMetrics(
         output=name,
-        passed=passed,
+        passed=outside == 0 and non_finite == 0 and cosine >= tolerance.cosine,
         max_abs=worst * scale,
         max_rel=worst,
         cosine=cosine,
@@ -184,12 +177,11 @@ def _cosine(dot: float, own: float, other: float, count: int, top: float) -> flo
 
 
 def _equal(name: str, reference: Array, candidate: Array, tolerance: Tolerance) -> OutputMetrics:
+    equal, worst = 0, 0.0
     if reference.dtype.kind in "OUS" or candidate.dtype.kind in "OUS":
         pairs = zip(reference.reshape(-1).tolist(), candidate.reshape(-1).tolist())  # noqa: B905 - Python 3.9
         equal = sum(_text(a) == _text(b) for a, b in pairs)
-        worst = 0.0
     else:
-        equal, worst = 0, 0.0
         for a, b in _pieces(reference, candidate):
             equal += int(np.count_nonzero(a == b))
             # Python integers: uint64 and int64 have no common type that holds both.

@@ -64,27 +64,24 @@ def _private(pid: int) -> int:
 
 def _family(leader: int) -> list[int]:
     """A process, its group and all below, as far as they are there."""
-    alive: set[int] = set()
-    children: dict[int, list[int]] = {}
+    parents: dict[int, int] = {}
     members: set[int] = set()
     if not Path("/proc").is_dir():
         return []
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
+    for pid in (int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()):
         with contextlib.suppress(ValueError, IndexError):
-            stat = _stat(entry.name)
-            children.setdefault(int(stat[1]), []).append(int(entry.name))
-            alive.add(int(entry.name))
+            stat = _stat(pid)
+            parents[pid] = int(stat[1])
             if int(stat[2]) == leader:
-                members.add(int(entry.name))
+                members.add(pid)
     queue = [leader, *members]
     while queue:
         # Servers that left the group (Wine's does) are still below the sandbox's first process.
-        below = [pid for pid in children.get(queue.pop(), ()) if pid not in members]
+        above = queue.pop()
+        below = [pid for pid, parent in parents.items() if parent == above and pid not in members]
         members.update(below)
         queue += below
-    return [pid for pid in dict.fromkeys((leader, *members)) if pid in alive]
+    return [pid for pid in dict.fromkeys((leader, *members)) if pid in parents]
 
 
 def die_with_parent(parent: int) -> None:

@@ -10,13 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_LEVEL = {
-    "disabled": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "all": "ORT_ENABLE_ALL",
-}
-
 
 def _flag(options: Mapping[str, str], name: str) -> bool:
     return options.get(name, "0") == "1"
@@ -53,14 +46,9 @@ def adapter_number(options: Mapping[str, str]) -> int | None:
 
 def provider_options(options: Mapping[str, str]) -> dict[str, str]:
     """Provider options of DmlExecutionProvider. A number makes the provider ignore the preference."""
-    number = adapter_number(options)
-    if number is None:
-        chosen = {"performance_preference": options["performance_preference"]}
-    else:
-        chosen = {"device_id": str(number)}
-    if _flag(options, "disable_metacommands"):
-        chosen["disable_metacommands"] = "true"
-    return chosen
+    number, preference = adapter_number(options), "performance_preference"
+    chosen = {preference: options[preference]} if number is None else {"device_id": str(number)}
+    return {**chosen, "disable_metacommands": "true"} if _flag(options, "disable_metacommands") else chosen
 
 
 def providers(options: Mapping[str, str], device: str) -> list[object]:
@@ -74,10 +62,6 @@ def providers(options: Mapping[str, str], device: str) -> list[object]:
 
 def choose_device(ort: Any, settings: Any, options: Mapping[str, str]) -> None:
     """Choose DirectML as applications of Windows ML do: by a device of ONNX Runtime, or by a policy.
-
-    Args:
-        ort: the package ``onnxruntime``.
-        settings: its ``SessionOptions``.
 
     Raises:
         ValueError: this ONNX Runtime cannot, or has no such device.
@@ -97,13 +81,10 @@ def choose_device(ort: Any, settings: Any, options: Mapping[str, str]) -> None:
 
 
 def session_settings(settings: Any, options: Mapping[str, str], device: str, profile: str, levels: Any) -> None:
-    """Set an ``onnxruntime.SessionOptions``.
-
-    Args:
-        profile: prefix of the profile's path.
-        levels: ``onnxruntime.GraphOptimizationLevel``.
-    """
-    settings.graph_optimization_level = getattr(levels, _LEVEL[options.get("optimization", "all")])
+    """Set an ``onnxruntime.SessionOptions``; ``levels`` is ``onnxruntime.GraphOptimizationLevel``."""
+    level = options.get("optimization", "all").upper()
+    name = "ORT_DISABLE_ALL" if level == "DISABLED" else f"ORT_ENABLE_{level}"
+    settings.graph_optimization_level = getattr(levels, name)
     settings.log_severity_level = int(options.get("log_level", "3"))
     if int(options.get("threads", "0")):
         settings.intra_op_num_threads = int(options["threads"])

@@ -1,4 +1,4 @@
-"""The numbers of one compared output. A kit carries this file as it is: Python 3.9, and no import of dmlprep's."""
+"""The numbers of one compared output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ class OutputMetrics:
     A new number is computed in ``measure.py`` and is merged over the feeds in ``Comparison`` (``comparison.py``).
 
     Attributes:
-        output: name of the graph output.
         max_abs: largest absolute difference.
         max_rel: ``max_abs`` divided by the largest magnitude of the reference.
         cosine: cosine of the two, flattened.

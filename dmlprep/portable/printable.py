@@ -1,7 +1,5 @@
 """Names of a stranger's model, path or tool as text that can be shown: nothing in them acts on a terminal or a line.
 
-A kit carries this file as it is: Python 3.9, and no import of dmlprep's.
-
 Sources: ECMA-48 (the control functions of a terminal begin with C0 and C1 characters); Unicode Standard Annex 9 (the
 characters that turn text around) and the property Default_Ignorable_Code_Point (those that nobody sees).
 """
@@ -69,8 +67,7 @@ def paragraph(text: str) -> str:
 def inert(text: str, before: str = "") -> str:
     """Return ``text`` without commands to CI machines: ``\\x3a:`` for ``::``, ``#\\x23[`` for ``##[``.
 
-    Args:
-        before: the part of the line that is written already. A command that begins there is broken off here.
+    A command that begins in ``before``, the part of the line that is written already, is broken off here.
     """
     written = len(before)
 
@@ -112,14 +109,9 @@ def _without_middle(text: str, longest: int) -> str:
 def json_safe(text: str) -> str:
     """A JSON document in which each character that does not print is JSON's own escape of it; the data is the same.
 
-    A CI machine that shows it in a log finds no command in it.
-
-    Args:
-        text: JSON; line ends between its values stay.
+    Line ends between its values stay. A CI machine that shows it in a log finds no command in it.
     """
-    return _HIDDEN.sub(
-        lambda found: found.group() if found.group() == "\n" else _json_escape(found.group()), quoted(text)
-    )
+    return _HIDDEN.sub(lambda found: _json_escape(found.group()), quoted(text))
 
 
 def quoted(text: str) -> str:
@@ -128,5 +120,5 @@ def quoted(text: str) -> str:
 
 
 def _json_escape(character: str) -> str:
-    raw = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{raw[i]:02x}{raw[i + 1]:02x}" for i in range(0, len(raw), 2))
+    raw = character.encode("utf-16-be", "surrogatepass").hex()
+    return character if character == "\n" else "".join(f"\\u{raw[i : i + 4]}" for i in range(0, len(raw), 4))

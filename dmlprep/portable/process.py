@@ -71,11 +71,7 @@ class _Extended(ctypes.Structure):
 class _Processes(ctypes.Structure):
     """JOBOBJECT_BASIC_PROCESS_ID_LIST."""
 
-    _fields_ = (
-        ("assigned", ctypes.c_uint32),
-        ("listed", ctypes.c_uint32),
-        ("ids", ctypes.c_size_t * _MOST_PROCESSES),
-    )
+    _fields_ = (("assigned", ctypes.c_uint32), ("listed", ctypes.c_uint32), ("ids", ctypes.c_size_t * _MOST_PROCESSES))
 
 
 class _Counters(ctypes.Structure):
@@ -215,22 +211,19 @@ else:
     class Job:
         """Nothing outside Windows, where process groups serve."""
 
-        def add(self, process: Any) -> None:
-            """Do nothing."""
+        def add(self, process: Any) -> None: ...
 
-        def limit_memory(self, limit: int) -> None:
-            """Do nothing."""
+        def limit_memory(self, limit: int) -> None: ...
+
+        def end(self) -> None: ...
 
         def private_bytes(self) -> int:
-            """Not known here."""
+            """0: not known here."""
             return 0
 
         def cpu_seconds(self) -> float:
-            """Not known here."""
+            """0: not known here."""
             return 0.0
-
-        def end(self) -> None:
-            """Do nothing."""
 
     def peak_memory() -> dict[str, int]:
         """Bytes that this process held at most, ``peak`` in memory; empty if unknown."""

@@ -67,10 +67,7 @@ def remove(path: Path) -> None:
 
 
 def remove_tree(folder: Path, *, ignore_errors: bool = False) -> None:
-    """Remove a folder and all that is in it, where there is one.
-
-    Args:
-        ignore_errors: leave what cannot be removed, and say nothing.
+    """Remove a folder and all that is in it, where there is one; ``ignore_errors``: leave what cannot be removed.
 
     Raises:
         OSError: something in it cannot be removed, or on Windows stayed open elsewhere.

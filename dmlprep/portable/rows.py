@@ -1,7 +1,4 @@
-"""Outputs that are rows: rounding may change the number and the order of what NonMaxSuppression or TopK keeps.
-
-A kit carries this file as it is: Python 3.9 and numpy alone.
-"""
+"""Outputs that are rows: rounding may change the number and the order of what NonMaxSuppression or TopK keeps."""
 
 from __future__ import annotations
 
@@ -31,13 +28,10 @@ def match_rows(
         matched rows as a share of the larger set; max|d| / max|reference| of each floating output over them; a note.
         ``None`` where the outputs have no common rows.
     """
-    sides = []
-    for side in (reference, candidate):
-        counts = {side[n].shape[0] if side[n].ndim else -1 for n in names}
-        if len(counts) != 1 or -1 in counts:
-            return None
-        sides.append(counts.pop())
-    (n, m) = sides
+    counts = [{side[k].shape[0] if side[k].ndim else -1 for k in names} for side in (reference, candidate)]
+    if any(len(one) != 1 or -1 in one for one in counts):
+        return None
+    n, m = (one.pop() for one in counts)
     if max(n, m) > MOST_ROWS or any(reference[k].shape[1:] != candidate[k].shape[1:] for k in names):
         return None
     if any(reference[k].dtype.kind in "OUS" for k in names):
@@ -74,8 +68,7 @@ def table(
 def _matched(left: Array, right: Array, bounds: Array) -> tuple[int, Array]:
     """How many rows of ``left`` find a row of ``right`` of their own, nearest first.
 
-    Returns:
-        how many, and the largest share of its bound that any of them takes, by column.
+    And the largest share of its bound that any of them takes, by column.
     """
     free = np.ones(len(right), dtype=bool)
     matched = 0
@@ -95,14 +88,10 @@ def _matched(left: Array, right: Array, bounds: Array) -> tuple[int, Array]:
 def ranked_rows(names: tuple[str, ...], count: int | None, side: Mapping[str, Array]) -> dict[str, Array] | None:
     """Outputs that one TopK chose, with one row for each choice, ``[rows, ...]``: batches follow each other.
 
-    Args:
-        count: how many rows TopK chooses; ``None`` where the graph does not say.
-
-    Returns:
-        the rows, with the number of its batch as a column ``""`` where there are several; ``None`` where the
-        outputs have no common rows.
+    Where there are several batches, the column ``""`` is the number of the row's batch. ``None`` where the outputs have
+    no common rows. ``count`` is how many rows TopK chooses; ``None`` where the graph does not say.
     """
-    found: dict[str, Array] = {}
+    result: dict[str, Array] = {}
     batches = set[int]()
     for name in names:
         array = side[name]
@@ -113,14 +102,14 @@ def ranked_rows(names: tuple[str, ...], count: int | None, side: Mapping[str, Ar
         if axis == 0:
             ranked = ranked[None]
         batches.add(ranked.shape[0])
-        found[name] = ranked.reshape(ranked.shape[0] * ranked.shape[1], *ranked.shape[2:])
-    if len(batches) != 1 or len({len(rows) for rows in found.values()}) != 1:
+        result[name] = ranked.reshape(ranked.shape[0] * ranked.shape[1], *ranked.shape[2:])
+    if len(batches) != 1 or len({len(rows) for rows in result.values()}) != 1:
         return None
     batch = batches.pop()
-    total = len(next(iter(found.values())))
+    total = len(next(iter(result.values())))
     if batch > 1:
-        found[""] = np.repeat(np.arange(batch), total // batch)
-    return found
+        result[""] = np.repeat(np.arange(batch), total // batch)
+    return result
 
 
 def _axis(array: Array, count: int | None) -> int | None:

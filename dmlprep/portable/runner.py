@@ -66,12 +66,10 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--provider", default=work.DML, choices=[work.DML, "CPUExecutionProvider"])
     adapter = parser.add_mutually_exclusive_group()
-    adapter.add_argument(
-        "--device-id", type=_whole(0, MOST_ADAPTERS), metavar="N", help="adapter, in the order of DXGI"
-    )
-    adapter.add_argument(
-        "--adapter", metavar="NAME", help="adapter by vendor (NVIDIA, AMD, Intel, Qualcomm) or a part of its name"
-    )
+    number = _whole(0, MOST_ADAPTERS)
+    adapter.add_argument("--device-id", type=number, metavar="N", help="adapter, in the order of DXGI")
+    by_name = "adapter by vendor (NVIDIA, AMD, Intel, Qualcomm) or a part of its name"
+    adapter.add_argument("--adapter", metavar="NAME", help=by_name)
     parser.add_argument("--disable-metacommands", action="store_true", help="DirectML's own shaders, not the vendor's")
     parser.add_argument("--optimization", choices=["disabled", "basic", "extended", "all"])
     parser.add_argument("--runs", type=_whole(1, MOST_RUNS), metavar="N", help="timed runs of each feed")
@@ -88,21 +86,17 @@ class _Refused(Exception):
 
 
 class _Stopped(KeyboardInterrupt):
-    """Told to stop, by a signal."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
+    """The run was stopped by the signal of this number."""
 
 
-_STOPS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+_STOPS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 """Ctrl-C; asked to end; the terminal went away; Ctrl-Break on Windows."""
 
 
 def _stop(number: int, _frame: object) -> None:
-    for name in _STOPS:  # a second one would cut the cleaning short
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for stop in _STOPS:  # a second one would cut the cleaning short
+        signal.signal(stop, signal.SIG_IGN)
     raise _Stopped(number)
 
 
@@ -115,15 +109,15 @@ def main(kit: Path, arguments: Sequence[str]) -> int:
     asked = _arguments(arguments)
     if asked.worker is not None:
         return work.main(kit, asked.worker)
-    for name in _STOPS:
-        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
-            signal.signal(getattr(signal, name), _stop)
+    for stop in _STOPS:
+        if signal.getsignal(stop) != signal.SIG_IGN:
+            signal.signal(stop, _stop)
     try:
         return _main(kit, asked)
     except _Stopped as stopped:
         with contextlib.suppress(OSError):  # the terminal may be gone
             _say("stopped; no result was written")
-        return 128 + (stopped.number if sys.platform != "win32" else int(signal.SIGINT))
+        return 128 + int(stopped.args[0] if sys.platform != "win32" else signal.SIGINT)
     except _Refused as refused:
         _say(*refused.args)
         return 2
@@ -249,8 +243,7 @@ def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str
 def _work(kit: Path, folder: Path, limit: float, left: float, allowed: limits.MemoryLimit) -> dict[str, object]:
     """What the worker noted; where it died, what can be said of that.
 
-    Args:
-        limit: seconds for all workers; ``left`` of them are for this one.
+    ``limit`` is seconds for all workers; ``left`` of them are for this one.
     """
     command = [sys.executable, "-B", str(kit / "run.py"), "--worker", str(folder)]
     log = folder / "log.txt"
@@ -258,13 +251,9 @@ def _work(kit: Path, folder: Path, limit: float, left: float, allowed: limits.Me
         (folder / work.STATE).unlink()  # of the worker before
     job = process.Job()
     with log.open("wb") as sink:
+        flags, environment = process.CREATION_FLAGS, process.environment()
         child = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=sink,
-            stderr=sink,
-            creationflags=process.CREATION_FLAGS,
-            env=process.environment(),
+            command, stdin=subprocess.PIPE, stdout=sink, stderr=sink, creationflags=flags, env=environment
         )
         try:
             job.add(child)
@@ -297,11 +286,7 @@ def _work(kit: Path, folder: Path, limit: float, left: float, allowed: limits.Me
 
 
 def _too_much(family: Family, job: process.Job, allowed: limits.MemoryLimit) -> None:
-    """Look at the child's memory, with that of all below.
-
-    Raises:
-        MemoryError: it holds more than it may.
-    """
+    """Look at the child's memory, with that of all below; a MemoryError where it holds more than it may."""
     if allowed.nbytes and (held := job.private_bytes() or family.private_bytes()) > allowed.nbytes:
         raise MemoryError(allowed.exceeded(held))
 
@@ -309,8 +294,7 @@ def _too_much(family: Family, job: process.Job, allowed: limits.MemoryLimit) -> 
 def _wait(child: subprocess.Popen[bytes], limit: float, look: Callable[[], None]) -> int:
     """Exit code of the child; waits in slices, because Windows delivers Ctrl-C only between two waits.
 
-    Args:
-        look: called between two waits; what it raises ends the wait.
+    Between two waits ``look`` is called; what it raises ends the wait.
 
     Raises:
         subprocess.TimeoutExpired: it took longer than ``limit`` seconds.
@@ -340,12 +324,13 @@ def _result(
     others: Sequence[Mapping[str, Any]],
     race: Mapping[str, object],
 ) -> dict[str, Any]:
-    files = {}
-    for path in sorted((folder / "outputs").glob("*.npy")):
-        size, digest = integrity.file_digest(path)
-        files[f"outputs/{path.name}"] = {"bytes": size, "sha256": digest}
     feeds = [feed for one in (state, *others) for feed in one.get("feeds", [])]
     named = {file for feed in feeds for file in feed["outputs"].values()}
+    files = {}
+    for path in sorted((folder / "outputs").glob("*.npy")):
+        if (member := f"outputs/{path.name}") in named:  # a feed that was cut off leaves files that no feed names
+            size, digest = integrity.file_digest(path)
+            files[member] = {"bytes": size, "sha256": digest}
     result = {
         "format": 1,
         "kit": name,
@@ -357,8 +342,7 @@ def _result(
         "untimed": "" if race.get("turns") else race.get("reason", ""),
         "system": state.get("system", {}),
         "device": state.get("device", {}),
-        # A feed that was cut off leaves files that no feed names.
-        "files": {file: entry for file, entry in files.items() if file in named},
+        "files": files,
     }
     result["seal"] = integrity.seal(result)
     return result

@@ -1,9 +1,7 @@
 """Outputs that rounding moves far at a few places only: maps of probabilities, rows of probabilities, logits.
 
-Where such an output is out of bounds at an element or two, it is judged by what it is read for: masks that overlap,
-and classes that win. A wrong model moves more than the edges of its masks, and fails.
-
-A kit carries this file as it is: Python 3.9 and numpy alone.
+Where such an output is out of bounds at an element or two, it is judged by what it is read for: masks that overlap, and
+classes that win. A wrong model moves more than the edges of its masks, and fails.
 """
 
 from __future__ import annotations
@@ -40,11 +38,9 @@ class _Measure(NamedTuple):
 def steep_error(
     kind: str, reference: Array, candidate: Array, tolerance: Tolerance, means: float = 1.0
 ) -> tuple[float, str] | None:
-    """How far a steep output is off, by what it is read for.
+    """How far a steep output, of a kind of ``STEEP``, is off, by what it is read for.
 
-    Args:
-        kind: one of ``STEEP``.
-        means: what a mean, or a share of many elements, counts beside the largest differences, which count 1.
+    ``means`` is what a mean, or a share of many elements, counts compared with the largest differences, which count 1.
 
     Returns:
         The largest of its measures, each as a share of what the tolerance allows: at most 1 is within it. And the
@@ -74,9 +70,8 @@ def classes_axis(kind: str, reference: Array) -> int | None:
         return (1 if reference.ndim == 4 else reference.ndim - 1) if reference.ndim else None
     if kind == "classes":
         for axis in reversed(range(reference.ndim)):
-            if reference.shape[axis] > 1 and np.allclose(
-                np.sum(reference, axis=axis, dtype=np.float64), 1.0, atol=5e-3
-            ):
+            sums = np.sum(reference, axis=axis, dtype=np.float64)
+            if reference.shape[axis] > 1 and np.allclose(sums, 1.0, atol=5e-3):
                 return axis
     return None
 
@@ -86,8 +81,8 @@ def _finite(array: Array) -> bool:
 
 
 def _judged(measures: list[_Measure], what: str, means: float) -> tuple[float, str]:
-    said = [f"{m.text}, beyond what is allowed" if m.share > 1.0 else m.text for m in measures]
-    return max(m.share * (means if m.mean else 1.0) for m in measures), f"{what}: {', '.join(said)}"
+    texts = [f"{m.text}, beyond what is allowed" if m.share > 1.0 else m.text for m in measures]
+    return max(m.share * (means if m.mean else 1.0) for m in measures), f"{what}: {', '.join(texts)}"
 
 
 def _share(number: float, allowed: float) -> float:

@@ -36,26 +36,17 @@ class Work:
     """One run of a kit, noted in ``state.json`` before and after each stage, so that a crash leaves the last word.
 
     Args:
-        kit: folder of the kit.
         folder: where state, profile and outputs go.
         asked: provider, runs, warm_up and session options; ``candidate``, the number of the model where there are
             several; ``race``, the numbers of those to be timed in turn, and ``race_seconds`` for all of them.
     """
 
     def __init__(self, kit: Path, folder: Path, asked: Mapping[str, Any]) -> None:
-        self.kit = kit
-        self.folder = folder
-        self.asked = asked
+        self.kit, self.folder, self.asked = kit, folder, asked
         self.manifest: dict[str, Any] = json.loads((kit / "kit.json").read_text(encoding="utf-8"))
         self.number = int(asked.get("candidate", 0))
-        self.state: dict[str, Any] = {
-            "stage": "start",
-            "outcome": "",
-            "system": device.machine_facts(),
-            "device": {},
-            "session": {},
-            "feeds": [],
-        }
+        self.state: dict[str, Any] = {"stage": "start", "outcome": "", "device": {}, "session": {}, "feeds": []}
+        self.state["system"] = device.machine_facts()
 
     def note(self, stage: str, **facts: object) -> None:
         """Write the state, whole or not at all."""
@@ -68,23 +59,16 @@ class Work:
         """All stages. What ONNX Runtime refuses is noted with its HRESULT; it does not raise."""
         self.note("import onnxruntime")
         try:
-            ort = self._imported()
-            options = self._usable_options()
-        except _NotRun as why:
-            self._not_run(str(why))
-            return
-        try:
+            ort, options = self._imported(), self._usable_options()
             if "race" in self.asked:
                 self._race(ort, options)
-                return
-            self._run_feeds(ort, options)
+            else:
+                self._run_feeds(ort, options)
+                self._judge()
         except _NotRun as why:
-            self._not_run(str(why))
-            return
+            self.note("done", outcome="not-run", reason=str(why))
         except Exception as error:
             self._failed(error)
-            return
-        self._judge()
 
     def _imported(self) -> Any:
         """ONNX Runtime with the requested provider."""
@@ -97,10 +81,9 @@ class Work:
         available = onnxruntime.get_available_providers()
         self.state["session"]["available"] = available
         if self.asked["provider"] not in available:
-            raise _NotRun(
-                f"onnxruntime {onnxruntime.__version__} has no {self.asked['provider']} (it has "
-                f"{', '.join(available)}): pip uninstall onnxruntime, pip install onnxruntime-directml"
-            )
+            what = f"onnxruntime {onnxruntime.__version__} has no {self.asked['provider']} (it has "
+            fix = "pip uninstall onnxruntime, pip install onnxruntime-directml"
+            raise _NotRun(f"{what}{', '.join(available)}): {fix}")
         return onnxruntime
 
     def _usable_options(self) -> Mapping[str, str]:
@@ -134,8 +117,7 @@ class Work:
 
     def _of(self, number: int) -> dict[str, Any]:
         """What the kit says of a model: its file and its tolerances."""
-        found: dict[str, object] = self.manifest["candidates"][number] if number else self.manifest
-        return found
+        return dict(self.manifest["candidates"][number] if number else self.manifest)
 
     def _race(self, ort: object, options: Mapping[str, str]) -> None:
         """Time models in turn. A round gives each a turn, in an order drawn anew; the next round has it reversed."""
@@ -165,27 +147,19 @@ class Work:
         session = self.state["session"]
         placed = session.get("kernels") or session.get("nodes", {})
         if self.asked["provider"] == DML and not placed.get(DML):
-            self._not_run("DirectML took none of the nodes: this run says nothing about it")
-            return
-        wrong = [m["output"] for feed in self.state["feeds"] for m in feed["metrics"] if not m["passed"]]
-        missing = [name for feed in self.state["feeds"] for name in feed["missing"]]
-        if missing:
-            self.note("done", outcome="failed", reason=f"the session has no output {missing[0]!r}")
-        elif wrong:
-            self.note("done", outcome="failed", reason=f"{wrong[0]} is not as expected")
-        else:
-            self.note("done", outcome="passed", reason="")
-
-    def _not_run(self, reason: str) -> None:
-        self.note("done", outcome="not-run", reason=reason)
+            raise _NotRun("DirectML took none of the nodes: this run says nothing about it")
+        feeds = self.state["feeds"]
+        reasons = [f"the session has no output {name!r}" for feed in feeds for name in feed["missing"]]
+        reasons += [f"{m['output']} is not as expected" for feed in feeds for m in feed["metrics"] if not m["passed"]]
+        self.note("done", outcome="failed" if reasons else "passed", reason=reasons[0] if reasons else "")
 
     def _failed(self, error: BaseException) -> None:
         text = plain_text(error_text(error))
         stage = self.state["stage"]
-        found = diagnose(text)
+        hresult = diagnose(text)
         failure = {"stage": stage, "message": text, "hresult": "", "causes": [], "next_step": ""}
-        if found is not None:
-            failure.update(hresult=str(found), causes=list(found.causes), next_step=found.next_step)
+        if hresult is not None:
+            failure.update(hresult=str(hresult), causes=list(hresult.causes), next_step=hresult.next_step)
         reason = f"{stage}: {text.splitlines()[0] if text else type(error).__name__}"
         self.note("done", outcome="failed", reason=reason, failure=failure)
 
@@ -260,15 +234,9 @@ class Work:
         groups = [OutputGroup(**{**group, "names": tuple(group["names"])}) for group in self.manifest["groups"]]
         tolerance = Tolerance(**self._of(self.number)["tolerances"][kind])
         measured = compare_outputs(groups, expected, outputs, tolerance, self.manifest.get("noise"))
-        self.state["feeds"].append(
-            {
-                "outputs": kept,
-                "missing": [n for n in expected if n not in outputs],
-                "first_seconds": seconds[0],
-                "seconds": seconds[warm:],
-                "metrics": [asdict(one) for one in measured],
-            }
-        )
+        facts = {"outputs": kept, "missing": [n for n in expected if n not in outputs]}
+        times = {"first_seconds": seconds[0], "seconds": seconds[warm:]}
+        self.state["feeds"].append({**facts, **times, "metrics": [asdict(one) for one in measured]})
 
     def _read_profile(self, path: str) -> None:
         """Kernels by provider, and the slowest of them. A fused DirectML partition is one kernel."""
@@ -290,8 +258,7 @@ class _Runner:
     """A model that is timed."""
 
     def __init__(self, session: Any, inputs: Mapping[str, object]) -> None:
-        self._session = session
-        self._inputs = inputs
+        self._session, self._inputs = session, inputs
         self._names = [value.name for value in session.get_outputs()]
 
     def _run(self) -> float:
@@ -316,12 +283,12 @@ def _feeds(kit: Path, feed: Mapping[str, Any], session: Any) -> dict[str, object
     """Inputs of one feed, in the floating-point type that the session takes: candidates differ in it."""
     kinds = {"tensor(float16)": "float16", "tensor(float)": "float32"}
     wanted = {value.name: kinds.get(value.type, "") for value in session.get_inputs()}
-    found = {}
+    arrays = {}
     for name, file in feed["inputs"].items():
         array = _load(kit / file)
         kind = wanted.get(name, "")
-        found[name] = array.astype(kind) if kind and array.dtype.kind == "f" else array
-    return found
+        arrays[name] = array.astype(kind) if kind and array.dtype.kind == "f" else array
+    return arrays
 
 
 def _load(path: Path) -> Any:
