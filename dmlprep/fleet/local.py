@@ -143,9 +143,7 @@ class LocalEngine:
             variables[VARIABLE] = f"{max(1, limit.nbytes >> 20)}M"
         process = start(
             self._command(task.arguments),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            (subprocess.DEVNULL, subprocess.DEVNULL, subprocess.PIPE),
             # Where ours are, so that ``sweep`` finds what it began.
             temporary=Path(tempfile.gettempdir()),
             variables=variables,

@@ -8,7 +8,6 @@ tensors that a model makes of a number in it, no size is believed.
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import replace
 
 from dmlprep.process.ending import Ending
 
@@ -28,12 +27,9 @@ _BY_SIZE = "by the size of the model and its inputs"
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """What one load or run may take.
+    """Bytes of private memory of the worker, and seconds of processor time, that one load or run may take.
 
-    Attributes:
-        nbytes: of private memory of the worker.
-        seconds: of processor time, of at most ``PROCESSORS`` processors at once.
-        why_bytes, why_seconds: what they follow from, for the error text.
+    At most ``PROCESSORS`` processors count at once. ``why_bytes`` and ``why_seconds`` are for the error text.
     """
 
     nbytes: int
@@ -54,19 +50,16 @@ class Allowance(msgspec.Struct, frozen=True):
 
 def allowance(nbytes: int, run_bytes: int | None = None, run_seconds: float | None = None) -> Allowance:
     """What follows from ``nbytes`` of model files and inputs, or what the user allows."""
-    found = Allowance(BYTES + BYTES_PER_BYTE * nbytes, SECONDS + SECONDS_PER_MIB * nbytes / _MIB)
-    if run_bytes is not None:
-        found = replace(found, nbytes=run_bytes, why_bytes="run_bytes")
-    if run_seconds is not None:
-        found = replace(found, seconds=run_seconds, why_seconds="run_seconds")
-    return found
+    return Allowance(
+        BYTES + BYTES_PER_BYTE * nbytes if run_bytes is None else run_bytes,
+        SECONDS + SECONDS_PER_MIB * nbytes / _MIB if run_seconds is None else run_seconds,
+        _BY_SIZE if run_bytes is None else "run_bytes",
+        _BY_SIZE if run_seconds is None else "run_seconds",
+    )
 
 
 def _fix(name: str, least: int) -> str:
     """How to raise a limit, to a number of two digits and zeros."""
     step = 10 ** max(0, len(str(least)) - 2)
-    enough = -(-least // step) * step
-    return (
-        f"raise the limit if you trust the model: dmlprep --limit {name}={enough} COMMAND, "
-        f"or {name} in [limits] of a recipe"
-    )
+    limit = f"{name}={-(-least // step) * step}"
+    return f"raise the limit if you trust the model: dmlprep --limit {limit} COMMAND, or {name} in [limits] of a recipe"

@@ -41,9 +41,11 @@ _KINDS: dict[str, FailureKind] = {"timeout": "timeout", "hang": "hang", "memory"
 _HARD = 1.25
 """Share of the memory limit beyond which Windows itself refuses: the watch, which can say so, comes first."""
 
+START_LIMIT = 120.0
+"""Seconds until a worker must have answered its first request."""
+
 _CLOSE_GRACE = 5.0
 """Seconds a worker has to end by itself before its process group is killed."""
-
 
 _LINE = 4 << 20
 """Bytes of the longest line that a worker may say: names and errors are its longest."""
@@ -86,8 +88,6 @@ class Child:
 
     Args:
         command: makes the command line when it is given the exchange folder.
-        name: what the worker is called in error texts.
-        start_limit: seconds until the worker must have answered its first request.
         holds: descriptor of a file that is closed when the worker has ended.
 
     Attributes:
@@ -96,13 +96,7 @@ class Child:
         sessions: how many models it serves.
     """
 
-    def __init__(
-        self,
-        command: Callable[[Path], Sequence[str]],
-        name: str,
-        start_limit: float = 120.0,
-        holds: int | None = None,
-    ) -> None:
+    def __init__(self, command: Callable[[Path], Sequence[str]], name: str, holds: int | None = None) -> None:
         self.name = name
         try:
             self.exchange = Path(tempfile.mkdtemp(prefix="session-", dir=run_folder()))
@@ -117,16 +111,10 @@ class Child:
         self.readable: set[Path] = set()
         self.confined = False
         self.sessions = 0
-        self.start_limit = start_limit
         try:
             with self._log.open("wb") as log:
-                self._started = start(
-                    command(self.exchange),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log.fileno(),
-                    temporary=self.exchange,
-                )
+                streams = (subprocess.PIPE, subprocess.PIPE, log.fileno())
+                self._started = start(command(self.exchange), streams, temporary=self.exchange)
         except BaseException as error:
             remove_tree(self.exchange, ignore_errors=True)
             _close(holds)
@@ -144,10 +132,8 @@ class Child:
     ) -> Child:
         """A worker that is a file of ours, and does not import all of dmlprep: it is ready much sooner.
 
-        Args:
-            arguments: where there are any, it is given the exchange folder before them.
-            reads: all that it may read of the user's; it may write to the exchange folder only. ``None``: it is not
-                confined, or confines itself.
+        Before ``arguments``, where there are any, it is given the exchange folder. Of the user's files it may read
+        those of ``reads``, and write to the exchange folder only. ``None``: it is not confined, or confines itself.
         """
 
         def command(exchange: Path) -> Sequence[str]:
@@ -175,15 +161,13 @@ class Child:
         allowance: Allowance | None = None,
         where: str = "",
     ) -> list[list[str]]:
-        """Send one request and wait for its whole answer, without the closing ``ok``.
+        """Send one request and wait ``limit`` seconds for its whole answer, without the closing ``ok``.
 
         Args:
-            limit: seconds.
-            memory: bytes of private memory the worker may hold meanwhile; 0 for no limit, ``None`` for the share of
-                the machine's memory that holds where nobody asks for another.
+            memory: bytes of private memory the worker may hold meanwhile; 0 for no limit, ``None`` for the default
+                share of the machine's memory.
             allowance: what the request may take besides. A worker may hold what it was ever allowed: it need not give
                 memory back between two models.
-            where: what the request is about, for the error text.
 
         Raises:
             SessionFailure: the worker refused, died, took too long or too much. After all but a refusal it is gone.
@@ -216,7 +200,7 @@ class Child:
         except (OSError, ValueError):
             raise self._died(where) from None
         answer: list[list[str]] = []
-        said = 0
+        size = 0
         look = time.monotonic() + _POLL
         while True:
             line = None
@@ -233,8 +217,8 @@ class Child:
                 continue
             if not line:
                 raise self._died(where)
-            said += len(line)
-            if said > _ANSWER or not line.endswith(b"\n"):
+            size += len(line)
+            if size > _ANSWER or not line.endswith(b"\n"):
                 raise self._ended("protocol", "said more than any answer has", where)
             fields = decode(line)
             if fields == ["ok"]:

@@ -93,25 +93,16 @@ def lacking() -> list[str]:
 
 def limits() -> dict[str, int]:
     """The most that a process in a sandbox may have, by the name of the limit (``RLIMIT_...``)."""
+    # No file that a program makes here is larger than what it can hold in memory; a log is not, either.
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {
-        "CORE": 0,
-        "NOFILE": FILES,
-        "MEMLOCK": 64 << 20,
-        # No file that a program makes here is larger than what it can hold in memory; a log is not, either.
-        "FSIZE": memory,
-        "RTPRIO": 0,
-    }
+    return {"CORE": 0, "NOFILE": FILES, "MEMLOCK": 64 << 20, "FSIZE": memory, "RTPRIO": 0}
 
 
 def confine(read: Iterable[str | os.PathLike[str]] = (), write: Iterable[str | os.PathLike[str]] = ()) -> None:
     """Keep this process, from now on, from all but its memory, its open files, Python's modules, and these paths.
 
-    Elsewhere than on Linux it does nothing.
-
-    Args:
-        read: files, and folders with all below them.
-        write: folders below which it may make, write and remove plain files.
+    It may read the files and folders ``read``, and make, write and remove plain files below the folders ``write``.
+    Elsewhere than on Linux this does nothing.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -156,10 +147,7 @@ def _set_limits() -> None:
 
 
 def _restrict(libc: ctypes.CDLL, abi: int, read: list[str], write: list[str]) -> None:
-    handled = _FIRST_ACCESS
-    for since, access in _LATER_ACCESS.items():
-        if abi >= since:
-            handled |= access
+    handled = _FIRST_ACCESS | sum(access for since, access in _LATER_ACCESS.items() if abi >= since)
     words = [handled, *([_TCP] if abi >= 4 else []), *([_SCOPED] if abi >= 6 else [])]
     attributes = struct.pack(f"{len(words)}Q", *words)
     ruleset = libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
@@ -208,7 +196,7 @@ def _python() -> Iterator[str]:
 
 def _identity(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

@@ -36,17 +36,16 @@ def main(arguments: list[str]) -> None:
         program = program[end:]
     if program[0] == "-f":
         _run_file(program[1:])
-        return
-    if program[0] == "-m":
+    elif program[0] == "-m":
         import runpy
 
         sys.argv = program[1:]
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
-        return
-    try:
-        os.execvp(program[0], program)
-    except OSError as error:
-        sys.exit(f"{program[0]}: {error.strerror}")
+    else:
+        try:
+            os.execvp(program[0], program)
+        except OSError as error:
+            sys.exit(f"{program[0]}: {error.strerror}")
 
 
 def _prefer_as_victim() -> None:

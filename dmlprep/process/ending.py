@@ -58,7 +58,8 @@ class Ending(msgspec.Struct, frozen=True):
         if self.kind == "signal":
             with contextlib.suppress(ValueError):
                 return signal.Signals(self.code or 0).name
-        return f"{'signal' if self.kind == 'signal' else 'exit code'} {self.code}"
+            return f"signal {self.code}"
+        return f"exit code {self.code}"
 
     @property
     def words(self) -> str:

@@ -36,10 +36,8 @@ class SessionFailure(DmlprepError):
             ``memory``: the worker died or was ended, because it was still computing or did nothing when its time was
             up; ``limit``: it was ended, because it took more than follows from the size of the model and its inputs
             (``allowance``); ``device-removed``: the device is gone; ``protocol``: the worker spoke nonsense.
-        message: plain text on what happened.
         hresult: ``80070057 E_INVALIDARG``, empty when the message holds none.
         causes: likely causes, the likeliest first.
-        next_step: the next thing to try.
     """
 
     exit_code: ClassVar[int] = 1
@@ -65,25 +63,18 @@ class SessionFailure(DmlprepError):
 def failure(kind: FailureKind, raw: bytes | str, where: str = "") -> SessionFailure:
     """A failure from what the runtime said, with the HRESULT in it explained."""
     message = plain_text(raw)
-    found = diagnose(message)
-    if found is None:
+    hresult = diagnose(message)
+    if hresult is None:
         return SessionFailure(kind, message, where=where, next_step=_FIX[kind])
-    if found.removed and kind in ("load", "run"):
+    if hresult.removed and kind in ("load", "run"):
         kind = "device-removed"
-    return SessionFailure(
-        kind,
-        message if found.name in message else f"{found}: {message}",
-        where=where,
-        hresult=str(found),
-        causes=found.causes,
-        next_step=found.next_step,
-    )
+    if hresult.name not in message:
+        message = f"{hresult}: {message}"
+    step = hresult.next_step
+    return SessionFailure(kind, message, where=where, hresult=str(hresult), causes=hresult.causes, next_step=step)
 
 
 def disk_full(folder: Path, error: OSError) -> OutputError:
     """What to raise where the exchange with a worker does not fit on the disk: no fault of the model."""
-    return OutputError(
-        f"a temporary file cannot be written: {error.strerror or error}",
-        where=str(folder),
-        fix="free some space there, or set TMPDIR to a folder with more",
-    )
+    what = f"a temporary file cannot be written: {error.strerror or error}"
+    return OutputError(what, where=str(folder), fix="free some space there, or set TMPDIR to a folder with more")

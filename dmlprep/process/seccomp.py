@@ -15,113 +15,68 @@ from __future__ import annotations
 import errno
 import struct
 
-TYPE_CHECKING = False  # importing typing takes as long as starting Python
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 LAST = 462
 """The last call that this list knows: mseal, Linux 6.10. Higher numbers do not exist for the program (ENOSYS), as on an
 older kernel; nor do the x32 calls, which are these numbers with bit 30 set and would slip past every comparison."""
-
-
-class Refusal:
-    """Calls that fail with EPERM, and why.
-
-    Attributes:
-        calls: number by name.
-    """
-
-    __slots__ = ("calls", "reason")
-
-    def __init__(self, reason: str, calls: Mapping[str, int]) -> None:
-        self.reason = reason
-        self.calls = calls
 
 
 def _calls(text: str) -> dict[str, int]:
     return {name: int(number) for name, number in (row.split() for row in text.split(","))}
 
 
-REFUSED = (
-    Refusal(
-        "mounts: what is mounted, and how, is all that the program sees of the host",
-        _calls(
-            "mount 165, umount2 166, pivot_root 155, mount_setattr 442, open_tree 428, move_mount 429, fsopen 430, "
-            "fsconfig 431, fsmount 432, fspick 433, statmount 457, listmount 458"
-        ),
+REFUSED = {
+    "mounts: what is mounted, and how, is all that the program sees of the host": _calls(
+        "mount 165, umount2 166, pivot_root 155, mount_setattr 442, open_tree 428, move_mount 429, fsopen 430, "
+        "fsconfig 431, fsmount 432, fspick 433, statmount 457, listmount 458"
     ),
-    Refusal(
-        "namespaces: in a user namespace of its own a program has all capabilities, and most faults of the kernel in "
-        "reach; clone with such flags is refused as well, clone3 does not exist (its flags lie in memory)",
-        _calls("unshare 272, setns 308"),
+    "namespaces: in a user namespace of its own a program has all capabilities, and most faults of the kernel in "
+    "reach; clone with such flags is refused as well, clone3 does not exist (its flags lie in memory)": _calls(
+        "unshare 272, setns 308"
     ),
-    Refusal(
-        "other processes' memory, registers and descriptors; nothing of Wine's needs that here",
-        _calls(
-            "ptrace 101, process_vm_readv 310, process_vm_writev 311, kcmp 312, pidfd_getfd 438, process_madvise 440"
-        ),
+    "other processes' memory, registers and descriptors; nothing of Wine's needs that here": _calls(
+        "ptrace 101, process_vm_readv 310, process_vm_writev 311, kcmp 312, pidfd_getfd 438, process_madvise 440"
     ),
-    Refusal(
-        "keys: keyrings know users, not sandboxes, and the session's may hold the user's secrets",
-        _calls("add_key 248, request_key 249, keyctl 250"),
+    "keys: keyrings know users, not sandboxes, and the session's may hold the user's secrets": _calls(
+        "add_key 248, request_key 249, keyctl 250"
     ),
-    Refusal(
-        "files by handle or by number: a way around the mounts for whoever may use it",
-        _calls("name_to_handle_at 303, open_by_handle_at 304"),
+    "files by handle or by number: a way around the mounts for whoever may use it": _calls(
+        "name_to_handle_at 303, open_by_handle_at 304"
     ),
-    Refusal(
-        "device files and FIFOs, which would wait for whoever opens them",
-        _calls("mknod 133, mknodat 259"),
+    "device files and FIFOs, which would wait for whoever opens them": _calls("mknod 133, mknodat 259"),
+    "parts of the kernel in which faults are found most often, and that nothing here uses": _calls(
+        "bpf 321, perf_event_open 298, userfaultfd 323, io_uring_setup 425, io_uring_enter 426, "
+        "io_uring_register 427, fanotify_init 300, fanotify_mark 301, memfd_secret 447, modify_ldt 154, "
+        "uselib 134, _sysctl 156, nfsservctl 180, lookup_dcookie 212, remap_file_pages 216, vmsplice 278"
     ),
-    Refusal(
-        "parts of the kernel in which faults are found most often, and that nothing here uses",
-        _calls(
-            "bpf 321, perf_event_open 298, userfaultfd 323, io_uring_setup 425, io_uring_enter 426, "
-            "io_uring_register 427, fanotify_init 300, fanotify_mark 301, memfd_secret 447, modify_ldt 154, "
-            "uselib 134, _sysctl 156, nfsservctl 180, lookup_dcookie 212, remap_file_pages 216, vmsplice 278"
-        ),
+    "placement of memory on the nodes of the machine, which other programs share": _calls(
+        "mbind 237, set_mempolicy 238, migrate_pages 256, move_pages 279, set_mempolicy_home_node 450"
     ),
-    Refusal(
-        "placement of memory on the nodes of the machine, which other programs share",
-        _calls("mbind 237, set_mempolicy 238, migrate_pages 256, move_pages 279, set_mempolicy_home_node 450"),
+    "the kernel's code, the machine's ports, swap, accounts, quotas, clock, name, log and terminals": _calls(
+        "init_module 175, finit_module 313, delete_module 176, create_module 174, query_module 178, "
+        "get_kernel_syms 177, kexec_load 246, kexec_file_load 320, iopl 172, ioperm 173, reboot 169, "
+        "swapon 167, swapoff 168, acct 163, quotactl 179, quotactl_fd 443, settimeofday 164, "
+        "clock_settime 227, adjtimex 159, clock_adjtime 305, sethostname 170, setdomainname 171, syslog 103, "
+        "vhangup 153"
     ),
-    Refusal(
-        "the kernel's code, the machine's ports, swap, accounts, quotas, clock, name, log and terminals",
-        _calls(
-            "init_module 175, finit_module 313, delete_module 176, create_module 174, query_module 178, "
-            "get_kernel_syms 177, kexec_load 246, kexec_file_load 320, iopl 172, ioperm 173, reboot 169, "
-            "swapon 167, swapoff 168, acct 163, quotactl 179, quotactl_fd 443, settimeofday 164, "
-            "clock_settime 227, adjtimex 159, clock_adjtime 305, sethostname 170, setdomainname 171, syslog 103, "
-            "vhangup 153"
-        ),
-    ),
-)
+}
 """What is refused whatever its arguments are. chroot and setuid are not: they do nothing without capabilities, and as
 root the sandbox uses them to give up its own."""
 
-ALONE = (
-    Refusal("programs: a worker on the CPU starts none", _calls("fork 57, vfork 58, execve 59, execveat 322")),
-    Refusal(
-        "sockets: a worker on the CPU talks over its pipes; a socket leads to the network, or to the user's services",
-        _calls("socket 41, socketpair 53"),
+ALONE = {
+    "programs: a worker on the CPU starts none": _calls("fork 57, vfork 58, execve 59, execveat 322"),
+    "sockets: a worker on the CPU talks over its pipes; a socket leads to the network, or to the user's "
+    "services": _calls("socket 41, socketpair 53"),
+    "other processes: signals, limits and priorities; memory and messages that processes of one user share": _calls(
+        "tkill 200, rt_sigqueueinfo 129, rt_tgsigqueueinfo 297, pidfd_open 434, pidfd_send_signal 424, "
+        "process_mrelease 448, setpriority 141, ioprio_set 251, shmget 29, shmat 30, semget 64, msgget 68, "
+        "mq_open 240, mq_unlink 241"
     ),
-    Refusal(
-        "other processes: signals, limits and priorities; memory and messages that processes of one user share",
-        _calls(
-            "tkill 200, rt_sigqueueinfo 129, rt_tgsigqueueinfo 297, pidfd_open 434, pidfd_send_signal 424, "
-            "process_mrelease 448, setpriority 141, ioprio_set 251, shmget 29, shmat 30, semget 64, msgget 68, "
-            "mq_open 240, mq_unlink 241"
-        ),
+    "rights, owners, times and attributes of files, which Landlock does not know": _calls(
+        "chmod 90, fchmod 91, fchmodat 268, fchmodat2 452, chown 92, fchown 93, lchown 94, fchownat 260, "
+        "utime 132, utimes 235, futimesat 261, utimensat 280, setxattr 188, lsetxattr 189, fsetxattr 190, "
+        "removexattr 197, lremovexattr 198, fremovexattr 199, truncate 76"
     ),
-    Refusal(
-        "rights, owners, times and attributes of files, which Landlock does not know",
-        _calls(
-            "chmod 90, fchmod 91, fchmodat 268, fchmodat2 452, chown 92, fchown 93, lchown 94, fchownat 260, "
-            "utime 132, utimes 235, futimesat 261, utimensat 280, setxattr 188, lsetxattr 189, fsetxattr 190, "
-            "removexattr 197, lremovexattr 198, fremovexattr 199, truncate 76"
-        ),
-    ),
-)
+}
 """What is refused besides to a worker that starts no program and talks to none."""
 
 IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423}
@@ -210,8 +165,7 @@ def _alone(own: int) -> list[_Step]:
 def program(own: int = 0) -> bytes:
     """The filter, as ``bwrap --seccomp`` and seccomp(2) take it.
 
-    Args:
-        own: id of the process that it is for, which has threads and starts nothing; 0 for a program that may.
+    It is for the process ``own``, which has threads and starts nothing; 0: for a program that may start others.
     """
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
@@ -226,8 +180,8 @@ def program(own: int = 0) -> bytes:
         *_when(_PERSONALITY, _only(0, _PERSONALITIES, errno.EPERM)),
         *(_alone(own) if own else _to_one_another()),
     ]
-    for refusal in (*REFUSED, *(ALONE if own else ())):
-        for number in refusal.calls.values():
+    for calls in (REFUSED | ALONE if own else REFUSED).values():
+        for number in calls.values():
             steps += _when(number, [(_RETURN, 0, 0, _refuse(errno.EPERM))])
     steps.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("<HBBI", *step) for step in steps)

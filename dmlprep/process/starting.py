@@ -95,25 +95,21 @@ def _leash() -> list[str]:
 
 
 def module_command(module: str, arguments: Sequence[str]) -> list[str]:
-    """The command line of a module of ours, which dies with this process. -P: modules of the working directory are not
-    imported."""
+    """The command line of a module of ours, which dies with this process and imports none from the working folder."""
     return [sys.executable, "-P", *_leash(), "-m", module, *arguments]
 
 
 def file_command(path: str, arguments: Sequence[str], confined: Sequence[Path] = (), bare: bool = False) -> list[str]:
-    """The same for a file of Python, which need not import what its package imports; nor are modules of its folder
-    imported by their names.
+    """The same for a file of Python, which need not import what its package imports; ``bare``: it imports no packages.
 
-    Args:
-        confined: the only folder that it may write to, then what of the user's it may read; where there are any, and
-            the system can (``process/confinement.py``).
-        bare: it imports no packages.
+    ``confined``: the only folder that it may write to, then what of the user's it may read; where there are any, and
+    the system can (``process/confinement.py``).
     """
-    flags = _BARE if bare else ["-P"]
-    if not (held := _leash()):
-        return [sys.executable, *flags, path, *arguments]
-    kept = ["-c", *map(str, confined)] if confined else []
-    return [sys.executable, *flags, *held, *kept, "-f", path, *arguments]
+    python = [sys.executable, *(_BARE if bare else ["-P"])]
+    if not (leash := _leash()):
+        return [*python, path, *arguments]
+    limits = ["-c", *map(str, confined)] if confined else []
+    return [*python, *leash, *limits, "-f", path, *arguments]
 
 
 def leashed(command: Sequence[str]) -> list[str]:
@@ -125,9 +121,9 @@ def leashed(command: Sequence[str]) -> list[str]:
     if shutil.which(command[0]) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
     # Without an interpreter that this user may start (one that is embedded, or root's), the program is on its own.
-    if not (held := _leash()) or not os.access(sys.executable, os.X_OK):
+    if not (leash := _leash()) or not os.access(sys.executable, os.X_OK):
         return [*command]
-    return [sys.executable, *_BARE, *held, *command]
+    return [sys.executable, *_BARE, *leash, *command]
 
 
 def allowed_memory() -> MemoryLimit:
@@ -144,19 +140,14 @@ def allowed_memory() -> MemoryLimit:
 
 def start(
     command: Sequence[str],
+    streams: tuple[int, int, int],
     *,
-    stdin: int,
-    stdout: int,
-    stderr: int,
     temporary: Path | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> Started:
-    """Start a process in a group of its own.
+    """Start a process in a group of its own, with standard input, output and error as ``subprocess`` takes them.
 
-    Args:
-        stdin, stdout, stderr: as ``subprocess`` takes them.
-        temporary: where its temporary files go; ``None``: where ours do.
-        variables: of its environment, besides ours.
+    Its temporary files go to ``temporary``, by default where ours do; ``variables`` are added to our environment.
 
     Raises:
         OSError: it cannot be started.
@@ -167,9 +158,9 @@ def start(
         job = Job()
         process = subprocess.Popen(
             command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
             start_new_session=True,
             creationflags=CREATION_FLAGS,
             env={**environment(), **places, **(variables or {})},

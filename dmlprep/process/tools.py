@@ -20,14 +20,10 @@ _MOST_SAID = 64 << 20
 def run_tool(
     command: Sequence[str], *, limit: float, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; standard input is empty. It ends with this process, with all that it started.
+    """Run a program to its end, ``limit`` seconds at most, with an empty standard input. It ends with this process.
 
-    Args:
-        limit: seconds.
-        variables: of its environment, besides ours.
-
-    Returns:
-        as ``subprocess.run``, with all that it wrote; what is not UTF-8 is replaced.
+    The result is that of ``subprocess.run``, with all that it wrote; what is not UTF-8 is replaced. ``variables`` are
+    added to its environment.
 
     Raises:
         OSError: it cannot be started, wrote too much or used too much memory.
@@ -38,14 +34,8 @@ def run_tool(
         folder = Path(name)
         out, err = folder / "stdout", folder / "stderr"
         with out.open("wb") as to_out, err.open("wb") as to_err:
-            started = start(
-                line,
-                stdin=subprocess.DEVNULL,
-                stdout=to_out.fileno(),
-                stderr=to_err.fileno(),
-                temporary=folder,
-                variables=variables,
-            )
+            pipes = (subprocess.DEVNULL, to_out.fileno(), to_err.fileno())
+            started = start(line, pipes, temporary=folder, variables=variables)
         try:
             watch = Watch(started, seconds=limit, memory=allowed_memory(), files=(out, err), written=_MOST_SAID)
             ending = watch.wait(_SLICE)

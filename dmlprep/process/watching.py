@@ -26,13 +26,9 @@ _TOO_SHORT = 1.0
 
 
 class Watch(msgspec.Struct):
-    """Limits of a process for one piece of work, which begins now.
+    """Limits of a process for one piece of work, which begins now: seconds by the clock, private bytes, an allowance.
 
-    Attributes:
-        seconds: of time by the clock.
-        memory: private bytes.
-        allowance: memory and processor time that the model justifies.
-        files: its output files. Each may have ``written`` bytes.
+    Each of its output ``files`` may have ``written`` bytes.
     """
 
     started: Started

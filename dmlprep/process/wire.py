@@ -10,12 +10,12 @@ import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import numpy as np
 
-from dmlprep.process.results import machine_memory, open_result, read_result
+from dmlprep.portable.limits import machine_memory
+from dmlprep.process.results import open_result, read_result
 
 _OF_NUMPY = frozenset(
     ["bool", "float16", "float32", "float64", "complex64", "complex128"]
@@ -29,17 +29,14 @@ _PLAIN = "/:=,+()[]$?*@#!<>"
 
 def encode(fields: Iterable[str]) -> bytes:
     """One line, with its line feed."""
-    return b" ".join(quote_from_bytes(_bytes(field), _PLAIN).encode() or b"%" for field in fields) + b"\n"
+    raw = (field.encode("utf-8", "surrogateescape") for field in fields)
+    return b" ".join(quote_from_bytes(field, _PLAIN).encode() or b"%" for field in raw) + b"\n"
 
 
 def decode(line: bytes) -> list[str]:
     """The fields of one line. Bytes that are no UTF-8 come back as lone surrogates, never as an error."""
     parts = line.rstrip(b"\r\n").split(b" ")
     return [unquote_to_bytes(b"" if part == b"%" else part).decode("utf-8", "surrogateescape") for part in parts]
-
-
-def _bytes(field: str) -> bytes:
-    return field.encode("utf-8", "surrogateescape")
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -56,39 +53,35 @@ def numpy_dtype(name: str) -> np.dtype:
 
     if not name.startswith(_OF_ML_DTYPES) or not hasattr(ml_dtypes, name):
         raise TypeError(f"there is no element type {name!r}")
-    found: np.dtype = np.dtype(getattr(ml_dtypes, name))
-    return found
+    dtype: np.dtype = np.dtype(getattr(ml_dtypes, name))
+    return dtype
 
 
 def write_tensor(path: Path, array: np.ndarray) -> None:
     """Raw little-endian elements in C order; strings as UTF-8, each ended by a NUL."""
-    if array.dtype.kind in "OUST":
-        with path.open("wb") as file:
+    with path.open("wb") as file:
+        if array.dtype.kind in "OUST":
             for item in array.reshape(-1):
                 data = item if isinstance(item, bytes) else str(item).encode("utf-8")
                 if b"\0" in data:
                     raise ValueError("a string tensor holds a NUL character")
                 file.write(data + b"\0")
-        return
-    with path.open("wb") as file:
-        if array.size:
+        elif array.size:
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def read_tensor(
     path: Path, dtype: str, shape: tuple[int, ...], *, mapped: bool = False, limit: int | None = None
 ) -> np.ndarray:
-    """The tensor that ``write_tensor`` left, read as ``results.py`` does.
+    """The tensor that ``write_tensor`` left, of at most ``limit`` bytes (``None``: the machine's memory).
 
-    Args:
-        mapped: read from the page cache without a copy. Only of a file that nobody changes or cuts short.
-        limit: bytes that the tensor may have, ``None`` for the machine's memory.
+    ``mapped``: read from the page cache without a copy. Only of a file that nobody changes or cuts short.
 
     Raises:
         ValueError: the file has not the size that type and shape ask for, or there is no such tensor.
         OSError: there is no such file, or it is a link.
     """
-    limit = machine_memory() if limit is None else limit
+    limit = (machine_memory() or 1 << 62) if limit is None else limit
     if dtype == "string":
         items = read_result(path, limit).split(b"\0")[:-1]
         return np.array([item.decode("utf-8", "replace") for item in items], dtype=object).reshape(shape)
@@ -106,15 +99,7 @@ def read_tensor(
             return np.empty(shape, dtype=kind)
         if mapped:
             return np.asarray(np.memmap(file, np.uint8, "c")).view(kind).reshape(shape)
-        raw = np.empty(size, np.uint8)
-        _fill(file, raw.data, path.name)
+        raw = np.fromfile(file, np.uint8, size)
+    if len(raw) < size:
+        raise ValueError(f"{path.name} was cut short while it was read")
     return raw.view(kind).reshape(shape)
-
-
-def _fill(file: BinaryIO, buffer: memoryview, name: str) -> None:
-    filled = 0
-    while filled < len(buffer):
-        got = file.readinto(buffer[filled:])  # type: ignore[attr-defined]
-        if not got:
-            raise ValueError(f"{name} was cut short while it was read")
-        filled += got

@@ -19,9 +19,9 @@ from dmlprep.core.files import parse_json
 from dmlprep.core.files.run_folder import run_folder
 from dmlprep.graph.model.budget import in_force
 from dmlprep.process.allowance import PROCESSORS, Allowance, allowance
-from dmlprep.process.child import Child, interrupted
+from dmlprep.process.child import START_LIMIT, Child, interrupted
 from dmlprep.process.failure import FULL, SessionFailure, disk_full, failure
-from dmlprep.process.results import machine_memory, read_result
+from dmlprep.process.results import read_result
 from dmlprep.process.wire import read_tensor, write_tensor
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.types import Kept, MemoryUse, NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
@@ -48,11 +48,7 @@ def _in_place(_child: Child, path: Path, options: SessionOptions) -> tuple[str, 
 
 @contextlib.contextmanager
 def _in_its_words(child: Child, where: str) -> Iterator[None]:
-    """Take an answer apart; one that is not in the words of ``wire.py`` ends the worker.
-
-    Raises:
-        SessionFailure: it was none.
-    """
+    """Take an answer apart; one that is not in the words of ``wire.py`` ends the worker: a SessionFailure."""
     try:
         yield
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, StopIteration, RecursionError) as error:
@@ -82,10 +78,8 @@ class SessionHost:
         *,
         needs: Callable[[Path, SessionOptions], set[Path]] | None = None,
     ) -> None:
-        self._start = start
-        self._describe = device
+        self._start, self._describe, self._needs = start, device, needs
         self._stage = stage or _in_place
-        self._needs = needs
         self._readable: set[Path] = set()
         self._former: list[Child] = []
         self._child: Child | None = None
@@ -112,7 +106,7 @@ class SessionHost:
             if child is None or not child.alive:
                 child = self._start()
             try:
-                answer = child.ask([["hello"]], limit=child.start_limit, where=child.name)
+                answer = child.ask([["hello"]], limit=START_LIMIT, where=child.name)
             except BaseException:
                 child.kill()
                 raise
@@ -194,12 +188,12 @@ class SessionHost:
             SessionFailure: it does not say.
         """
         child = self.worker()
-        answer = child.ask([["memory"]], limit=child.start_limit, where=child.name)
+        answer = child.ask([["memory"]], limit=START_LIMIT, where=child.name)
         with _in_its_words(child, child.name):
-            found = {row[1]: int(row[2]) for row in answer if row[0] == "memory"}
-            if min(found.values(), default=0) < 0:
+            held = {row[1]: int(row[2]) for row in answer if row[0] == "memory"}
+            if min(held.values(), default=0) < 0:
                 raise ValueError("less than no memory")
-        return MemoryUse(**{name: found.get(name) for name in MemoryUse.__dataclass_fields__})
+        return MemoryUse(**{name: held.get(name) for name in MemoryUse.__dataclass_fields__})
 
     def close(self) -> None:
         """End the worker, and with it all sessions of this host."""
@@ -226,11 +220,7 @@ def _may_read(readable: Set[Path], file: Path) -> bool:
 
 
 def _seconds(row: Sequence[str]) -> float:
-    """The seconds of a row ``took``.
-
-    Raises:
-        ValueError: it is no time.
-    """
+    """The seconds of a row ``took``; a ValueError where it is no time."""
     seconds = float(row[1])
     if not 0 <= seconds < math.inf:  # NaN is not
         raise ValueError(f"{row[1]} seconds")
@@ -250,30 +240,26 @@ def _facts(answer: list[list[str]]) -> dict[str, str]:
 
 
 def _option_lines(options: SessionOptions) -> list[list[str]]:
-    lines = [
-        ["option", "optimization", options.optimization],
-        ["option", "threads", str(options.threads)],
-        ["option", "log_level", str(options.log_level)],
-    ]
+    names = ("optimization", "threads", "log_level")
+    sent: dict[str, object] = {name: getattr(options, name) for name in names}
     flags = ("profile", "record_placement", "unfused", "disable_metacommands", "cpu_fallback")
-    lines += [["option", name, "1" if getattr(options, name) else "0"] for name in flags]
+    sent |= {name: int(getattr(options, name)) for name in flags}
     if options.device_id is not None:
-        lines.append(["option", "device_id", str(options.device_id)])
+        sent["device_id"] = options.device_id
     if options.open_by != "provider":
-        lines.append(["option", "open_by", options.open_by])
+        sent["open_by"] = options.open_by
     if options.performance_preference != "default":
-        lines.append(["option", "performance_preference", options.performance_preference])
-    lines += [["option", f"dim:{name}", str(size)] for name, size in options.free_dimensions.items()]
-    lines += [["option", f"denotation:{name}", str(size)] for name, size in options.denotations.items()]
-    lines += [["option", f"config:{key}", value] for key, value in options.config.items()]
-    return lines
+        sent["performance_preference"] = options.performance_preference
+    sent |= {f"dim:{name}": size for name, size in options.free_dimensions.items()}
+    sent |= {f"denotation:{name}": size for name, size in options.denotations.items()}
+    sent |= {f"config:{key}": value for key, value in options.config.items()}
+    return [["option", key, str(value)] for key, value in sent.items()]
 
 
 class Session:
     """A model that is loaded in a worker, and answers. Every method may raise ``SessionFailure``.
 
-    Attributes:
-        load_seconds: how long the worker took to make the session; ``None`` where it does not tell.
+    ``load_seconds``: how long the worker took to make the session; ``None`` where it does not tell.
     """
 
     def __init__(
@@ -286,14 +272,9 @@ class Session:
         inputs: tuple[ValueInfo, ...],
         outputs: tuple[ValueInfo, ...],
     ) -> None:
-        self._child = child
-        self._number = number
+        self._child, self._number, self._options = child, number, options
         self._fed_bytes = 0
-        self._options = options
-        self.path = path
-        self.device = device
-        self.inputs = inputs
-        self.outputs = outputs
+        self.path, self.device, self.inputs, self.outputs = path, device, inputs, outputs
         self._owner: SessionHost | None = None
         self._timings: tuple[NodeTiming, ...] | None = None
         self._closed = False
@@ -325,65 +306,47 @@ class Session:
         self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None
     ) -> dict[str, RunValue]:
         """As ``run``, with sequences and optionals on both sides."""
-        return self._found(self._fed(feeds, outputs, "run"), outputs)
+        return self._outputs(self._fed(feeds, outputs, "run"), outputs)
 
     def hold(self, values: Sequence[Kept], *, shared: bool) -> None:
         """Let values stay with the session, for ``step``; what was held before is let go.
 
-        Args:
-            shared: the input and the output of each value are one memory, which holds anything at first: zeros, or on
-                DirectML on Linux what lay there. Else an output of one step is the input of the next one.
+        ``shared``: the input and the output of each value are one memory, which holds anything at first: zeros, or on
+        DirectML on Linux what lay there. Otherwise an output of one step is the input of the next one.
         """
         lines = [["keep", one.input, one.output, one.dtype, *dims_to_fields(one.shape)] for one in values]
         self._ask([*lines, ["hold", str(self._number), "shared" if shared else "grown"]])
 
     def step(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
-        """One run with the values of ``hold``, which neither come nor go.
-
-        Args:
-            feeds: the other inputs.
-            outputs: names of those that are wanted.
-        """
-        found = self._found(self._fed(feeds, outputs, "step"), outputs)
-        for name, value in found.items():
+        """One run with the values of ``hold``, which neither come nor go, and the other inputs."""
+        result: dict[str, np.ndarray] = {}
+        for name, value in self._outputs(self._fed(feeds, outputs, "step"), outputs).items():
             if not isinstance(value, np.ndarray):
                 raise failure("run", f"output {name} is no tensor", str(self.path))
-        return {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
+            result[name] = value
+        return result
 
-    def _found(self, answer: list[list[str]], outputs: Sequence[str] | None) -> dict[str, RunValue]:
+    def _outputs(self, answer: list[list[str]], outputs: Sequence[str] | None) -> dict[str, RunValue]:
         """The outputs of a run, of which none may be missing."""
         with _in_its_words(self._child, str(self.path)):
-            found = self._values(answer)
+            values = self._values(answer)
             wanted = outputs if outputs is not None else [value.name for value in self.outputs]
-            if missing := [name for name in wanted if name not in found]:
+            if missing := [name for name in wanted if name not in values]:
                 raise ValueError(f"output {missing[0]} is missing")
-        return found
+        return values
 
     def bind(self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None) -> None:
         """Leave feeds with the worker, for ``time``; ``outputs`` as in ``run``."""
         self._fed(feeds, outputs, "bind")
 
     def time(self, count: int, seconds: float, *, on_device: bool = False) -> tuple[float, ...]:
-        """Run on the feeds of ``bind`` again and again, and time each run inside the worker.
+        """Run on the feeds of ``bind``, ``count`` times at most, and return the seconds of each run inside the worker.
 
-        Args:
-            count: runs at most.
-            seconds: no run begins later than this, but for the first.
-            on_device: inputs lie on the device already, and outputs stay there; else the time of a run holds both
-                copies.
-
-        Returns:
-            seconds of each run.
+        But for the first, no run begins later than ``seconds``. ``on_device``: inputs lie on the device already, and
+        outputs stay there; otherwise the time of a run holds both copies.
         """
         how = "device" if on_device else "host"
-        allowed = _allowed(self._options, self._fed_bytes)
-        answer = self._child.ask(
-            [["time", str(self._number), how, str(count), repr(float(seconds))]],
-            limit=self._options.time_limit + seconds,
-            memory=self._options.memory_limit,
-            allowance=allowed and replace(allowed, seconds=allowed.seconds + PROCESSORS * seconds),
-            where=str(self.path),
-        )
+        answer = self._ask([["time", str(self._number), how, str(count), repr(float(seconds))]], seconds)
         with _in_its_words(self._child, str(self.path)):
             took = tuple(_seconds(row) for row in answer if row[0] == "took")
             if not 1 <= len(took) <= count:
@@ -440,11 +403,10 @@ class Session:
     def _tensor(self, row: list[str]) -> np.ndarray:
         path = self._child.exchange / RESULTS / Path(row[3]).name
         shape = tuple(int(size) for size in row[4:])
-        # It was in the worker's memory.
-        limit = self._options.memory_limit or machine_memory()
         try:
             # A copy: the worker could cut the file short while it is read, which would end this process.
-            return read_tensor(path, row[2], shape, limit=limit)
+            # It was in the worker's memory, so no more is read than that may hold.
+            return read_tensor(path, row[2], shape, limit=self._options.memory_limit or None)
         except (OSError, ValueError, TypeError, MemoryError) as error:
             if shutil.disk_usage(self._child.exchange).free < _NO_ROOM:
                 raise disk_full(self._child.exchange, OSError(FULL[0], os.strerror(FULL[0]))) from error
@@ -474,12 +436,14 @@ class Session:
                     raise failure("protocol", f"the profile cannot be read: {error}", str(self.path)) from error
         return self._timings
 
-    def _ask(self, lines: list[list[str]]) -> list[list[str]]:
+    def _ask(self, lines: list[list[str]], seconds: float = 0.0) -> list[list[str]]:
+        """Ask the worker, which may take so many seconds more."""
+        allowed = _allowed(self._options, self._fed_bytes)
         return self._child.ask(
             lines,
-            limit=self._options.time_limit,
+            limit=self._options.time_limit + seconds,
             memory=self._options.memory_limit,
-            allowance=_allowed(self._options, self._fed_bytes),
+            allowance=allowed and replace(allowed, seconds=allowed.seconds + PROCESSORS * seconds),
             where=str(self.path),
         )
 
@@ -506,19 +470,12 @@ class Session:
         self.close()
 
 
-def _next(rows: Iterator[list[str]], count: int) -> Iterator[list[str]]:
-    """The rows of a sequence's items.
-
-    Raises:
-        ValueError: there are not so many.
-    """
-    if count < 0:
-        raise ValueError(f"a sequence of {count} tensors")
-    for _ in range(count):
-        row = next(rows, None)
-        if row is None:
-            raise ValueError(f"a sequence of {count} tensors ends early")
-        yield row
+def _next(rows: Iterator[list[str]], count: int) -> list[list[str]]:
+    """The rows of a sequence's items; a ValueError where there are not so many."""
+    items = list(itertools.islice(rows, count))
+    if len(items) < count:
+        raise ValueError(f"a sequence of {count} tensors ends early")
+    return items
 
 
 def _discard(file: Path) -> None:
@@ -546,13 +503,13 @@ def parse_profile(raw: bytes) -> tuple[NodeTiming, ...]:
     """
     text = raw.decode("utf-8", "replace").rstrip().rstrip(",")
     events = parse_json(text if text.endswith("]") else text + "]", list[dict[str, Any]], lenient=True)
-    found: dict[tuple[str, str, str], tuple[float, int]] = {}
+    total: dict[tuple[str, str, str], tuple[float, int]] = {}
     for event in events:
         name = event.get("name", "")
         args = event.get("args", {})
         if event.get("cat") != "Node" or not name.endswith("_kernel_time") or not isinstance(args, dict):
             continue
         key = (name.removesuffix("_kernel_time"), str(args.get("op_name", "")), str(args.get("provider", "")))
-        seconds, calls = found.get(key, (0.0, 0))
-        found[key] = (seconds + float(event.get("dur", 0)) * 1e-6, calls + 1)
-    return tuple(NodeTiming(*key, seconds, calls) for key, (seconds, calls) in found.items())
+        seconds, calls = total.get(key, (0.0, 0))
+        total[key] = (seconds + float(event.get("dur", 0)) * 1e-6, calls + 1)
+    return tuple(NodeTiming(*key, seconds, calls) for key, (seconds, calls) in total.items())

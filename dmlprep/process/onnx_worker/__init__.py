@@ -2,6 +2,5 @@
 
 onnx's checker, shape inference, version converter, inliner and function builders are C++ that trusts what it reads: a
 model of some hundred bytes can crash them, keep them busy for ever, or let them take all memory. ``calls`` are these
-functions as Python has them; ``door`` keeps the process. Operator schemas (``onnx.defs``) are onnx's own data: they are
-read in this process.
+functions as Python has them; ``door`` keeps the process. ``onnx.defs``, onnx's own data, is read in this process.
 """

@@ -20,16 +20,16 @@ from dmlprep.process.onnx_worker.door import OnnxError, ask, ask_once
 
 def check_model(proto: onnx.ModelProto, *, full: bool) -> None:
     """``onnx.checker.check_model``, with strict shape inference where ``full``."""
-    ask_once("check", _bytes(proto), _flag(full))
+    ask_once("check", _bytes(proto), b"%d" % full)
 
 
 def infer_shapes(
     proto: onnx.ModelProto, *, check_type: bool = False, strict: bool = False, propagate: bool = True
 ) -> onnx.ModelProto:
     """``onnx.shape_inference.infer_shapes``; ``propagate``: with the values of shape arithmetic."""
-    found = _model(ask_once("infer", _bytes(proto), _flag(check_type), _flag(strict), _flag(propagate)))
-    _clear_hulls(found.graph)
-    return found
+    model = _model(ask_once("infer", _bytes(proto), b"%d" % check_type, b"%d" % strict, b"%d" % propagate))
+    _clear_hulls(model.graph)
+    return model
 
 
 def infer_node(
@@ -42,30 +42,28 @@ def infer_node(
 ) -> dict[str, onnx.TypeProto]:
     """``onnx.shape_inference.infer_node_outputs``: the types of a node's outputs, by name.
 
-    Args:
-        schema: ``onnx.defs.OpSchema`` of the operator.
-        types: by name, of all that the node and its bodies read.
-        data: by name, of inputs that are constant.
-        opset: version of the operator's domain.
+    ``types`` has all that the node and its bodies read, and ``data`` the inputs that are constant, by name; ``opset``
+    is the version of the operator's domain.
     """
+    head = (*_operator(schema), b"%d" % opset, b"%d" % ir_version)
     names = _plain_names(node)
     if not names:
-        return _inferred(schema, node, types, data, opset, ir_version, ask)
+        return _inferred(ask, head, node, types, data)
     plain = onnx.NodeProto(op_type=node.op_type, domain=node.domain, overload=node.overload, attribute=node.attribute)
     plain.input.extend(names[name] for name in node.input)
     plain.output.extend(names[name] for name in node.output)
     values = {names[name]: proto for name, proto in types.items()}
-    given = {plain_name: name for name, plain_name in names.items()}
+    own_names = {plain_name: name for name, plain_name in names.items()}
     constants = {}
     for name, tensor in data.items():
         constants[names[name]] = constant = onnx.TensorProto()
         constant.CopyFrom(tensor)
         constant.name = names[name]
     try:
-        found = _inferred(schema, plain, values, constants, opset, ir_version, ask_once)
+        inferred = _inferred(ask_once, head, plain, values, constants)
     except OnnxError:
-        return _inferred(schema, node, types, data, opset, ir_version, ask)  # which names what it speaks of
-    return {given[name]: proto for name, proto in found.items()}
+        return _inferred(ask, head, node, types, data)  # which names what it speaks of
+    return {own_names[name]: proto for name, proto in inferred.items()}
 
 
 def _plain_names(node: onnx.NodeProto) -> dict[str, str]:
@@ -80,31 +78,18 @@ def _plain_names(node: onnx.NodeProto) -> dict[str, str]:
 
 
 def _inferred(
-    schema: OpSchema,
+    asked: Callable[..., list[bytes]],
+    head: Iterable[bytes],
     node: onnx.NodeProto,
     types: Mapping[str, onnx.TypeProto],
     data: Mapping[str, onnx.TensorProto],
-    opset: int,
-    ir_version: int,
-    asked: Callable[..., list[bytes]],
 ) -> dict[str, onnx.TypeProto]:
-    named: list[bytes] = []
-    for values in (types, data):
-        for name, value in values.items():
-            named += (name.encode(), value.SerializeToString())
-    found = asked(
-        "node",
-        *_operator(schema),
-        b"%d" % opset,
-        b"%d" % ir_version,
-        _bytes(node),
-        b"%d" % len(types),
-        *named,
-    )
-    types_found = {
-        name.decode(): onnx.TypeProto.FromString(value) for name, value in zip(found[::2], found[1::2], strict=True)
-    }
-    return {name: kind for name, kind in types_found.items() if not _is_hull(kind)}
+    rows: tuple[tuple[str, Message], ...] = (*types.items(), *data.items())
+    named = (part for name, value in rows for part in (name.encode(), value.SerializeToString()))
+    answer = asked("node", *head, _bytes(node), b"%d" % len(types), *named)
+    pairs = zip(answer[::2], answer[1::2], strict=True)
+    kinds = {name.decode(): onnx.TypeProto.FromString(value) for name, value in pairs}
+    return {name: kind for name, kind in kinds.items() if not _is_hull(kind)}
 
 
 def convert_version(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
@@ -122,17 +107,15 @@ def function_body(
 ) -> onnx.FunctionProto | None:
     """The function body that onnx builds of an operator for a node's attributes and types; ``None``: it has none.
 
-    Args:
-        schema: ``onnx.defs.OpSchema`` of the operator.
-        version: one of its ``context_dependent_function_opset_versions``.
-        types: of the node's inputs; an empty one for an input that is left out.
+    ``version`` is one of the schema's ``context_dependent_function_opset_versions``. An input that is left out has an
+    empty type.
 
     Raises:
         OnnxError: also where it makes a value twice, as of a SequenceMap whose body has an initializer and an input of
             one name.
     """
-    types_ = [t.SerializeToString() for t in types]
-    (data,) = ask("body", *_operator(schema), b"%d" % version, _bytes(node), *types_)
+    serialized = [t.SerializeToString() for t in types]
+    (data,) = ask("body", *_operator(schema), b"%d" % version, _bytes(node), *serialized)
     if not data:
         return None
     body: onnx.FunctionProto = onnx.FunctionProto.FromString(data)
@@ -208,10 +191,6 @@ def at_node(node: onnx.NodeProto) -> Iterator[None]:
 
 def _operator(schema: OpSchema) -> tuple[bytes, bytes, bytes]:
     return schema.domain.encode(), schema.name.encode(), b"%d" % schema.since_version
-
-
-def _flag(value: bool) -> bytes:
-    return b"1" if value else b"0"
 
 
 def _bytes(proto: Message) -> bytes:

@@ -66,21 +66,15 @@ class OnnxError(Exception):
 
 def _readable(text: str) -> str:
     """What onnx says of bodies within bodies repeats itself, over megabytes."""
-    if len(text) <= _LONGEST:
-        return text
-    return "\n".join(shortened(line, _LONGEST) for line in text.splitlines()[:_LINES])
+    lines = text.splitlines()[:_LINES] if len(text) > _LONGEST else [text]
+    return "\n".join(shortened(line, _LONGEST) for line in lines)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may take.
+    """Seconds of processor time, bytes of memory and bytes of the answer that one request may take.
 
     Large models may take more: with each MiB of the model without its weights, a second and 32 MiB.
-
-    Attributes:
-        seconds: of processor time.
-        memory: bytes.
-        answer: bytes of what comes back.
     """
 
     seconds: float = 10.0
@@ -139,9 +133,7 @@ class _Process:
         self._log = tempfile.TemporaryFile(prefix="dmlprep-")  # noqa: SIM115
         command = file_command(str(Path(__file__).with_name("worker.py")), _library(), bare=True)
         try:
-            self.started = start_process(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log.fileno()
-            )
+            self.started = start_process(command, (subprocess.PIPE, subprocess.PIPE, self._log.fileno()))
         except BaseException:
             self._log.close()
             raise
@@ -187,8 +179,7 @@ class _Process:
     def _look_at(self, limits: Limits) -> None:
         allowed = Allowance(limits.memory + _OWN, limits.seconds)
         self._watch = Watch(self.started, seconds=limits.seconds * PATIENCE, allowance=allowed)
-        if not self._working.is_set():
-            self._working.set()
+        self._working.set()
 
     def last_words(self) -> str:
         with contextlib.suppress(OSError, ValueError):
@@ -205,22 +196,18 @@ class _Process:
             self._working.wait()
             time.sleep(_LOOK)
             watch = self._watch
-            if watch is None:
-                quiet += 1
-                if quiet > _QUIET:
-                    quiet = 0
-                    self._working.clear()
-                    if self._watch is not None:  # a request that began meanwhile took itself for watched
-                        self._working.set()
-                continue
-            quiet = 0
+            quiet = 0 if watch is not None else quiet + 1
+            if quiet > _QUIET:
+                quiet = 0
+                self._working.clear()
+                if self._watch is not None:  # a request that began meanwhile took itself for watched
+                    self._working.set()
             # On Windows the job's own limit of memory, and on Linux that of addresses, should come before.
-            if (over := watch.look()) and self._watch is watch:
+            if watch is not None and (over := watch.look()) and self._watch is watch:
                 self.over = over
                 self.started.kill()
 
     def end(self) -> None:
-        """End the process."""
         self.started.end()
         self._working.set()  # lets the watch end
         self._log.close()
@@ -244,10 +231,8 @@ def _library() -> tuple[str, str]:
 
 
 def _not_started(why: str) -> CheckNotRun:
-    return CheckNotRun(
-        f"onnx's checker cannot run: its process did not start{f' ({why})' if why else ''}",
-        fix="see that Python can start processes here, and that onnx is installed whole",
-    )
+    what = f"onnx's checker cannot run: its process did not start{f' ({why})' if why else ''}"
+    return CheckNotRun(what, fix="see that Python can start processes here, and that onnx is installed whole")
 
 
 class _Door:
@@ -330,9 +315,8 @@ class _Door:
                     self._end()
                     continue
                 if ending == Ending("exit", 1):
-                    raise InternalError(
-                        f"the process of {_WHAT[word]} failed: {words}", fix="please report this"
-                    ) from None
+                    what = f"the process of {_WHAT[word]} failed: {words}"
+                    raise InternalError(what, fix="please report this") from None
                 raise _failed(word, f"crashes on this model ({ending.cause})", "DP012") from None
 
     def _end(self) -> None:
@@ -347,8 +331,7 @@ class _Door:
     def at_exit(self) -> None:
         """The program ends: a thread that still waits for an answer holds nothing up, and gets none."""
         self._closed = True
-        free = self._lock.acquire(blocking=False)
-        if free:
+        if self._lock.acquire(blocking=False):
             self._end()
         elif (process := self._process) is not None:
             process.started.kill()
@@ -391,25 +374,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_door.after_fork)
 
 
-def start() -> None:
-    """Start the process, where it does not run, so that it is ready when it is asked."""
-    _door.start()
-
-
-def end() -> None:
-    """End the process; the next request starts another."""
-    _door.end()
+start, end = _door.start, _door.end
+"""Start the process, where it does not run, so that it is ready when it is asked; end it, until the next request."""
 
 
 def ask(word: str, *parts: bytes) -> list[bytes]:
-    """Ask the process.
-
-    Args:
-        word: one of ``worker.WORK``.
-        parts: what its function takes.
-
-    Returns:
-        what its function gives.
+    """Return what a function of the process gives: ``word`` is one of ``worker.WORK``, and ``parts`` its arguments.
 
     Raises:
         OnnxError: onnx refuses.

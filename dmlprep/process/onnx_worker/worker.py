@@ -37,10 +37,7 @@ class TooLarge(Exception):
 
 
 def read_frame(pipe: IO[bytes], most: int | None = None) -> list[bytes]:
-    """The parts of the next frame; none where the pipe is closed.
-
-    Args:
-        most: bytes of all parts together.
+    """Return the parts of the next frame, of at most ``most`` bytes together; none where the pipe is closed.
 
     Raises:
         EOFError: the pipe is closed within a frame.
@@ -101,10 +98,9 @@ def _node(
 ) -> list[bytes]:
     schema = core.defs.get_schema(op_type.decode(), int(since), domain.decode())
     pairs = [(name.decode(), value) for name, value in zip(named[::2], named[1::2], strict=True)]
-    known = int(types)
-    opsets = {domain.decode(): int(imported)}
-    found = schema._infer_node_outputs(node, dict(pairs[:known]), dict(pairs[known:]), {}, opsets, int(ir_version))
-    return [part for name, value in found.items() for part in (name.encode(), value)]
+    values = (dict(pairs[: int(types)]), dict(pairs[int(types) :]))
+    inferred = schema._infer_node_outputs(node, *values, {}, {domain.decode(): int(imported)}, int(ir_version))
+    return [part for name, value in inferred.items() for part in (name.encode(), value)]
 
 
 def _body(
@@ -132,10 +128,9 @@ def _load(library: str, folder: str) -> Any:
         try:
             module = loader.create_module(ModuleSpec(loader.name, loader, origin=library))
             loader.exec_module(module)
+            return module
         except ImportError:
             sys.modules.pop(loader.name, None)
-        else:
-            return module
     sys.path.append(folder)
     import onnx.onnx_cpp2py_export as module_of_package
 
@@ -145,8 +140,7 @@ def _load(library: str, folder: str) -> Any:
 def _confined() -> Callable[[int, int], None]:
     """Keep nothing but this process's memory and its pipes, with a log of limited size: a request needs no more.
 
-    Returns:
-        A function that sets the limits of the next request: seconds from now, and bytes beyond the present ones.
+    The function that comes back sets the limits of a request: seconds from now, and bytes beyond the present ones.
     """
     if not sys.platform.startswith("linux"):
         return lambda _seconds, _memory: None
