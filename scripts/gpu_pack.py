@@ -69,10 +69,10 @@ SMALL = 64 << 10
 TEST = """
 import sys
 from pathlib import Path
-from dmlprep.runtime.linux.host import linux_host
+from dmlprep.runtime.linux.host import LinuxHost
 from dmlprep.runtime.linux.layout import Layout
 from dmlprep.runtime.selftest import self_test
-with linux_host(Layout(Path(sys.argv[1])), sys.argv[2]) as host:
+with LinuxHost(Layout(Path(sys.argv[1])), sys.argv[2]) as host:
     sys.exit("; ".join(self_test(host).failures) or 0)
 """
 """The self-test alone: ``dml_status`` looks at every file of the installation first."""

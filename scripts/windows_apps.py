@@ -30,12 +30,11 @@ from windows_programs import Wrong, fetch_from_npm, numbers, of_buckets, ran, re
 
 import dmlprep
 from dmlprep.core.errors import DmlprepError
-from dmlprep.runtime.linux.apt import mirror_of_this_system
 from dmlprep.runtime.linux.base import SUITES
 from dmlprep.runtime.linux.bounded import Budget
 from dmlprep.runtime.linux.mirror import Mirror, file_name
 from dmlprep.runtime.linux.release import Expectation
-from dmlprep.runtime.linux.source import Source
+from dmlprep.runtime.linux.source import Source, mirror_of_this_system
 from dmlprep.runtime.linux.unpack import unpack
 
 _COMPILER = "x86_64-w64-mingw32-g++-posix"

@@ -30,7 +30,7 @@ ALLOWED = {
     "parity/feeds/files.py": "numpy",
     "passes/catalog.py": "msgspec",
     "process/failure.py": "ONNX Runtime: shows the name of an HRESULT where the text has none",
-    "runtime/linux/apt.py": "apt's configuration",
+    "runtime/linux/source.py": "apt's configuration",
     "portable/limits.py": "the user's variable DMLPREP_MEMORY_LIMIT",
     "portable/loader.py": "the file of a package's digest",
     "runtime/ort_messages.py": "ONNX Runtime",

@@ -113,9 +113,9 @@ def adapters() -> tuple[Adapter, ...]:
         on Windows those that DXGI lists, in its order; on Linux the one of the installed runtime, lavapipe, which
         computes on the CPU; empty where there is none.
     """
-    from dmlprep.runtime import adapters as found
+    from dmlprep.runtime.adapters import listing
 
-    return found()
+    return listing()[0]
 
 
 def gpus() -> tuple[Gpu, ...]:
@@ -126,9 +126,9 @@ def gpus() -> tuple[Gpu, ...]:
     Returns:
         in the order of their numbers.
     """
-    from dmlprep.runtime import gpus as listed
+    from dmlprep.runtime.adapters import gpu_listing
 
-    return listed()
+    return gpu_listing().gpus
 
 
 def adapter_listing() -> tuple[list[tuple[Adapter, list[str]]], str]:

@@ -11,9 +11,9 @@ from dmlprep.portable import device
 from dmlprep.portable.device import Adapter
 
 if TYPE_CHECKING:
-    from dmlprep.runtime.linux.gpus import Found, Gpu
+    from dmlprep.runtime.linux.gpus import Found
 
-__all__ = ["Adapter", "adapters", "choose_adapter", "choose_gpu", "gpu_listing", "gpus", "listing"]
+__all__ = ["Adapter", "choose_adapter", "choose_gpu", "gpu_listing", "listing"]
 
 _LIST = "dmlprep doctor --adapters lists them"
 
@@ -35,15 +35,10 @@ def listing() -> tuple[tuple[Adapter, ...], str]:
     return _of_the_runtime()
 
 
-def adapters() -> tuple[Adapter, ...]:
-    """See ``dmlprep.adapters``."""
-    return listing()[0]
-
-
 def _of_the_runtime() -> tuple[tuple[Adapter, ...], str]:
     from dmlprep.process.failure import SessionFailure
     from dmlprep.runtime.linux import sandbox
-    from dmlprep.runtime.linux.host import linux_host
+    from dmlprep.runtime.linux.host import LinuxHost
     from dmlprep.runtime.linux.install import missing_piece
     from dmlprep.runtime.linux.layout import Layout
 
@@ -51,7 +46,7 @@ def _of_the_runtime() -> tuple[tuple[Adapter, ...], str]:
         layout = Layout.of_user()
         if reason := missing_piece(layout, "") or sandbox.why_not(layout.root):
             return (), reason
-        with linux_host(layout, layout.release_for()) as host:
+        with LinuxHost(layout, layout.release_for()) as host:
             facts = host.facts
     except (CheckNotRun, SessionFailure) as error:
         return (), str(error)
@@ -60,28 +55,15 @@ def _of_the_runtime() -> tuple[tuple[Adapter, ...], str]:
 
 def _lavapipe(facts: Mapping[str, str]) -> Adapter:
     vendor, _, model = facts.get("adapter id", "").partition(":")
-    ids = [int(text, 16) if text else 0 for text in (vendor, model)]
-    return Adapter(
-        number=0,
-        name=f"lavapipe: {facts.get('adapter', 'unknown adapter')}",
-        vendor=device.vendor_name(ids[0]),
-        vendor_id=ids[0],
-        model_id=ids[1],
-        dedicated_memory=0,
-        shared_memory=0,
-        driver="",
-        software=True,
-        luid=0,
-    )
+    vendor_id, model_id = (int(text, 16) if text else 0 for text in (vendor, model))
+    name = f"lavapipe: {facts.get('adapter', 'unknown adapter')}"
+    return Adapter(0, name, device.vendor_name(vendor_id), vendor_id, model_id, 0, 0, "", software=True, luid=0)
 
 
 def choose_adapter(name: str | None, device_id: int | None, *, on: str = "dml") -> int | None:
-    """The number of the adapter that a user asked for, ``None`` where there was no wish.
+    """The number of the adapter that a user asked for, by its number or by a vendor or a part of its name.
 
-    Args:
-        name: ``NVIDIA``, ``AMD``, ``Intel``, ``Qualcomm``, or a part of the adapter's name.
-        device_id: its number, in place of a name.
-        on: the device that was asked for; a name makes no sense on ``cpu``.
+    ``None`` where the user did not choose. ``on`` is the device: a name makes no sense on ``cpu``.
 
     Raises:
         UsageError: both were given; no adapter matches, or several; there is nothing to choose here.
@@ -94,9 +76,8 @@ def choose_adapter(name: str | None, device_id: int | None, *, on: str = "dml") 
     if not name.strip():
         raise UsageError("the name is empty", where=where, fix=_LIST)
     if on == "cpu":
-        raise UsageError(
-            "an adapter is chosen for DirectML, and DirectML is not asked for", where=where, fix="leave --adapter out"
-        )
+        what = "an adapter is chosen for DirectML, and DirectML is not asked for"
+        raise UsageError(what, where=where, fix="leave --adapter out")
     if sys.platform == "win32":
         return _matching(name.strip(), *listing())
     raise UsageError(
@@ -127,17 +108,10 @@ def gpu_listing() -> Found:
         return Found((), (error.what,), error.fix)
 
 
-def gpus() -> tuple[Gpu, ...]:
-    """See ``dmlprep.gpus``."""
-    return gpu_listing().gpus
-
-
 def choose_gpu(name: str | None, *, on: str = "dml") -> str:
-    """The number of the GPU that a user asked for, empty where there was no wish: for ``SessionOptions.gpu``.
+    """The number of the GPU that a user asked for (``auto``, a number, a vendor or a part of a name); empty for none.
 
-    Args:
-        name: ``auto``, a number, a vendor or a part of a name.
-        on: the device that was asked for; a GPU makes no sense on ``cpu``.
+    For ``SessionOptions.gpu``. ``on`` is the device: a GPU makes no sense on ``cpu``.
 
     Raises:
         UsageError: there is nothing to choose here, or several are meant.
@@ -149,11 +123,8 @@ def choose_gpu(name: str | None, *, on: str = "dml") -> str:
     if not name.strip():
         raise UsageError("the name is empty", where=where, fix="--gpu auto; dmlprep runtime status lists GPUs")
     if on == "cpu":
-        raise UsageError(
-            "a GPU is chosen for DirectML, and DirectML is not asked for",
-            where=where,
-            fix="add --device dml, or leave --gpu out",
-        )
+        what = "a GPU is chosen for DirectML, and DirectML is not asked for"
+        raise UsageError(what, where=where, fix="add --device dml, or leave --gpu out")
     if sys.platform == "win32":
         raise UsageError("GPUs are chosen so on Linux", where=where, fix="use --adapter or --device-id")
     from dmlprep.runtime.linux.gpus import choose

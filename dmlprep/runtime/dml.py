@@ -18,7 +18,7 @@ from dmlprep.core.files import remove_tree
 from dmlprep.process.child import Child
 from dmlprep.process.failure import SessionFailure
 from dmlprep.record import DeviceInfo
-from dmlprep.runtime.selftest import failures_text, self_test
+from dmlprep.runtime.selftest import SelfTest, failures_text, self_test
 from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.session import open_on, python_worker
 from dmlprep.runtime.types import DmlStatus, Fp16Traits, Preference, SessionOptions
@@ -33,22 +33,20 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
     Args:
         release: of ONNX Runtime, on Linux, this very one; empty for that of ``session``.
         again: look at the contents of every file, and run the self-test even if its result is known.
-        session: how a session is to be opened: its adapter, GPU and release are those that are asked about.
+        session: its adapter, GPU and release are those that are asked about.
     """
     session = session or SessionOptions()
     if sys.platform == "win32":
         return _status_on_windows(session)
     if not sys.platform.startswith("linux"):
-        return DmlStatus(
-            False, f"DirectML runs on Windows and, with dmlprep's runtime, on Linux; this is {sys.platform}"
-        )
+        reason = f"DirectML runs on Windows and, with dmlprep's runtime, on Linux; this is {sys.platform}"
+        return DmlStatus(False, reason)
     if session.device_id:
-        return DmlStatus(
-            False,
+        reason = (
             f"there is no adapter {session.device_id} (887A0002 DXGI_ERROR_NOT_FOUND); DirectML on Linux has one, "
-            "number 0: lavapipe, or the GPU that --gpu names",
-            fix="leave --device-id out",
+            "number 0: lavapipe, or the GPU that --gpu names"
         )
+        return DmlStatus(False, reason, fix="leave --device-id out")
     if session.open_by != "provider":
         return DmlStatus(False, f"opening by {session.open_by} needs Windows", fix="leave --open-by out")
     return _status_on_linux(release or release_for(session.release), again, session.gpu)
@@ -77,30 +75,25 @@ def another_release(device: DeviceInfo, wanted: str) -> str:
 
 
 def dml_host(release: str = "", session: SessionOptions | None = None) -> SessionHost:
-    """A host for DirectML sessions.
+    """A host for DirectML sessions, on Linux on this very release; empty for that of ``session``.
 
-    Args:
-        release: of ONNX Runtime, on Linux, this very one; empty for that of ``session``.
-        session: how its sessions are opened: their adapter is tested now, another one before its first session.
+    The adapter of ``session`` is tested now, another one before its first session.
 
     Raises:
         CheckNotRun: there is none here, or it failed its self-test; the message says why.
     """
+    session = session or SessionOptions()
     status = dml_status(release, session=session)
     if not status.available:
         fix = status.fix or "dmlprep doctor says what is missing"
         raise CheckNotRun(f"DirectML is not available here: {status.reason}", fix=fix, code=status.code)
     if sys.platform == "win32":
-        return _windows_host({_adapter(session or SessionOptions()): fp16_traits(status)})
-    session = session or SessionOptions()
+        return _windows_host({_adapter(session): fp16_traits(status)})
     return _linux_host(release or release_for(session.release), fp16_traits(status), session.gpu)
 
 
 def open_dml(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> Session:
-    """Load a model on DirectML, in a child process.
-
-    Args:
-        host: the host to serve it from; without one the session has a worker of its own, which ends with it.
+    """Load a model on DirectML, in a child process: that of ``host``, or one that ends with the session.
 
     Raises:
         CheckNotRun: there is no DirectML here.
@@ -124,17 +117,17 @@ def _traits(rounding: str) -> list[str]:
 
 def _linux_host(release: str, traits: list[str], gpu: str) -> SessionHost:
     from dmlprep.runtime.linux.gpus import choose, find
-    from dmlprep.runtime.linux.host import linux_host
+    from dmlprep.runtime.linux.host import LinuxHost
     from dmlprep.runtime.linux.layout import Layout
 
     layout = Layout.of_user()
-    return linux_host(layout, release or layout.release_for(), traits, choose(gpu, find(layout)) if gpu else None)
+    return LinuxHost(layout, release or layout.release_for(), traits, choose(gpu, find(layout)) if gpu else None)
 
 
 def _status_on_linux(release: str, again: bool, wanted: str) -> DmlStatus:
     from dmlprep.runtime.linux import sandbox, shaders
     from dmlprep.runtime.linux.gpus import choose, find
-    from dmlprep.runtime.linux.host import describe, linux_host
+    from dmlprep.runtime.linux.host import LinuxHost, describe
     from dmlprep.runtime.linux.install import fingerprint, last_test, missing_piece, result_file
     from dmlprep.runtime.linux.layout import Layout, write_json
 
@@ -156,13 +149,13 @@ def _status_on_linux(release: str, again: bool, wanted: str) -> DmlStatus:
     known = {} if again else last_test(layout, release, device)
     if known.get("fingerprint") != key:
         kept = shaders.of_device(layout, device)
-        known = _test(lambda: linux_host(layout, release, gpu=gpu))
+        known = _test(lambda: LinuxHost(layout, release, gpu=gpu))
         if known["failures"] and (reason := _damage(layout, release)):
             return DmlStatus(False, f"the self-test failed, and {reason}")
         if known["failures"] and kept.is_dir():
             # Shaders that the driver kept can be broken too, and cost nothing but time.
             remove_tree(kept, ignore_errors=True)
-            known = _test(lambda: linux_host(layout, release, gpu=gpu))
+            known = _test(lambda: LinuxHost(layout, release, gpu=gpu))
         if known["lasting"]:
             # A cache folder of another user's, which cannot be written, serves as well: the test runs each time.
             with contextlib.suppress(OSError):
@@ -182,50 +175,44 @@ def _damage(layout: Layout, release: str) -> str:
     """The files that are not as they were installed, where there are any."""
     from dmlprep.runtime.linux import inventory
 
-    for what in inventory.damage(layout, inventory.pieces(layout, release).items(), contents=True).values():
+    for what in inventory.damage(layout, inventory.pieces(layout, release), contents=True).values():
         return f"the runtime is damaged: {what}; run dmlprep runtime install, which repairs it"
     return ""
 
 
 def _test(make: Callable[[], SessionHost], adapter: SessionOptions | None = None) -> dict[str, object]:
     """Run the self-test; ``lasting`` says whether its result says something of the pieces, not of this moment."""
+    facts: dict[str, str] = {}
     try:
         with make() as host:
             facts = dict(host.facts)
             result = self_test(host, adapter)
     except SessionFailure as error:
-        return {"facts": {}, "failures": [error.message], "passed": [], "fp16": asdict(Fp16Traits()), "lasting": False}
-    return {
-        "facts": facts,
-        "failures": list(result.failures),
-        "passed": list(result.passed),
-        "fp16": asdict(result.fp16),
-        "lasting": not result.failures,
-    }
+        facts, result = {}, SelfTest((), (error.message,), Fp16Traits())
+    return {**asdict(result), "facts": facts, "lasting": not result.failures}
 
 
 def _status_from(known: Mapping[str, Any], describe: Callable[[Mapping[str, str], list[str]], DeviceInfo]) -> DmlStatus:
     failures: Sequence[str] = known["failures"]
     facts: Mapping[str, str] = known["facts"]
-    status = DmlStatus(
+    fp16 = Fp16Traits(**known["fp16"])
+    return DmlStatus(
         not failures,
         f"the self-test failed [DP804]: {failures_text(failures)}" if failures else "",
+        describe(facts, _traits(fp16.rounding)) if facts else None,
         code="DP804" if failures else "DP803",
-        fp16=Fp16Traits(**known["fp16"]),
+        fp16=fp16,
         native_fp16={"yes": True, "no": False}.get(facts.get("native fp16", "")),
     )
-    device = describe(facts, fp16_traits(status)) if facts else None
-    return replace(status, device=device)
 
 
 # ---- Windows -------------------------------------------------------------------------------------------------------
 
 
 class _TestedHost(SessionHost):
-    """A host whose adapters are each checked and self-tested before their first session.
+    """A host whose adapters are each checked and self-tested before their first session, but for those ``tested``.
 
-    Args:
-        tested: adapters that were tested before, and what a report says of FP16 there.
+    By adapter, ``tested`` has what a report says of FP16 there.
     """
 
     def __init__(self, start: Callable[[], Child], tested: Mapping[_Which, Sequence[str]]) -> None:
@@ -249,11 +236,8 @@ class _TestedHost(SessionHost):
             if result.failures:
                 del self._traits[which]
                 name = f"adapter {which}" if isinstance(which, int) else f"the {which} adapter"
-                raise CheckNotRun(
-                    f"DirectML is not available on {name}: the self-test failed: {failures_text(result.failures)}",
-                    fix=_DRIVER,
-                    code="DP804",
-                )
+                what = f"DirectML is not available on {name}: the self-test failed: {failures_text(result.failures)}"
+                raise CheckNotRun(what, fix=_DRIVER, code="DP804")
             self._traits[which] = _traits(result.fp16.rounding)
         return super().open(path, options)
 

@@ -67,7 +67,7 @@ def session() -> dict[str, object]:
     import onnx
     from onnx import TensorProto, helper
 
-    from dmlprep.runtime.linux.host import linux_host
+    from dmlprep.runtime.linux.host import LinuxHost
 
     layout = Layout.of_user()
     info = helper.make_tensor_value_info
@@ -77,7 +77,7 @@ def session() -> dict[str, object]:
         [info("x", TensorProto.FLOAT, [3])],
         [info("y", TensorProto.FLOAT, [3])],
     )
-    with tempfile.TemporaryDirectory() as name, linux_host(layout, layout.release_for()) as host:
+    with tempfile.TemporaryDirectory() as name, LinuxHost(layout, layout.release_for()) as host:
         model = Path(name, "m.onnx")
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
         model.chmod(0o600)

@@ -19,11 +19,11 @@ from dmlprep.cli.doctor import command as doctor
 from dmlprep.core.errors import CheckNotRun, UsageError
 from dmlprep.portable import device, dxgi
 from dmlprep.portable.dxgi import AdapterDesc, Dxgi
-from dmlprep.runtime import DmlStatus, OpenBy, SessionHost, SessionOptions, choose_adapter, dml, dml_host, dml_status
+from dmlprep.runtime import DmlStatus, SessionHost, SessionOptions, choose_adapter, dml, dml_host, dml_status
 from dmlprep.runtime.environment import dml_finding
 from dmlprep.runtime.selftest import SelfTest, failures_text
 from dmlprep.runtime.session import python_worker
-from dmlprep.runtime.types import Fp16Traits
+from dmlprep.runtime.types import Fp16Traits, OpenBy
 from tests.fixtures_index import fixture
 from tests.in_process import Run
 

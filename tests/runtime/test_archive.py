@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.runtime.linux.apt import mirror_of_this_system
 from dmlprep.runtime.linux.archive import Archive, BadIndex, Unmet, compare_versions, parse_release, resolve
+from dmlprep.runtime.linux.source import mirror_of_this_system
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_what_apt_is_told_of_a_mirror_that_is_a_copy_holds_here_too(
     def config(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 0, f"{of_apt}\n", "")
 
-    monkeypatch.setattr("dmlprep.runtime.linux.apt.run_tool", config)
+    monkeypatch.setattr("dmlprep.runtime.linux.source.run_tool", config)
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / name).write_text(text)
     found = mirror_of_this_system(tmp_path)

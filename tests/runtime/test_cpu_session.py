@@ -14,7 +14,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from dmlprep.core.errors import OutputError
-from dmlprep.runtime import NodePlacement, SessionFailure, SessionOptions, ValueInfo, cpu_host, open_cpu
+from dmlprep.runtime import SessionFailure, SessionOptions, ValueInfo, cpu_host, open_cpu
+from dmlprep.runtime.types import NodePlacement
 from tests.living import gone_within
 from tests.runtime.conftest import save
 

@@ -17,10 +17,9 @@ from dmlprep.core.errors import CheckNotRun, OutputError, UsageError
 from dmlprep.runtime import SessionFailure
 from dmlprep.runtime.linux import base, rootfs
 from dmlprep.runtime.linux import install as installation
-from dmlprep.runtime.linux.apt import AptMirror
 from dmlprep.runtime.linux.archive import Package
 from dmlprep.runtime.linux.layout import DEFAULT_RELEASE, Layout, native_digest
-from dmlprep.runtime.linux.source import Source
+from dmlprep.runtime.linux.source import AptMirror, Source
 from dmlprep.runtime.linux.staging import external_files, stage
 from tests.runtime.conftest import save
 

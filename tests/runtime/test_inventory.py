@@ -17,7 +17,7 @@ from dmlprep.core.errors import CheckNotRun, InputError
 from dmlprep.runtime import SessionFailure, dml, dml_status
 from dmlprep.runtime.linux import base, install_locks, inventory
 from dmlprep.runtime.linux import install as installation
-from dmlprep.runtime.linux.host import linux_host
+from dmlprep.runtime.linux.host import LinuxHost
 from dmlprep.runtime.linux.layout import Layout, native_digest
 from dmlprep.runtime.linux.safe_fs import LeadsOut
 from dmlprep.runtime.linux.source import Source
@@ -48,7 +48,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 
 def damaged(layout: Layout, *, contents: bool = False) -> dict[str, str]:
-    return inventory.damage(layout, inventory.pieces(layout).items(), contents=contents)
+    return inventory.damage(layout, inventory.pieces(layout), contents=contents)
 
 
 def test_what_is_whole_is_whole(layout: Layout) -> None:
@@ -145,13 +145,13 @@ def test_what_is_in_use_is_not_removed(layout: Layout) -> None:
 
 def test_no_session_starts_while_pieces_are_replaced(layout: Layout) -> None:
     with install_locks.alone(layout), pytest.raises(CheckNotRun, match="being installed or removed"):
-        linux_host(layout, "1.24.4").worker()
+        LinuxHost(layout, "1.24.4").worker()
 
 
 def test_a_claim_ends_with_its_worker(layout: Layout) -> None:
     # The "root file system" holds no loader, so the sandbox cannot even start.
     with pytest.raises(SessionFailure, match="exit code 127"):
-        linux_host(layout, "1.24.4").worker()
+        LinuxHost(layout, "1.24.4").worker()
     with install_locks.alone(layout):
         pass
 

@@ -16,9 +16,8 @@ import pytest
 from dmlprep.core.errors import CheckNotRun, OutputError, UsageError
 from dmlprep.runtime.linux import base, first_use, mirror, rootfs
 from dmlprep.runtime.linux import install as installation
-from dmlprep.runtime.linux.apt import AptMirror
 from dmlprep.runtime.linux.layout import Layout
-from dmlprep.runtime.linux.source import Source
+from dmlprep.runtime.linux.source import AptMirror, Source
 from tests.runtime.debian import (
     GPG,
     FakeMirror,

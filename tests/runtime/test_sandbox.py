@@ -331,12 +331,12 @@ def test_a_link_in_the_place_of_shaders_is_not_used(tmp_path: Path) -> None:
 
 @dml
 def test_a_worker_sees_the_shaders_of_its_first_model(tmp_path: Path, add_relu: Path) -> None:
-    from dmlprep.runtime.linux.host import linux_host
+    from dmlprep.runtime.linux.host import LinuxHost
 
     layout = Layout.of_user()
     key = shaders.key_of([add_relu])
     x = np.ones((2, 3), np.float32)
-    with linux_host(layout, layout.release_for()) as host, host.open(add_relu) as session:
+    with LinuxHost(layout, layout.release_for()) as host, host.open(add_relu) as session:
         assert session.run({"x": x, "y": x}, ["r"])["r"].tolist() == (2 * x).tolist()
         mounts = {
             row.split()[4]: row.split()[3] for row in mounts_of(host.worker().pid).splitlines() if "/shaders" in row

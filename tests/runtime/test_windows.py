@@ -16,7 +16,7 @@ from dmlprep.process.wire import encode
 from dmlprep.runtime import SessionHost, dml
 from dmlprep.runtime.selftest import SelfTest
 from dmlprep.runtime.served import _option_lines
-from dmlprep.runtime.serving import Worker
+from dmlprep.runtime.serving import Worker, serve
 from dmlprep.runtime.session import python_worker
 from dmlprep.runtime.types import Fp16Traits, SessionOptions
 from dmlprep.runtime.windows import describe, file_version, provider_missing, session_facts
@@ -213,7 +213,8 @@ def test_the_providers_own_error_is_what_users_read(tmp_path: Path) -> None:
 
     out = io.BytesIO()
     worker = Worker("dml", tmp_path, out, Ort)
-    worker.serve(io.BytesIO(encode(["option", "device_id", "7"]) + encode(["load", "1", "m.onnx"]) + encode(["quit"])))
+    lines = encode(["option", "device_id", "7"]) + encode(["load", "1", "m.onnx"]) + encode(["quit"])
+    serve(io.BytesIO(lines), worker.out, worker.handle)
     assert asked["enable_fallback"] is False
     assert asked["providers"] == [("DmlExecutionProvider", {"device_id": "7"})]
     assert b"887A0002" in out.getvalue()

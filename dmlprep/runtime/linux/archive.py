@@ -6,9 +6,12 @@ chapters 5 (control files, 5.6.12 versions) and 7 (relationships), and the repos
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
 
 PACKAGE_LIMIT = 1 << 30
 """Bytes of one package, at most; the largest that is installed here has 111 MB."""
@@ -18,15 +21,15 @@ class BadIndex(Exception):
     """An index that says something no archive says."""
 
 
+Group = tuple[tuple[str, str, str], ...]
+"""Alternatives of a relation, each of (name, operator or "", version)."""
+
+
 @dataclass(frozen=True)
 class Package:
-    """One binary package of an index.
+    """One binary package of the index of ``suite``; ``filename`` is its path below the mirror, ``size`` its bytes.
 
-    Attributes:
-        suite: the suite whose index named it.
-        filename: path below the mirror.
-        size: bytes of the ``.deb``.
-        needs: alternatives, each of (name, operator or "", version), of Depends and Pre-Depends.
+    ``needs`` holds its Depends and Pre-Depends.
     """
 
     name: str
@@ -35,7 +38,7 @@ class Package:
     filename: str
     size: int
     sha256: str
-    needs: tuple[tuple[tuple[str, str, str], ...], ...] = field(repr=False, default=())
+    needs: tuple[Group, ...] = field(repr=False, default=())
 
 
 def parse_release(text: str) -> dict[str, tuple[str, int]]:
@@ -44,14 +47,8 @@ def parse_release(text: str) -> dict[str, tuple[str, int]]:
     Raises:
         ValueError: a line of them is none.
     """
-    section = text.partition("\nSHA256:\n")[2]
-    found: dict[str, tuple[str, int]] = {}
-    for line in section.splitlines():
-        if not line.startswith(" "):
-            break
-        digest, size, path = line.split()
-        found[path] = (digest, int(size))
-    return found
+    lines = takewhile(lambda line: line.startswith(" "), text.partition("\nSHA256:\n")[2].splitlines())
+    return {path: (digest, int(size)) for digest, size, path in map(str.split, lines)}
 
 
 _RELATION = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*(?:\(\s*(<<|<=|=|>=|>>)\s*([^)\s]{1,256})\s*\))?")
@@ -67,23 +64,14 @@ _FORMS = {
 """What fields look like (Policy 5.6): they become paths, numbers and file names here."""
 
 
-def _relations(text: str) -> tuple[tuple[tuple[str, str, str], ...], ...]:
-    groups = []
-    for group in text.split(","):
-        matches = [_RELATION.match(one) for one in group.split("|")]
-        found = tuple((m.group(1), m.group(2) or "", m.group(3) or "") for m in matches if m)
-        if found:
-            groups.append(found)
-    return tuple(groups)
+def _relations(text: str) -> tuple[Group, ...]:
+    matches = ([_RELATION.match(one) for one in group.split("|")] for group in text.split(","))
+    groups = (tuple((m[1], m[2] or "", m[3] or "") for m in group if m) for group in matches)
+    return tuple(group for group in groups if group)
 
 
 class Archive:
-    """The package index of one suite.
-
-    Args:
-        suite: its codename.
-        index: the text of a ``Packages`` file.
-    """
+    """The package index of the suite of a codename, from the text of a ``Packages`` file."""
 
     def __init__(self, suite: str, index: str) -> None:
         self.suite = suite
@@ -94,11 +82,9 @@ class Archive:
                 continue
             name = stanza[9 : stanza.index("\n")]
             self._stanza[name] = stanza
-            at = stanza.find("\nProvides: ")
-            if at >= 0:
-                line = stanza[at + 11 : stanza.find("\n", at + 1)]
-                for group in _relations(line):
-                    self._providers.setdefault(group[0][0], []).append(name)
+            provided = stanza.partition("\nProvides: ")[2].partition("\n")[0]
+            for group in _relations(provided):
+                self._providers.setdefault(group[0][0], []).append(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._stanza
@@ -119,10 +105,8 @@ class Archive:
         size = int(fields["Size"])
         if size > PACKAGE_LIMIT:
             raise BadIndex(f"{name} has {size >> 20} MiB; more than {PACKAGE_LIMIT >> 20} are not fetched")
-        needs = ", ".join(fields[key] for key in ("Pre-Depends", "Depends") if key in fields)
-        return Package(
-            name, fields["Version"], self.suite, fields["Filename"], size, fields["SHA256"], _relations(needs)
-        )
+        needs = _relations(", ".join(fields[key] for key in ("Pre-Depends", "Depends") if key in fields))
+        return Package(name, fields["Version"], self.suite, fields["Filename"], size, fields["SHA256"], needs)
 
     def providers(self, name: str) -> Sequence[str]:
         """Packages that provide the virtual package ``name``."""
@@ -134,48 +118,33 @@ def _order(char: str) -> int:
     return -1 if char == "~" else ord(char) if char.isalpha() else ord(char) + 256
 
 
-def _compare_part(one: str, two: str) -> int:
-    while one or two:
-        text = [re.match(r"\D*", part) for part in (one, two)]
-        a, b = (m.group(0) if m else "" for m in text)
-        one, two = one[len(a) :], two[len(b) :]
-        for i in range(max(len(a), len(b))):
-            x = _order(a[i]) if i < len(a) else 0
-            y = _order(b[i]) if i < len(b) else 0
-            if x != y:
-                return -1 if x < y else 1
-        numbers = [re.match(r"\d*", part) for part in (one, two)]
-        a, b = (m.group(0) if m else "" for m in numbers)
-        one, two = one[len(a) :], two[len(b) :]
-        if int(a or 0) != int(b or 0):
-            return -1 if int(a or 0) < int(b or 0) else 1
-    return 0
+def _key(version: str) -> tuple[Any, ...]:
+    """What sorts as the version does: its epoch, and the runs of other characters and of digits of its two parts."""
+    epoch, colon, rest = version.partition(":")
+    upstream, dash, revision = (rest if colon else version).rpartition("-")
+    parts = (upstream, revision) if dash else (revision, "")
+    runs = (re.findall(r"(\D*)(\d*)", part or "0") for part in parts)
+    keys = ([([*map(_order, text), 0], int(number or 0)) for text, number in row] for row in runs)
+    return int(epoch) if colon else 0, *keys
 
 
 def compare_versions(one: str, two: str) -> int:
     """-1, 0 or 1, as Debian orders versions (Policy 5.6.12)."""
-
-    def split(version: str) -> tuple[int, str, str]:
-        epoch, colon, rest = version.partition(":")
-        if not colon:
-            epoch, rest = "0", version
-        upstream, _, revision = rest.rpartition("-") if "-" in rest else (rest, "", "")
-        return int(epoch), upstream, revision
-
-    a, b = split(one), split(two)
-    if a[0] != b[0]:
-        return -1 if a[0] < b[0] else 1
-    return _compare_part(a[1], b[1]) or _compare_part(a[2], b[2])
+    a, b = _key(one), _key(two)
+    return (a > b) - (a < b)
 
 
-_HOLDS: dict[str, Callable[[int], bool]] = {
-    "": lambda _order: True,
-    "<<": lambda order: order < 0,
-    "<=": lambda order: order <= 0,
-    "=": lambda order: order == 0,
-    ">=": lambda order: order >= 0,
-    ">>": lambda order: order > 0,
+_HOLDS: dict[str, Callable[[int, int], bool]] = {
+    "<<": operator.lt,
+    "<=": operator.le,
+    "=": operator.eq,
+    ">=": operator.ge,
+    ">>": operator.gt,
 }
+
+
+def _meets(package: Package | None, relation: str, version: str) -> bool:
+    return package is not None and (not relation or _HOLDS[relation](compare_versions(package.version, version), 0))
 
 
 class Unmet(Exception):
@@ -201,21 +170,15 @@ def resolve(
     Raises:
         Unmet: a relation that no archive meets.
     """
-    prefer = prefer or {}
     chosen: dict[str, Package] = {}
-    queue: list[tuple[tuple[str, str, str], ...]] = [((name, "", ""),) for name in roots]
+    queue: list[Group] = [((name, "", ""),) for name in roots]
     while queue:
         group = queue.pop(0)
-        if any(name in without for name, _, _ in group):
-            continue
-        if any(
-            name in chosen and _HOLDS[operator](compare_versions(chosen[name].version, version) if version else 0)
-            for name, operator, version in group
-        ):
+        if any(name in without or _meets(chosen.get(name), *relation) for name, *relation in group):
             continue
         if any(not op and set(archives[0].providers(name)) & chosen.keys() for name, op, _ in group):
             continue
-        package = _choose(archives, group, prefer)
+        package = _choose(archives, group, prefer or {})
         if package is None:
             raise Unmet(" | ".join(" ".join(part).strip() for part in group))
         if package.name in chosen and compare_versions(chosen[package.name].version, package.version) > 0:
@@ -225,18 +188,17 @@ def resolve(
     return list(chosen.values())
 
 
-def _choose(
-    archives: Sequence[Archive], group: tuple[tuple[str, str, str], ...], prefer: Mapping[str, str]
-) -> Package | None:
-    for name, operator, version in group:
+def _choose(archives: Sequence[Archive], group: Group, prefer: Mapping[str, str]) -> Package | None:
+    for name, *relation in group:
         for archive in archives:
-            if prefer.get(name, archive.suite) != archive.suite:
-                continue
-            package = archive.package(name)
-            if package and _HOLDS[operator](compare_versions(package.version, version) if version else 0):
-                return package
-    for name, operator, _version in group:
-        for archive in archives:
-            for provider in archive.providers(name) if not operator else ():
-                return archive.package(provider)
-    return None
+            if prefer.get(name, archive.suite) == archive.suite:
+                package = archive.package(name)
+                if _meets(package, *relation):
+                    return package
+    providers = (
+        (archive, provider)
+        for name, relation, _version in group
+        for archive in archives
+        for provider in (archive.providers(name) if not relation else ())
+    )
+    return next((archive.package(provider) for archive, provider in providers), None)

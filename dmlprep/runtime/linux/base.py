@@ -30,46 +30,16 @@ ROOTS = (
 PREFER = dict.fromkeys(("libvkd3d1", "libvkd3d-shader1", "libc6", "libc6-dev", "libc-bin"), "forky")
 
 WITHOUT = frozenset(
-    # Sound, video, cameras, printers, smart cards: loaded by parts of Wine that nothing here uses.
     [
-        "libasound2t64",
-        "libavcodec61",
-        "libavformat61",
-        "libavutil59",
-        "libcapi20-3t64",
-        "libgphoto2-6t64",
-        "libgphoto2-port12t64",
-        "libgstreamer-plugins-base1.0-0",
-        "libgstreamer1.0-0",
-        "libpcap0.8t64",
-        "libpcsclite1",
-        "libpulse0",
-        "libusb-1.0-0",
-        "ocl-icd-libopencl1",
-        "libxkbregistry0",
-        "libwayland-egl1",
-        "libglib2.0-0t64",
-        "libegl-mesa0",
-        "libglx-mesa0",
-        "xserver-common",
-        "x11-common",
-        "lsb-base",
-        "sysvinit-utils",
-        "debconf",
-        "dpkg",
-        "tar",
-        "perl",
-        "perl-base",
-        "python3",
-        "gawk",
-        "libssl3t64",
-        "rpcsvc-proto",
-        "libasan8",
-        "libtsan2",
-        "liblsan0",
-        "libhwasan0",
-        "libubsan1",
-        "libitm1",
+        # Sound, video, cameras, printers, smart cards: loaded by parts of Wine that nothing here uses.
+        *("libasound2t64", "libavcodec61", "libavformat61", "libavutil59", "libcapi20-3t64", "libgphoto2-6t64"),
+        *("libgphoto2-port12t64", "libgstreamer-plugins-base1.0-0", "libgstreamer1.0-0", "libpcap0.8t64"),
+        *("libpcsclite1", "libpulse0", "libusb-1.0-0", "ocl-icd-libopencl1", "libxkbregistry0", "libwayland-egl1"),
+        *("libglib2.0-0t64", "libegl-mesa0", "libglx-mesa0", "xserver-common", "x11-common"),
+        # What only the packages' own scripts run.
+        *("lsb-base", "sysvinit-utils", "debconf", "dpkg", "tar", "perl", "perl-base", "python3", "gawk"),
+        # What parts of the compiler and of the C library would load.
+        *("libssl3t64", "rpcsvc-proto", "libasan8", "libtsan2", "liblsan0", "libhwasan0", "libubsan1", "libitm1"),
         "libgprofng0",
     ]
 )

@@ -29,12 +29,7 @@ FAULTS = (EOFError, lzma.LZMAError, zlib.error, TooLarge)
 
 
 class Budget:
-    """Bytes that may still be made; several threads may take from it.
-
-    Args:
-        limit: bytes.
-        what: what they are made of, for the message.
-    """
+    """Bytes that may still be made of ``what``; several threads may take from it."""
 
     def __init__(self, limit: int, what: str) -> None:
         self._limit = self._left = limit
@@ -68,10 +63,7 @@ class _Gzip:
 
 
 def inflate(source: _Source, kind: str, budget: Budget) -> Iterator[bytes]:
-    """The decompressed bytes of ``source``, in pieces of at most ``CHUNK``.
-
-    Args:
-        kind: ``xz``, ``gz``, or empty for bytes that are not compressed.
+    """The decompressed bytes of ``source``, in pieces of at most ``CHUNK``; ``kind`` is ``xz``, ``gz``, or empty.
 
     Raises:
         TooLarge: they are more than the budget.
@@ -117,15 +109,11 @@ class Forward:
     def read(self, size: int) -> bytes:
         if not 0 <= size <= CHUNK:
             raise TooLarge(f"a header of {size} bytes")
-        while len(self._ready) < size:
-            piece = next(self._pieces, b"")
-            if not piece:
-                break
+        while len(self._ready) < size and (piece := next(self._pieces, b"")):
             self._ready += piece
-        found, self._ready = self._ready[:size], self._ready[size:]
-        self._at += len(found)
-        self._last = found
-        return found
+        self._last, self._ready = self._ready[:size], self._ready[size:]
+        self._at += len(self._last)
+        return self._last
 
     def finish(self) -> None:
         """Read what is left, so that the decoder compares its checksum; ``EOFError`` where no tar archive ended here.

@@ -14,7 +14,6 @@ import contextlib
 import json
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,14 +65,12 @@ class Way:
     """One device of this machine, and what a program needs to see of the host to use it.
 
     Attributes:
-        title: what messages call it.
         nodes: device files, as they are outside, by their paths inside.
         libraries: files of the driver by their names in ``DRIVER``; empty where the root file system holds it.
         icds: names of files in the root file system that tell Vulkan's loader of its drivers.
         version: of the driver's libraries, where their names tell.
         vulkan: version of Vulkan that the host says the driver has.
-        folders: what the driver reads in /sys, by the paths inside.
-        links: links in /sys: targets by path.
+        folders, links: what the driver reads in /sys, by the paths inside.
         groups: groups that may open the nodes, where not everybody may.
         problem: why it cannot be used, empty where nothing is known against it.
     """
@@ -90,11 +87,7 @@ class Way:
     problem: str = ""
 
     def view(self, icd: Path) -> sandbox.View:
-        """What the sandbox shows of the host.
-
-        Args:
-            icd: a file that holds ``icd_text``.
-        """
+        """What the sandbox shows of the host; ``icd`` is a file that holds ``icd_text``."""
         files = {f"{DRIVER}/{name}": path for name, path in self.libraries.items()}
         if files:
             files[f"{DRIVER}/{ICD}"] = icd
@@ -103,14 +96,10 @@ class Way:
     @property
     def environment(self) -> dict[str, str]:
         """What tells Vulkan's loader and the driver inside where they are."""
-        if self.libraries:
-            found = {"LD_LIBRARY_PATH": DRIVER}
-            icds = f"{DRIVER}/{ICD}"
-        else:
-            found = {}
-            icds = ":".join(f"{_ROOT_ICDS}/{name}" for name in self.icds)
+        own = {"LD_LIBRARY_PATH": DRIVER} if self.libraries else {}
+        icds = f"{DRIVER}/{ICD}" if self.libraries else ":".join(f"{_ROOT_ICDS}/{name}" for name in self.icds)
         # The second name is that of older loaders.
-        return {**found, "VK_DRIVER_FILES": icds, "VK_ICD_FILENAMES": icds}
+        return {**own, "VK_DRIVER_FILES": icds, "VK_ICD_FILENAMES": icds}
 
 
 def icd_text(way: Way) -> str:
@@ -120,21 +109,15 @@ def icd_text(way: Way) -> str:
 
 
 def ways(tree: Path = Path("/")) -> tuple[Way, ...]:
-    """The devices of a machine, NVIDIA's first.
-
-    Args:
-        tree: its root folder.
-    """
+    """The devices of the machine whose root folder is ``tree``, NVIDIA's first."""
     return (*_nvidia(tree), *_rendering(tree))
 
 
 def without(tree: Path = Path("/")) -> tuple[str, str]:
     """What to say where ``ways`` finds none: why, and how to mend it."""
     if (tree / "dev/dxg").exists():
-        return (
-            "WSL shows Direct3D's /dev/dxg, which is no Vulkan device",
-            "run dmlprep on Windows itself, or leave --gpu out",
-        )
+        fix = "run dmlprep on Windows itself, or leave --gpu out"
+        return "WSL shows Direct3D's /dev/dxg, which is no Vulkan device", fix
     return (
         "this machine shows no GPU: there is neither /dev/nvidia0 nor /dev/dri/renderD128",
         "load the GPU's kernel driver; in a container, give it the devices (docker run --gpus all, or --device "
@@ -165,32 +148,20 @@ def _nvidia(tree: Path) -> Iterator[Way]:
             )
         address = places.get(number) or (next(iter(places.values())) if len(places) == len(cards) == 1 else "")
         folders, links = _of_pci(tree, tree / "sys/bus/pci/devices" / address) if address else ({}, {})
-        yield Way(
-            f"/dev/nvidia{number}",
-            nodes,
-            libraries,
-            version=version,
-            vulkan=_vulkan(tree, libraries),
-            folders=folders,
-            links=links,
-            groups=groups,
-            problem=problem,
-        )
+        vulkan = _vulkan(tree, libraries)
+        yield Way(f"/dev/nvidia{number}", nodes, libraries, (), version, vulkan, folders, links, groups, problem)
 
 
 def _libraries(tree: Path) -> tuple[dict[str, Path], str]:
     """Files of NVIDIA's driver by name, and its version; nothing where there is no Vulkan driver among them."""
     for folder in _library_folders(tree):
         entry = folder / _ENTRY
-        if not _is_x86_64(entry):
-            continue
-        found = {}
-        for path in sorted(folder.iterdir()):
-            if _PARTS.fullmatch(path.name) and path.is_file():
-                found[path.name] = path.resolve()
-        names = [entry.resolve().name, *found]
-        version = next((m[1] for name in names if (m := re.search(r"\.so\.(\d+(?:\.\d+)+)$", name))), "")
-        return found, version
+        if _is_x86_64(entry):
+            files = (path for path in sorted(folder.iterdir()) if _PARTS.fullmatch(path.name) and path.is_file())
+            libraries = {path.name: path.resolve() for path in files}
+            names = [entry.resolve().name, *libraries]
+            version = next((m[1] for name in names if (m := re.search(r"\.so\.(\d+(?:\.\d+)+)$", name))), "")
+            return libraries, version
     return {}, ""
 
 
@@ -224,20 +195,20 @@ def _vulkan(tree: Path, libraries: Mapping[str, Path]) -> str:
     beside = {path.parent.parent / "share/vulkan/icd.d" for path in libraries.values()}
     for folder in [*(tree / name for name in _ICD_FOLDERS), *sorted(beside)]:
         for file in sorted(folder.glob("nvidia_icd*.json")):
-            found = cached_json(file, _Icd)
-            if found is not None and re.fullmatch(r"\d+\.\d+\.\d+", found.ICD.get("api_version", "")):
-                return found.ICD["api_version"]
+            manifest = cached_json(file, _Icd)
+            if manifest is not None and re.fullmatch(r"\d+\.\d+\.\d+", manifest.ICD.get("api_version", "")):
+                return manifest.ICD["api_version"]
     return _VULKAN
 
 
 def _places(tree: Path) -> dict[int, str]:
     """PCI address by the number of the device file, as the kernel module says it."""
-    found = {}
+    places = {}
     for file in (tree / "proc/driver/nvidia/gpus").glob("*/information"):
         with contextlib.suppress(OSError):
             if minor := re.search(r"^Device Minor:\s*(\d+)", file.read_text(errors="replace"), re.MULTILINE):
-                found[int(minor[1])] = file.parent.name.lower()
-    return found
+                places[int(minor[1])] = file.parent.name.lower()
+    return places
 
 
 # ---- AMD, Intel, and all others that the kernel renders with ---------------------------------------------------------
@@ -260,26 +231,17 @@ def _rendering(tree: Path) -> Iterator[Way]:
         if here.exists():
             inside = "/" + str(here.resolve().relative_to(tree.resolve()))
             links = {**links, f"/sys/dev/char/226:{number}": inside, f"/sys/class/drm/{name}": inside}
-        yield Way(
-            f"/dev/dri/{name} ({driver})",
-            nodes,
-            icds=icds,
-            folders=folders,
-            links=links,
-            groups=groups,
-            problem=problem,
-        )
+        title = f"/dev/dri/{name} ({driver})"
+        yield Way(title, nodes, icds=icds, folders=folders, links=links, groups=groups, problem=problem)
 
 
 # ---- both ------------------------------------------------------------------------------------------------------------
 
 
 def _numbered(folder: Path, pattern: str) -> list[int]:
-    try:
-        found = [re.fullmatch(pattern, name) for name in os.listdir(folder)]
-    except OSError:
-        return []
-    return sorted(int(match[1]) for match in found if match)
+    with contextlib.suppress(OSError):
+        return sorted(int(match[1]) for name in os.listdir(folder) if (match := re.fullmatch(pattern, name)))
+    return []
 
 
 def _of_pci(tree: Path, device: Path) -> tuple[dict[str, Path], dict[str, str]]:
@@ -298,15 +260,13 @@ def _access(nodes: Iterable[Path]) -> tuple[tuple[int, ...], str]:
     """Groups that a sandboxed program needs to open device files, and why it cannot."""
     groups: set[int] = set()
     for node in nodes:
-        found = os.stat(node)
+        status = os.stat(node)
         if not sandbox.becomes_worker():
             if not os.access(node, os.R_OK | os.W_OK):
                 return (), f"this user may not open {node}: add the user to its group (usually render), log in again"
-            continue
-        mode = stat.S_IMODE(found.st_mode)
-        if mode & 0o006 == 0o006:
-            continue
-        if mode & 0o060 != 0o060 or found.st_gid == 0:
-            return (), f"{node} can be opened by root alone, and no program of the sandbox is: give it a group (render)"
-        groups.add(found.st_gid)
+        elif status.st_mode & 0o006 != 0o006:
+            if status.st_mode & 0o060 != 0o060 or status.st_gid == 0:
+                what = "can be opened by root alone, and no program of the sandbox is: give it a group (render)"
+                return (), f"{node} {what}"
+            groups.add(status.st_gid)
     return tuple(sorted(groups)), ""

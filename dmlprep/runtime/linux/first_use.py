@@ -5,6 +5,7 @@ A second answer is held against the first. ``runtime remove`` forgets both.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -13,15 +14,13 @@ from dmlprep.runtime.linux.layout import Layout, read_json, write_json
 
 def suites_seen(layout: Layout) -> dict[str, datetime]:
     """When the newest release file of each suite was made."""
-    found = {}
+    dates = {}
     for suite, text in _part(layout, "suites").items():
-        try:
+        with contextlib.suppress(ValueError):
             when = datetime.fromisoformat(text)
-        except ValueError:
-            continue
-        if when.tzinfo is not None:
-            found[suite] = when
-    return found
+            if when.tzinfo is not None:
+                dates[suite] = when
+    return dates
 
 
 def remember_suites(layout: Layout, made: Mapping[str, datetime]) -> None:
@@ -40,8 +39,8 @@ def remember_file(layout: Layout, name: str, sha256: str) -> None:
 
 
 def _part(layout: Layout, part: str) -> dict[str, str]:
-    found = read_json(layout.seen).get(part)
-    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+    rows = read_json(layout.seen).get(part)
+    return {str(key): str(value) for key, value in rows.items()} if isinstance(rows, dict) else {}
 
 
 def _keep(layout: Layout, part: str, more: Mapping[str, str]) -> None:

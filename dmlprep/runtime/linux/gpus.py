@@ -38,14 +38,10 @@ class Gpu:
 
     Attributes:
         number: place in the list, from 0: what ``--gpu`` takes as well.
-        name: as its driver says it.
-        vendor: name of the vendor, empty where it is not known here.
         vendor_id, model_id: Vulkan's ids, which are those of PCI.
         kind: ``discrete``, ``integrated``, ``virtual`` or ``other``.
         driver: name and version of the Vulkan driver (``NVIDIA 580.159.04``, ``radv Mesa 25.0.7``).
-        vulkan: the version of Vulkan that it has.
         memory: bytes of the device's own memory.
-        way: what a session needs to see of the host.
     """
 
     number: int
@@ -78,8 +74,8 @@ class Gpu:
     @property
     def stamp(self) -> tuple[object, ...]:
         """What a result of the self-test depends on: device, driver, and the driver's files."""
-        files = [(name, path.stat()) for name, path in sorted(self.way.libraries.items())]
-        rows = tuple((name, found.st_size, int(found.st_mtime)) for name, found in files)
+        files = ((name, path.stat()) for name, path in sorted(self.way.libraries.items()))
+        rows = tuple((name, status.st_size, int(status.st_mtime)) for name, status in files)
         return (self.name, self.ids, self.driver, self.vulkan, rows)
 
     def __str__(self) -> str:
@@ -88,12 +84,9 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Found:
-    """What there is.
+    """The GPUs of a machine, in the order of their numbers.
 
-    Attributes:
-        gpus: in the order of their numbers.
-        problems: what stands against devices that cannot be used; where there is no device at all, that.
-        fix: how the user mends it, where the problems do not say.
+    ``problems`` says what stands against the other devices, or that there is no device; ``fix``, how the user mends it.
     """
 
     gpus: tuple[Gpu, ...]
@@ -103,32 +96,26 @@ class Found:
 
 @cache
 def find(layout: Layout, tree: Path = Path("/")) -> Found:
-    """The GPUs of a machine. Asked once in a process: 0.1 to 0.5 s a device.
-
-    Args:
-        tree: the machine's root folder.
-    """
-    seen = drivers.ways(tree)
-    if not seen:
+    """The GPUs of the machine whose root folder is ``tree``. Asked once in a process: 0.1 to 0.5 s a device."""
+    ways = drivers.ways(tree)
+    if not ways:
         reason, fix = drivers.without(tree)
         return Found((), (reason,), fix)
     if reason := missing_piece(layout) or sandbox.why_not(layout.root):
         return Found((), (reason,))
     gpus: list[Gpu] = []
     problems: list[str] = []
-    for way in seen:
-        if way.problem:
-            problems.append(f"{way.title}: {way.problem}")
-            continue
-        said, fault = _ask(layout, way)
-        mine = parse(said, len(gpus), way)
-        gpus += mine
-        if not mine:
+    for way in ways:
+        listed, fault = ("", "") if way.problem else _ask(layout, way)
+        own = parse(listed, len(gpus), way)
+        gpus += own
+        if not own:
             version = f" {way.version}" if way.version else ""
-            problems.append(
-                f"{way.title}: the Vulkan driver{version} finds no device there ({fault or 'it says nothing'}); its "
-                "version must be that of the kernel driver"
+            no_device = (
+                f"the Vulkan driver{version} finds no device there ({fault or 'it says nothing'}); its version must be "
+                "that of the kernel driver"
             )
+            problems.append(f"{way.title}: {way.problem or no_device}")
     return Found(tuple(gpus), tuple(problems))
 
 
@@ -139,13 +126,9 @@ def _ask(layout: Layout, way: drivers.Way) -> tuple[str, str]:
         icd.write_text(drivers.icd_text(way))
         icd.chmod(0o444)
         Path(name).chmod(0o755)
-        line = sandbox.command(
-            layout.root,
-            ["/native/devices"],
-            read={"/native": layout.built},
-            environment={**way.environment, "VK_LOADER_DEBUG": "error"},
-            view=way.view(icd),
-        )
+        read, environment = {"/native": layout.built}, {**way.environment, "VK_LOADER_DEBUG": "error"}
+        program = ["/native/devices"]
+        line = sandbox.command(layout.root, program, read=read, environment=environment, view=way.view(icd))
         try:
             done = run_tool(line, limit=_LIMIT)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -155,18 +138,15 @@ def _ask(layout: Layout, way: drivers.Way) -> tuple[str, str]:
 
 def parse(said: str, first: int, way: drivers.Way) -> list[Gpu]:
     """The GPUs that ``native/devices.c`` lists, numbered from ``first``; drivers that compute on the CPU are none."""
-    found: list[Gpu] = []
-    for row in said.splitlines():
-        fields = row.split("\t")
-        if len(fields) != 7:
+    gpus: list[Gpu] = []
+    for fields in (row.split("\t") for row in said.splitlines()):
+        if len(fields) != 7 or int(fields[2]) == _CPU:
             continue
         name, ids, kind, vulkan, driver, version, memory = fields
-        if int(kind) == _CPU:
-            continue
         vendor, _, model = ids.partition(":")
-        found.append(
+        gpus.append(
             Gpu(
-                number=first + len(found),
+                number=first + len(gpus),
                 name=name.strip(),
                 vendor_id=int(vendor, 16),
                 model_id=int(model, 16),
@@ -177,14 +157,11 @@ def parse(said: str, first: int, way: drivers.Way) -> list[Gpu]:
                 way=way,
             )
         )
-    return found
+    return gpus
 
 
 def choose(wanted: str, found: Found) -> Gpu:
-    """The GPU that a user asked for.
-
-    Args:
-        wanted: ``auto``, a number, a vendor (``NVIDIA``, ``AMD``, ``Intel``, ``Qualcomm``), or a part of a name.
+    """The GPU that a user names: ``auto``, a number, a vendor (``NVIDIA``, ``AMD`` ...), or a part of a name.
 
     Raises:
         CheckNotRun: there is none, or none that is meant; the message says what is missing.

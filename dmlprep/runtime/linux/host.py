@@ -25,21 +25,17 @@ from dmlprep.runtime.wire import FEEDS, RESULTS
 _MODELS = "models"
 
 
-class _Host(SessionHost):
-    """A host whose worker keeps the compiled shaders of the first model that it loads.
+class LinuxHost(SessionHost):
+    """A host for sessions on one release of ONNX Runtime, which keeps the compiled shaders of its first model.
 
     Args:
-        layout: the installation.
-        release: of ONNX Runtime.
         traits: what the self-test found, for the device's description.
         gpu: where to run; ``None`` for lavapipe.
     """
 
-    def __init__(self, layout: Layout, release: str, traits: Sequence[str], gpu: Gpu | None) -> None:
+    def __init__(self, layout: Layout, release: str, traits: Sequence[str] = (), gpu: Gpu | None = None) -> None:
         super().__init__(self._started, lambda facts: describe(facts, traits, gpu), self._staged)
-        self._layout = layout
-        self._gpu = gpu
-        self._release = release
+        self._layout, self._release, self._gpu = layout, release, gpu
         self._numbers = itertools.count(1)
         self._locations: Sequence[str] = ()
         self._key: str | None = None
@@ -68,9 +64,9 @@ class _Host(SessionHost):
         def release_model() -> None:
             remove_tree(folder, ignore_errors=True)
 
+        # The worker finds all data files beside the model, wherever they lie here.
+        config = {key: value for key, value in options.config.items() if key != DATA_FOLDER}
         try:
-            # The worker finds all data files beside the model, wherever they lie here.
-            config = {key: value for key, value in options.config.items() if key != DATA_FOLDER}
             stage(path, folder, _data_folder(path, options), self._locations)
         except BaseException:
             release_model()
@@ -80,16 +76,6 @@ class _Host(SessionHost):
 
 def _data_folder(path: Path, options: SessionOptions) -> Path:
     return Path(options.config.get(DATA_FOLDER, path.resolve().parent))
-
-
-def linux_host(layout: Layout, release: str, traits: Sequence[str] = (), gpu: Gpu | None = None) -> SessionHost:
-    """A host for sessions on one release of ONNX Runtime.
-
-    Args:
-        traits: what the self-test found, for the device's description.
-        gpu: where to run; ``None`` for lavapipe.
-    """
-    return _Host(layout, release, traits, gpu)
 
 
 def describe(facts: Mapping[str, str], traits: Sequence[str] = (), gpu: Gpu | None = None) -> DeviceInfo:
@@ -104,28 +90,18 @@ def describe(facts: Mapping[str, str], traits: Sequence[str] = (), gpu: Gpu | No
         "native FP16" if facts.get("native fp16") == "yes" else "no native FP16",
         *traits,
     ]
-    return DeviceInfo(
-        f"dml on linux: {name}",
-        details,
-        "dml",
-        software=is_software(name),
-        onnxruntime=facts.get("onnxruntime", ""),
-        driver="" if gpu is None else gpu.driver,
-    )
+    version, driver = facts.get("onnxruntime", ""), "" if gpu is None else gpu.driver
+    software = is_software(name)
+    return DeviceInfo(f"dml on linux: {name}", details, "dml", software=software, onnxruntime=version, driver=driver)
 
 
 def _command(layout: Layout, release: str, exchange: Path, key: str, gpu: Gpu | None = None) -> list[str]:
-    """The worker's command line.
+    """The worker's command line; for ``key`` see ``shaders.key_of``.
 
     Of the exchange folder it sees what it is given, read-only, and the folder of its results. The rest, its log above
     all, is ours alone.
-
-    Args:
-        key: see ``shaders.key_of``.
-        gpu: where to run; ``None`` for lavapipe.
     """
-    kept = shaders.of_device(layout, gpu.slug if gpu is not None else "")
-    compiled = shaders.folder_of(kept, key) or exchange / "shaders"
+    compiled = shaders.folder_of(shaders.of_device(layout, gpu.slug if gpu else ""), key) or exchange / "shaders"
     for folder in (exchange / _MODELS, exchange / FEEDS, exchange / RESULTS, compiled):
         folder.mkdir(exist_ok=True)
         folder.chmod(0o755)  # whatever the umask is: as root, the worker is another user
@@ -159,12 +135,8 @@ def _driver(gpu: Gpu | None) -> dict[str, str]:
     if gpu is None:
         icd = "/usr/share/vulkan/icd.d/lvp_icd.json"
         return {"DMLPREP_ROUNDING": "/native/rounding.so", "VK_ICD_FILENAMES": icd}
-    cache = {
-        "__GL_SHADER_DISK_CACHE": "1",
-        "__GL_SHADER_DISK_CACHE_PATH": "/shaders",
-        "__GL_SHADER_DISK_CACHE_SIZE": str(shaders.LARGEST >> 1),
-    }
-    return {**cache, **gpu.way.environment}
+    cache = {"": "1", "_PATH": "/shaders", "_SIZE": str(shaders.LARGEST >> 1)}
+    return {**{f"__GL_SHADER_DISK_CACHE{name}": value for name, value in cache.items()}, **gpu.way.environment}
 
 
 def _view(gpu: Gpu | None, exchange: Path) -> sandbox.View:

@@ -50,8 +50,6 @@ WINE_ENVIRONMENT = {
 
 
 class _Package(msgspec.Struct):
-    """A package of the root file system."""
-
     name: str
     version: str
     suite: str
@@ -76,10 +74,8 @@ def check_machine() -> None:
         CheckNotRun: not Linux on x86-64.
     """
     if not sys.platform.startswith("linux") or platform.machine() not in ("x86_64", "AMD64"):
-        raise CheckNotRun(
-            f"the runtime is for Linux on x86-64, this is {platform.system()} on {platform.machine()}",
-            fix="on Windows DirectML needs no runtime: install onnxruntime-directml",
-        )
+        what = f"the runtime is for Linux on x86-64, this is {platform.system()} on {platform.machine()}"
+        raise CheckNotRun(what, fix="on Windows DirectML needs no runtime: install onnxruntime-directml")
 
 
 def install(layout: Layout, source: Source, say: Say) -> str:
@@ -91,15 +87,16 @@ def install(layout: Layout, source: Source, say: Say) -> str:
         OutputError: the cache folder cannot be written.
     """
     check_machine()
+    where = str(layout.home)
     try:
         with installing(layout):
             return _install(layout, source, say)
     except LeadsOut as error:
         fix = "the packages are broken or hostile: use another mirror"
-        raise CheckNotRun(f"what was fetched is refused: {error}", where=str(layout.home), fix=fix) from error
+        raise CheckNotRun(f"what was fetched is refused: {error}", where=where, fix=fix) from error
     except OSError as error:
         fix = "make room (1.7 GB while installing), or name another folder in XDG_CACHE_HOME; then run it again"
-        raise OutputError(f"cannot be written: {error}", where=str(layout.home), fix=fix) from error
+        raise OutputError(f"cannot be written: {error}", where=where, fix=fix) from error
 
 
 def _install(layout: Layout, source: Source, say: Say) -> str:
@@ -148,20 +145,20 @@ def _broken(layout: Layout, release: str, say: Say) -> dict[str, str]:
     """Pieces that are not as they were made. Reads contents only where something was written since they were tested."""
     if not layout.root.is_dir():
         return {}
-    unchanged = release in layout.installed() and last_test(layout, release).get("fingerprint") == fingerprint(
-        layout, release
-    )
-    for path in inventory.added(layout, inventory.pieces(layout).items()):
+    tested = last_test(layout, release).get("fingerprint")
+    unchanged = release in layout.installed() and tested == fingerprint(layout, release)
+    pieces = inventory.pieces(layout)
+    for path in inventory.added(layout, pieces):
         say(f"removing {path.relative_to(layout.home)}, which was added", 0, 0)
         with alone(layout):
             path.unlink()
-    found = inventory.damage(layout, inventory.pieces(layout).items(), contents=not unchanged)
-    for what in found.values():
+    broken = inventory.damage(layout, pieces, contents=not unchanged)
+    for what in broken.values():
         say(f"repairing, because {what}", 0, 0)
-    if found:
+    if broken:
         # A driver that was broken may have left shaders that are.
         shaders.forget(layout)
-    return found
+    return broken
 
 
 def _made(layout: Layout, manifest: dict[str, object], piece: str, folder: Path) -> None:
@@ -171,11 +168,7 @@ def _made(layout: Layout, manifest: dict[str, object], piece: str, folder: Path)
 
 
 def result_file(layout: Layout, release: str, device: str = "") -> Path:
-    """Where the result of the self-test is kept.
-
-    Args:
-        device: ``Gpu.slug``; empty for the driver on the CPU.
-    """
+    """Where the result of the self-test is kept; ``device`` is ``Gpu.slug``, empty for the driver on the CPU."""
     return layout.checks / (f"{release}.{device}.json" if device else f"{release}.json")
 
 
@@ -186,8 +179,8 @@ def last_test(layout: Layout, release: str, device: str = "") -> dict[str, Any]:
 
 def package_of(layout: Layout, release: str) -> dict[str, str]:
     """The package that a release came from: its ``file``, ``sha256`` and ``pin``, what is not known empty."""
-    found = read_json(layout.release(release) / "piece.json").get("package")
-    row = {key: str(found.get(key, "") if isinstance(found, dict) else "") for key in ("file", "sha256", "pin")}
+    package = read_json(layout.release(release) / "piece.json").get("package")
+    row = {key: str(package.get(key, "") if isinstance(package, dict) else "") for key in ("file", "sha256", "pin")}
     if not row["pin"]:  # installed by an older dmlprep
         wanted = known_digests().get(row["file"], "")
         row["pin"] = "unpinned" if not wanted else "pinned" if wanted == f"sha256-{row['sha256']}" else "another"
@@ -208,9 +201,8 @@ def _compile(layout: Layout) -> None:
     remove_tree(sources)
     shutil.copytree(NATIVE, sources)
     shared_folders.open_to_all(sources)
-    line = sandbox.command(
-        layout.root, ["/usr/bin/sh", "/native/build.sh"], read={"/native": sources}, write={"/out": part}
-    )
+    program = ["/usr/bin/sh", "/native/build.sh"]
+    line = sandbox.command(layout.root, program, read={"/native": sources}, write={"/out": part})
     _run(line, "the native code cannot be compiled", 120)
     shared_folders.take_back(part)
     remove_tree(sources)
@@ -241,9 +233,8 @@ def _make_prefix(layout: Layout) -> None:
         registry = below.stat("prefix/system.reg")
     made = part / "prefix"
     if registry is None or not stat.S_ISREG(registry.st_mode):
-        raise CheckNotRun(
-            "Wine made no registry", where=str(made), fix="run dmlprep runtime remove, then install again"
-        )
+        fix = "run dmlprep runtime remove, then install again"
+        raise CheckNotRun("Wine made no registry", where=str(made), fix=fix)
     with Beneath(made) as below, Beneath(layout.root) as root, Beneath(layout.built) as built:
         _link_libraries(below, root)
         # A module that only says "ask for the built-in d3d12.dll", which Wine then finds in /native.
@@ -280,7 +271,6 @@ def remove(layout: Layout, release: str = "") -> list[Path]:
 
     Raises:
         CheckNotRun: it is being installed at this moment, or a session uses it.
-        OutputError: the cache folder cannot be written.
     """
     if not layout.home.is_dir():
         return []
@@ -309,17 +299,16 @@ def missing_piece(layout: Layout, release: str = "") -> str:
     if not layout.home.is_dir():
         return f"the runtime is not installed; {install}"
     manifest = read_manifest(layout)
-    if not layout.root.is_dir() or "packages" not in manifest or "prefix" not in manifest or not layout.prefix.is_dir():
+    if not {"packages", "prefix"} <= manifest.keys() or not layout.root.is_dir() or not layout.prefix.is_dir():
         return f"the installation of the runtime was not finished; {install}"
     if manifest.get("native") != native_digest() or manifest.get("base") != base.digest() or not layout.built.is_dir():
         return f"the runtime was built by another release of dmlprep; {install}"
-    releases = layout.installed()
-    if not releases:
+    if not (releases := layout.installed()):
         return f"no release of ONNX Runtime is installed in the runtime; {install}"
     if release and release not in releases:
         return f"ONNX Runtime {release} is not installed in the runtime; {install} --release {release}"
     needed = inventory.pieces(layout, release or layout.release_for())
-    for piece, what in inventory.damage(layout, needed.items()).items():
+    for piece, what in inventory.damage(layout, needed).items():
         option = f" --release {piece.partition(' ')[2]}" if piece.startswith("release") and release else ""
         return f"the runtime is damaged: {what}; {install}{option}, which repairs it"
     return ""
@@ -328,20 +317,16 @@ def missing_piece(layout: Layout, release: str = "") -> str:
 def fingerprint(layout: Layout, release: str, device: Sequence[object] = ()) -> str:
     """SHA-256 over everything that a result of the self-test depends on.
 
-    Args:
-        device: what tells a GPU and its driver from others; empty for the driver on the CPU.
+    ``device`` distinguishes a GPU and its driver from others; it is empty for the driver on the CPU.
     """
     digest = hashlib.sha256()
-    digest.update(layout.manifest.read_bytes())
-    digest.update((layout.release(release) / "piece.json").read_bytes())
-    digest.update((NATIVE.parent / "selftest.py").read_bytes())
-    digest.update(inventory.stamp(inventory.pieces(layout, release).items()).encode())
+    for file in (layout.manifest, layout.release(release) / "piece.json", NATIVE.parent / "selftest.py"):
+        digest.update(file.read_bytes())
+    digest.update(inventory.stamp(inventory.pieces(layout, release)).encode())
     with contextlib.suppress(OSError):
         # The driver compiles for the processor it finds.
-        flags = [
-            line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("flags", "model name"))
-        ]
-        digest.update("\n".join(sorted(set(flags))).encode())
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        digest.update("\n".join(sorted({one for one in lines if one.startswith(("flags", "model name"))})).encode())
     if device:
         digest.update(repr(device).encode())
     return digest.hexdigest()

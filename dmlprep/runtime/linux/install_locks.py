@@ -62,8 +62,7 @@ def alone(layout: Layout) -> contextlib.AbstractContextManager[None]:
 def use(layout: Layout) -> int | None:
     """A file that, while it is open, keeps the pieces from being replaced or removed.
 
-    Returns:
-        ``None`` where the folder cannot be written, and so nobody here can remove it.
+    ``None`` where the folder cannot be written, and so nobody here can remove it.
 
     Raises:
         CheckNotRun: the pieces are being replaced or removed at this moment.

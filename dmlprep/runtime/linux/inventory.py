@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dmlprep.runtime.linux.layout import Layout, read_json, write_json
@@ -22,10 +22,9 @@ _Entry = list[int | str]
 
 def pieces(layout: Layout, release: str = "") -> dict[str, Path]:
     """Folder by name of the pieces that sessions on ``release`` need; of all releases where none is named."""
-    found = {"root": layout.root, "native": layout.built, "prefix": layout.prefix}
-    for version in [release] if release else layout.installed():
-        found[f"release {version}"] = layout.release(version)
-    return found
+    base = {"root": layout.root, "native": layout.built, "prefix": layout.prefix}
+    releases = [release] if release else layout.installed()
+    return base | {f"release {version}": layout.release(version) for version in releases}
 
 
 def _files(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -53,15 +52,15 @@ def record(layout: Layout, piece: str, folder: Path) -> None:
     Raises:
         LeadsOut: it holds what is neither a file nor a folder nor a link; reading a pipe would never end.
     """
-    found: dict[str, _Entry] = {}
+    entries: dict[str, _Entry] = {}
     for path, entry in _files(folder):
         if entry.is_symlink():
-            found[path] = [-1, os.readlink(entry.path)]
+            entries[path] = [-1, os.readlink(entry.path)]
         elif entry.is_file(follow_symlinks=False):
-            found[path] = [entry.stat(follow_symlinks=False).st_size, _digest(entry.path)]
+            entries[path] = [entry.stat(follow_symlinks=False).st_size, _digest(entry.path)]
         else:
             raise LeadsOut(f"{folder.name}/{path} is neither a file nor a folder nor a link")
-    write_json(_list(layout, piece), found)
+    write_json(_list(layout, piece), entries)
 
 
 def known(layout: Layout, piece: str) -> bool:
@@ -87,29 +86,24 @@ def _read(layout: Layout, piece: str) -> dict[str, _Entry]:
 _ADDED = "was added"
 
 
-def damage(layout: Layout, names: Iterable[tuple[str, Path]], *, contents: bool = False) -> dict[str, str]:
+def damage(layout: Layout, folders: Mapping[str, Path], *, contents: bool = False) -> dict[str, str]:
     """What is wrong, by piece: one file and how many more. Pieces that are as they were made are left out.
 
-    Args:
-        contents: read every file; else names and sizes only.
+    Names and sizes are compared, and with ``contents`` every file is read.
     """
-    found: dict[str, str] = {}
-    for piece, folder in names:
+    broken: dict[str, str] = {}
+    for piece, folder in folders.items():
         if wrong := sorted(_faults(_read(layout, piece), folder, contents)):
             path, what = wrong[0]
             more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-            found[piece] = f"{folder.name}/{path} {what}{more}"
-    return found
+            broken[piece] = f"{folder.name}/{path} {what}{more}"
+    return broken
 
 
-def added(layout: Layout, names: Iterable[tuple[str, Path]]) -> list[Path]:
+def added(layout: Layout, folders: Mapping[str, Path]) -> list[Path]:
     """What pieces hold that they were not made of: files, links, pipes. A library or a setting would be loaded."""
-    return [
-        folder / path
-        for piece, folder in names
-        for path, what in _faults(_read(layout, piece), folder, contents=False)
-        if what == _ADDED
-    ]
+    rows = ((folder, _faults(_read(layout, piece), folder, contents=False)) for piece, folder in folders.items())
+    return [folder / path for folder, faults in rows for path, what in faults if what == _ADDED]
 
 
 def _faults(made_of: dict[str, _Entry], folder: Path, contents: bool) -> Iterator[tuple[str, str]]:
@@ -146,10 +140,10 @@ def _fault(entry: os.DirEntry[str], made: _Entry, contents: bool) -> str:
     return ""
 
 
-def stamp(names: Iterable[tuple[str, Path]]) -> str:
+def stamp(folders: Mapping[str, Path]) -> str:
     """SHA-256 over names, sizes and times of the files of pieces: another one where any file was written since."""
     digest = hashlib.sha256()
-    for piece, folder in names:
+    for piece, folder in folders.items():
         try:
             rows = [(path, entry.stat(follow_symlinks=False)) for path, entry in _files(folder)]
         except OSError:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dmlprep.core.errors import CheckNotRun
 from dmlprep.core.files import cached_json
+from dmlprep.runtime.identity import cache_folder
 
 DEFAULT_RELEASE = "1.30.0"
 """What is installed, and what sessions run on, where no release is named: that of the newest target, with DirectML
@@ -21,85 +22,49 @@ NATIVE = Path(__file__).resolve().parent.parent / "native"
 """The native sources, which the package ships and the installation compiles."""
 
 
+def _below(name: str) -> cached_property[Path]:
+    return cached_property(lambda layout: layout.home / name)
+
+
 @dataclass(frozen=True)
 class Layout:
-    """The folders of one installation.
-
-    Attributes:
-        home: all of it; removing it removes the runtime.
-    """
+    """The folders of one installation; removing ``home`` removes the runtime."""
 
     home: Path
 
     @classmethod
     def of_user(cls) -> Layout:
-        """Below ``$XDG_CACHE_HOME`` (XDG Base Directory Specification), by default ``~/.cache``.
+        """The installation below the user's cache folder.
 
         Raises:
-            CheckNotRun: neither is known.
+            CheckNotRun: there is no such folder.
         """
-        cache = os.environ.get("XDG_CACHE_HOME", "")
-        if cache.startswith("/"):
-            return cls(Path(cache) / "dmlprep" / "runtime")
-        try:
-            return cls(Path.home() / ".cache" / "dmlprep" / "runtime")
-        except RuntimeError:  # a user that the system does not know, as containers have them
-            fix = "set HOME, or XDG_CACHE_HOME to a folder that can be written"
-            raise CheckNotRun("this user has no home folder to keep the runtime in", fix=fix, code="DP803") from None
+        if (cache := cache_folder()) is not None:
+            return cls(cache / "dmlprep" / "runtime")
+        fix = "set HOME, or XDG_CACHE_HOME to a folder that can be written"
+        raise CheckNotRun("this user has no home folder to keep the runtime in", fix=fix, code="DP803")
 
-    @property
-    def downloads(self) -> Path:
-        return self.home / "downloads"
-
-    @property
-    def root(self) -> Path:
-        """The root file system."""
-        return self.home / "root"
-
-    @property
-    def built(self) -> Path:
-        """What was compiled from ``NATIVE``."""
-        return self.home / "native"
-
-    @property
-    def prefix(self) -> Path:
-        """Wine's prefix, copied for every worker."""
-        return self.home / "prefix"
-
-    @property
-    def shaders(self) -> Path:
-        """Compiled shaders of the Vulkan driver; not shared with one that rounds otherwise: the keys do not know."""
-        return self.home / "shaders"
-
-    @property
-    def gpu_shaders(self) -> Path:
-        """Compiled shaders for GPUs: a folder for each device and version of its driver, as ``shaders`` is one."""
-        return self.home / "shaders.gpu"
-
-    @property
-    def releases(self) -> Path:
-        """One folder a release of ONNX Runtime with DirectML."""
-        return self.home / "releases"
-
-    @property
-    def manifest(self) -> Path:
-        """Versions and digests of every piece."""
-        return self.home / "manifest.json"
-
-    @property
-    def inventories(self) -> Path:
-        """What each piece is made of."""
-        return self.home / "inventory"
-
-    @property
-    def seen(self) -> Path:
-        """What later answers of mirrors and indexes are held against."""
-        return self.home / "seen.json"
-
-    @property
-    def checks(self) -> Path:
-        """Results of the self-test by release."""
-        return self.home / "selftest"
+    downloads = _below("downloads")
+    root = _below("root")
+    """The root file system."""
+    built = _below("native")
+    """What was compiled from ``NATIVE``."""
+    prefix = _below("prefix")
+    """Wine's prefix, copied for every worker."""
+    shaders = _below("shaders")
+    """Compiled shaders of the Vulkan driver; not shared with one that rounds otherwise: the keys do not know."""
+    gpu_shaders = _below("shaders.gpu")
+    """Compiled shaders for GPUs: a folder for each device and version of its driver, as ``shaders`` is one."""
+    releases = _below("releases")
+    """One folder a release of ONNX Runtime with DirectML."""
+    manifest = _below("manifest.json")
+    """Versions and digests of every piece."""
+    inventories = _below("inventory")
+    """What each piece is made of."""
+    seen = _below("seen.json")
+    """What later answers of mirrors and indexes are held against."""
+    checks = _below("selftest")
+    """Results of the self-test by release."""
 
     def release(self, version: str) -> Path:
         """The libraries of one release."""
@@ -109,14 +74,9 @@ class Layout:
         """Releases that stand here, the newest first."""
         if not self.releases.is_dir():
             return []
-        found = [
-            path.name
-            for path in self.releases.iterdir()
-            if isinstance(read_json(path / "piece.json").get("libraries"), dict)
-        ]
-        return sorted(
-            found, key=lambda version: [int(part) for part in version.split(".") if part.isdigit()], reverse=True
-        )
+        pieces = {path.name: read_json(path / "piece.json") for path in self.releases.iterdir()}
+        names = [name for name, piece in pieces.items() if isinstance(piece.get("libraries"), dict)]
+        return sorted(names, key=lambda name: [int(part) for part in name.split(".") if part.isdigit()], reverse=True)
 
     def release_for(self, version: str = "") -> str:
         """The installed release to use for a version of ONNX Runtime; empty where none is installed.

@@ -21,7 +21,7 @@ from typing import IO, BinaryIO
 from dmlprep.core.errors import InputError
 from dmlprep.process.failure import FULL
 from dmlprep.runtime.linux.bounded import CHUNK, FAULTS, Budget, Forward, TooLarge, inflate
-from dmlprep.runtime.linux.pins import package_release, pin
+from dmlprep.runtime.linux.pins import ANOTHER_FILE, package_release, pin
 
 _NEEDED = ("onnxruntime.dll", "DirectML.dll")
 
@@ -75,8 +75,7 @@ def _few_entries(file: BinaryIO) -> None:
 def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
     """Put the libraries of a wheel, or of npm's package, into ``releases/VERSION``; the version.
 
-    Args:
-        known: SHA-256 that the file must have; empty for any.
+    ``known`` is the SHA-256 that the file must have; empty for any.
 
     Raises:
         InputError: not such an archive, broken or hostile, or not the one that is known.
@@ -84,10 +83,8 @@ def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
     """
     what = package_release(archive.name)
     if what is None or not archive.is_file():
-        fix = (
-            "pass onnxruntime_directml-VERSION-...-win_amd64.whl, onnxruntime_windowsml-VERSION-...-win_amd64.whl or "
-            "onnxruntime-node-VERSION.tgz"
-        )
+        wheels = ", ".join(f"onnxruntime_{name}-VERSION-...-win_amd64.whl" for name in ("directml", "windowsml"))
+        fix = f"pass {wheels} or onnxruntime-node-VERSION.tgz"
         raise InputError("not a package of ONNX Runtime with DirectML", where=str(archive), fix=fix)
     version = ".".join(what[1].split(".")[:3])
     part = releases / f".{version}.part"
@@ -97,11 +94,8 @@ def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
         with archive.open("rb") as file:
             verdict, sha256 = pin(file, archive.name)
             if known and sha256 != known:
-                raise InputError(
-                    f"this file has SHA-256 {sha256}, and the one of this name that was installed here has {known}",
-                    where=str(archive),
-                    fix="find out why your index has another file; one that you trust can be passed with --wheel FILE",
-                )
+                text = f"this file has SHA-256 {sha256}, and the one of this name that was installed here has {known}"
+                raise InputError(text, where=str(archive), fix=ANOTHER_FILE)
             file.seek(0)
             digests = _take(archive.name, file, part)
         missing = [name for name in _NEEDED if name not in digests]
@@ -110,14 +104,11 @@ def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
         package = {"file": archive.name, "sha256": sha256, "pin": verdict}
         piece = {"release": version, "package": package, "libraries": digests}
         (part / "piece.json").write_text(json.dumps(piece, indent=1, sort_keys=True) + "\n")
-    except _BROKEN as error:
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in FULL:
+        if not isinstance(error, _BROKEN) or (isinstance(error, OSError) and error.errno in FULL):
             raise  # the package is not at fault
         raise InputError(f"the package cannot be read: {error}", where=str(archive)) from error
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
     shutil.rmtree(releases / version, ignore_errors=True)
     part.replace(releases / version)
     return version
@@ -126,12 +117,12 @@ def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
 def _take(name: str, file: BinaryIO, part: Path) -> dict[str, str]:
     """Write the files; SHA-256 by name of the libraries."""
     digests: dict[str, str] = {}
-    taken: set[str] = set()  # as Windows sees names
+    names: set[str] = set()  # as Windows sees them
     budget = Budget(_LIMIT, "the package")
     for own, source in _files(name, file):
-        if own.lower() in taken:
+        if own.lower() in names:
             raise ValueError(f"it holds {own} twice")
-        taken.add(own.lower())
+        names.add(own.lower())
         digest = hashlib.sha256()
         with (part / own).open("xb") as out:
             while data := source.read(CHUNK):

@@ -51,8 +51,6 @@ class Mirror:
 
     Args:
         url: address of the folder that holds ``dists`` and ``pool``.
-        keyring: keys of the archive.
-        expected: what its release files are held against.
         say: told each thing that is done, and how far it is: (what, bytes done, bytes in all).
 
     Attributes:
@@ -63,19 +61,12 @@ class Mirror:
     def __init__(self, url: str, keyring: Path, expected: Expectation, say: Callable[[str, int, int], None]) -> None:
         if not re.match(r"https?://", url):
             raise UsageError("a mirror is an http or https address", where=url, fix="pass --mirror URL")
-        self.url = url.rstrip("/")
-        self.keyring = keyring
-        self.expected = expected
-        self.say = say
+        self.url, self.keyring, self.expected, self.say = url.rstrip("/"), keyring, expected, say
         self.signatures: dict[str, str] = {}
         self.made: dict[str, datetime] = {}
 
     def _get(self, path: str, out: IO[bytes], *, size: int = 0, limit: int = 0) -> str:
-        """Write a file into ``out``; its SHA-256.
-
-        Args:
-            size: bytes that it has; where that is not known, ``limit``, which it must not pass.
-        """
+        """Write a file of ``size`` bytes, or of at most ``limit`` if that is unknown, into ``out``; its SHA-256."""
         address = f"{self.url}/{quote(path, safe='/+~:')}"
         for attempt in range(1, _TRIES + 1):
             out.seek(0)
@@ -92,7 +83,7 @@ class Mirror:
                     raise CheckNotRun(f"cannot be fetched: {error}", where=address, fix=fix) from error
         raise AssertionError
 
-    def archive(self, suite: str, architecture: str = "amd64") -> Archive:
+    def archive(self, suite: str) -> Archive:
         """The index of the suite's section main.
 
         Raises:
@@ -100,8 +91,7 @@ class Mirror:
             UsageError: it has no good signature.
         """
         self.say(f"index of {suite}", 0, 0)
-        raw = io.BytesIO()
-        where = f"{self.url}/dists/{suite}/InRelease"
+        raw, where = io.BytesIO(), f"{self.url}/dists/{suite}/InRelease"
         self._get(f"dists/{suite}/InRelease", raw, limit=_RELEASE_LIMIT)
         text, how = verify_release(raw.getvalue(), self.keyring, where)
         release, note = check_release(text, suite, self.expected, where)
@@ -109,14 +99,14 @@ class Mirror:
         self.made[suite] = release.made
         if note:
             self.say(f"note: the release file of {suite} has {note}", 0, 0)
-        plain = f"main/binary-{architecture}/Packages"
-        path = f"{plain}.xz"
+        path = "main/binary-amd64/Packages.xz"
+        where = f"{self.url}/dists/{suite}/{path}"
         if path not in release.files:
             raise UsageError(f"the release file of {suite} names no {path}", where=self.url)
         digest, size = release.files[path]
         if not 0 < size <= _INDEX_LIMIT:
-            raise CheckNotRun(f"an index of {size} bytes is none", where=f"{self.url}/dists/{suite}/{path}")
-        _plain_digest, plain_size = release.files.get(plain, ("", _TEXT_LIMIT))
+            raise CheckNotRun(f"an index of {size} bytes is none", where=where)
+        _plain_digest, plain_size = release.files.get(path.removesuffix(".xz"), ("", _TEXT_LIMIT))
         with tempfile.TemporaryFile() as file:
             _check(self._get(f"dists/{suite}/{path}", file, size=size), digest, path)
             file.seek(0)
@@ -124,13 +114,11 @@ class Mirror:
                 pieces = inflate(file, "xz", Budget(min(plain_size, _TEXT_LIMIT), path))
                 return Archive(suite, b"".join(pieces).decode("utf-8", "replace"))
             except FAULTS as error:
-                raise CheckNotRun(f"cannot be unpacked: {error}", where=f"{self.url}/dists/{suite}/{path}") from error
+                raise CheckNotRun(f"cannot be unpacked: {error}", where=where) from error
 
     def fetch(self, packages: Sequence[Package], folder: Path) -> None:
         """Put packages into ``folder``, by ``file_name``; what is there with the right digest is not fetched again."""
         folder.mkdir(parents=True, exist_ok=True)
-        total = sum(package.size for package in packages)
-        done = 0
 
         def one(package: Package) -> int:
             target = folder / file_name(package)
@@ -144,14 +132,22 @@ class Mirror:
                     part.unlink(missing_ok=True)
             return package.size
 
-        with ThreadPoolExecutor(4) as pool:
-            try:
-                for size in pool.map(one, packages):
-                    done += size
-                    self.say("packages", done, total)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)  # one that fails ends all
-                raise
+        with_each(packages, one, 4, lambda done, total: self.say("packages", done, total))
+
+
+def with_each(
+    packages: Sequence[Package], act: Callable[[Package], int], threads: int, say: Callable[[int, int], None]
+) -> None:
+    """Do something with packages in threads, and tell the bytes done and in all; one that fails ends all."""
+    done, total = 0, sum(package.size for package in packages)
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for size in pool.map(act, packages):
+                done += size
+                say(done, total)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def file_name(package: Package) -> str:
@@ -163,9 +159,10 @@ def _copy(answer: http.client.HTTPResponse, out: IO[bytes], size: int, limit: in
     digest = hashlib.sha256()
     latest = time.monotonic() + 300 + limit / _LEAST_RATE
     done = 0
-    told = answer.headers.get("Content-Length", "")
-    if told.isascii() and told.isdigit() and int(told[:18]) > limit:
-        raise _too_long(address, int(told[:18]), limit)
+    header = answer.headers.get("Content-Length", "")
+    length = int(header[:18]) if header.isascii() and header.isdigit() else 0
+    if length > limit:
+        raise _too_long(address, length, limit)
     while piece := answer.read1(CHUNK):
         done += len(piece)
         if done > limit:
@@ -175,18 +172,18 @@ def _copy(answer: http.client.HTTPResponse, out: IO[bytes], size: int, limit: in
             raise CheckNotRun(f"cannot be fetched: after {done} bytes it is too slow to end", where=address, fix=fix)
         digest.update(piece)
         out.write(piece)
-    if done < size or (told.isdigit() and done < int(told[:18])):
-        raise _Ended(f"it ended after {done} of {size or told} bytes")
+    if done < max(size, length):
+        raise _Ended(f"it ended after {done} of {size or length} bytes")
     out.flush()
     return digest.hexdigest()
 
 
+_UPDATE = "the mirror may be in the middle of an update: run it again in an hour, or use another mirror"
+
+
 def _too_long(address: str, size: int, limit: int) -> CheckNotRun:
-    return CheckNotRun(
-        f"the answer is longer than the file that was asked for: {size} bytes and more, {limit} at most",
-        where=address,
-        fix="the mirror may be in the middle of an update: run it again in an hour, or use another mirror",
-    )
+    what = f"the answer is longer than the file that was asked for: {size} bytes and more, {limit} at most"
+    return CheckNotRun(what, where=address, fix=_UPDATE)
 
 
 def _digest(path: Path) -> str:
@@ -196,8 +193,4 @@ def _digest(path: Path) -> str:
 
 def _check(found: str, digest: str, path: str) -> None:
     if found != digest:
-        raise CheckNotRun(
-            "the file is not the one that the signed index names",
-            where=path,
-            fix="the mirror may be in the middle of an update: run it again in an hour, or use another mirror",
-        )
+        raise CheckNotRun("the file is not the one that the signed index names", where=path, fix=_UPDATE)

@@ -23,6 +23,9 @@ PACKAGES = ("onnxruntime-directml", "onnxruntime-windowsml", "onnxruntime-node")
 
 PINS = Path(__file__).with_name("packages.toml")
 
+ANOTHER_FILE = "find out why your index has another file; one that you trust can be passed with --wheel FILE"
+"""What to do about a package of another digest."""
+
 Pin = Literal["pinned", "unpinned", "another"]
 """A file is the one that is known by its name, of a name that is not known, or another one of a name that is."""
 
@@ -51,17 +54,16 @@ def package_release(name: str) -> tuple[str, str] | None:
 def pinned_files(release: str) -> list[str]:
     """The files that are known to hold a release of ONNX Runtime, by name, the likeliest first; of each package one.
 
-    Args:
-        release: three numbers, or the whole version of a package.
+    ``release`` has three numbers, or is the whole version of a package.
     """
-    found: dict[str, tuple[list[int], str]] = {}
+    latest: dict[str, tuple[list[int], str]] = {}
     for name in known_digests():
         what = package_release(name)
         if what and (what[1] == release or what[1].split(".")[:3] == release.split(".")):
             # Of several builds the last; their versions end with its time.
             row = ([int(part) for part in what[1].split(".")], name)
-            found[what[0]] = max(row, found.get(what[0], row))
-    return [found[package][1] for package in PACKAGES if package in found]
+            latest[what[0]] = max(row, latest.get(what[0], row))
+    return [latest[package][1] for package in PACKAGES if package in latest]
 
 
 def pin(file: IO[bytes], name: str) -> tuple[Pin, str]:

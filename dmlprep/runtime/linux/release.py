@@ -41,13 +41,9 @@ _FAULTS = {
 
 @dataclass(frozen=True)
 class Release:
-    """What a release file says.
+    """What a release file says: when the archive wrote it, and SHA-256 and bytes of every file below the suite.
 
-    Attributes:
-        codename: ``trixie``; the suite's name where it has none.
-        made: when the archive wrote it.
-        until: until when the archive stands by it; ``None`` of stable suites, which say nothing of it.
-        files: SHA-256 and size in bytes of every file, by its path below the suite.
+    ``until`` says until when the archive stands by it; ``None`` of stable suites, which say nothing of it.
     """
 
     codename: str
@@ -58,11 +54,10 @@ class Release:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What release files are held against.
+    """What release files are compared with.
 
     Attributes:
-        now: what this machine's clock says.
-        lenient: why release files that have expired are taken; empty where they are not.
+        lenient: why release files that have expired are accepted; empty where they are not.
         least: by suite, older ones are replayed: those that this dmlprep was tried with.
         seen: by suite, the newest that this installation met.
     """
@@ -76,27 +71,20 @@ class Expectation:
 def verify_release(raw: bytes, keyring: Path, where: str = "InRelease") -> tuple[str, str]:
     """The signed text of an ``InRelease`` file, and how it was verified: ``signed by FINGERPRINT``.
 
-    Args:
-        keyring: keys of the archive.
-        where: its address, for messages.
-
     Raises:
         CheckNotRun: gpgv or the keyring is missing.
         UsageError: no key of the keyring that holds today has signed it.
     """
     _one_message(raw, where)
     if shutil.which("gpgv") is None or not keyring.is_file():
-        raise CheckNotRun(
-            "the Debian archive's signature cannot be verified: gpgv or its keyring is missing",
-            where=str(keyring),
-            fix="install gpgv and debian-archive-keyring; without that package, pass --keyring FILE",
-        )
+        fix = "install gpgv and debian-archive-keyring; without that package, pass --keyring FILE"
+        what = "the Debian archive's signature cannot be verified: gpgv or its keyring is missing"
+        raise CheckNotRun(what, where=str(keyring), fix=fix)
     try:
         form = keyring.read_bytes()[:11]
     except OSError as error:
-        raise UsageError(
-            f"the keyring cannot be read: {error}", where=str(keyring), fix="pass --keyring FILE"
-        ) from None
+        what = f"the keyring cannot be read: {error}"
+        raise UsageError(what, where=str(keyring), fix="pass --keyring FILE") from None
     if form == b"-----BEGIN ":
         fix = f"gpg --dearmor -o keys.gpg {keyring.name}, then --keyring keys.gpg"
         raise UsageError("gpgv reads no keyring that is written as text", where=str(keyring), fix=fix)
@@ -110,12 +98,9 @@ def verify_release(raw: bytes, keyring: Path, where: str = "InRelease") -> tuple
             raise CheckNotRun(f"gpgv does not answer: {error}", where=where, fix="see that gpgv runs here") from None
         good, faults = _signers(status)
         if not good or "[GNUPG:] BADSIG" in status or not text.is_file():
-            raise UsageError(
-                "the Debian archive's release file is not signed by a key of the keyring that holds today: "
-                + ("; ".join(faults) or "it has no signature"),
-                where=str(keyring),
-                fix="update debian-archive-keyring, see that this machine's clock is right, or use another mirror",
-            )
+            what = "the Debian archive's release file is not signed by a key of the keyring that holds today"
+            fix = "update debian-archive-keyring, see that this machine's clock is right, or use another mirror"
+            raise UsageError(f"{what}: {'; '.join(faults) or 'it has no signature'}", where=str(keyring), fix=fix)
         return "\n" + text.read_text(encoding="utf-8", errors="replace"), f"signed by {good[0]}"
 
 
@@ -140,14 +125,13 @@ def _signers(status: str) -> tuple[list[str], list[str]]:
         words = line.split()
         if len(words) < 3 or words[0] != "[GNUPG:]":
             continue
-        if words[1] == "GOODSIG" or words[1] in _FAULTS:
+        if words[1] in ("GOODSIG", *_FAULTS):
             state = words[1]
             if state in _FAULTS:
                 faults.append(_FAULTS[state].format(words[2]))
         elif words[1] == "VALIDSIG":
             # [GNUPG:] VALIDSIG fingerprint day seconds expires version reserved algorithm hash class [primary key]
-            strong = len(words) > 9 and words[9] in _HASHES
-            if state == "GOODSIG" and strong:
+            if state == "GOODSIG" and len(words) > 9 and words[9] in _HASHES:
                 good.append(words[2])
             elif state == "GOODSIG":
                 faults.append(f"the signature of key {words[2]} stands on a weak hash")
@@ -158,10 +142,10 @@ def _signers(status: str) -> tuple[list[str], list[str]]:
 def moment(text: str) -> datetime:
     """``Sat, 12 Sep 2026 07:55:41 UTC`` (RFC 2822). Raises ``ValueError``."""
     try:
-        found = parsedate_to_datetime(text)
+        when = parsedate_to_datetime(text)
     except (TypeError, ValueError, OverflowError, IndexError):
         raise ValueError(f"{text[:40]!r} is no date") from None
-    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
 
 
 def _read(text: str) -> Release:
@@ -188,17 +172,12 @@ def check_release(text: str, suite: str, expected: Expectation, where: str) -> t
         fix = "see that the address is that of a Debian mirror, or use another one"
         raise CheckNotRun(f"the release file cannot be read: {error}", where=where, fix=fix) from None
     if release.codename != suite:
-        raise CheckNotRun(
-            f"the mirror answers with the release file of {release.codename[:40]!r} where that of {suite} is asked for",
-            where=where,
-            fix="use another mirror: this one is broken, or somebody answers in its place",
-        )
+        what = f"answers with the release file of {release.codename[:40]!r} where that of {suite} is asked for"
+        fix = "use another mirror: this one is broken, or somebody answers in its place"
+        raise CheckNotRun(f"the mirror {what}", where=where, fix=fix)
     if release.made > expected.now + _AHEAD:
-        raise CheckNotRun(
-            f"the release file is of the future: it was made on {_say(release.made)}, {_clock(expected)}",
-            where=where,
-            fix="set this machine's clock; if it is right, use another mirror",
-        )
+        what = f"the release file is of the future: it was made on {_say(release.made)}, {_clock(expected)}"
+        raise CheckNotRun(what, where=where, fix="set this machine's clock; if it is right, use another mirror")
     _not_older(release, suite, expected, where)
     return release, _not_expired(release, suite, expected, where)
 
@@ -215,12 +194,9 @@ def _not_older(release: Release, suite: str, expected: Expectation, where: str) 
         )
     least = expected.least.get(suite)
     if least and release.made < least:
-        raise CheckNotRun(
-            f"the mirror's release file of {suite} was made on {_say(release.made)}, before the one that this dmlprep "
-            f"was tried with ({_say(least)})",
-            where=where,
-            fix="use a mirror that is up to date",
-        )
+        what = f"the mirror's release file of {suite} was made on {_say(release.made)}"
+        older = f"before the one that this dmlprep was tried with ({_say(least)})"
+        raise CheckNotRun(f"{what}, {older}", where=where, fix="use a mirror that is up to date")
 
 
 def _not_expired(release: Release, suite: str, expected: Expectation, where: str) -> str:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
 
 from dmlprep.core.errors import CheckNotRun, UsageError
 from dmlprep.process.failure import FULL
 from dmlprep.runtime.linux import base, first_use, sandbox
-from dmlprep.runtime.linux.apt import mirror_of_this_system
 from dmlprep.runtime.linux.archive import Archive, BadIndex, Package, Unmet, compare_versions, resolve
 from dmlprep.runtime.linux.bounded import Budget
 from dmlprep.runtime.linux.layout import Layout
-from dmlprep.runtime.linux.mirror import Mirror, file_name
+from dmlprep.runtime.linux.mirror import Mirror, file_name, with_each
 from dmlprep.runtime.linux.release import Expectation
 from dmlprep.runtime.linux.safe_fs import Beneath
-from dmlprep.runtime.linux.source import Say, Source
+from dmlprep.runtime.linux.source import Say, Source, mirror_of_this_system
 from dmlprep.runtime.linux.unpack import BadPackage, unpack
 
 WINE = "usr/lib/x86_64-linux-gnu/wine"
@@ -50,16 +48,11 @@ def _mirror(layout: Layout, source: Source, say: Say) -> Mirror:
     here = mirror_of_this_system()
     url = source.mirror or here.url
     if not url:
-        raise UsageError(
-            "no Debian mirror is known on this system",
-            fix="pass --mirror URL with the address of a Debian mirror near you (the folder that holds dists and pool)",
-        )
-    expected = Expectation(
-        datetime.now(UTC),
-        here.lenient if url.rstrip("/") == here.url else "",
-        {suite: datetime.fromisoformat(made) for suite, made in base.OLDEST.items()},
-        first_use.suites_seen(layout),
-    )
+        fix = "pass --mirror URL with the address of a Debian mirror near you (the folder that holds dists and pool)"
+        raise UsageError("no Debian mirror is known on this system", fix=fix)
+    lenient = here.lenient if url.rstrip("/") == here.url else ""
+    oldest = {suite: datetime.fromisoformat(made) for suite, made in base.OLDEST.items()}
+    expected = Expectation(datetime.now(UTC), lenient, oldest, first_use.suites_seen(layout))
     return Mirror(url, source.keyring, expected, say)
 
 
@@ -71,9 +64,8 @@ def _choose(archives: list[Archive], url: str) -> list[Package]:
             if least and compare_versions(package.version, least) < 0:
                 raise CheckNotRun(f"{package.name} {package.version} is too old, {least} is needed", where=url)
     except Unmet as error:
-        raise CheckNotRun(
-            f"the mirror lacks {error}", where=url, fix="use another mirror, or a newer dmlprep"
-        ) from error
+        fix = "use another mirror, or a newer dmlprep"
+        raise CheckNotRun(f"the mirror lacks {error}", where=url, fix=fix) from error
     except (BadIndex, ValueError) as error:  # ValueError: versions that are none
         raise CheckNotRun(f"the mirror's index is broken: {error}", where=url, fix="use another mirror") from error
     size = sum(package.size for package in packages)
@@ -94,30 +86,20 @@ def unpack_all(layout: Layout, packages: list[Package], say: Say) -> None:
             below.link(name, f"usr/{name}")
         for name in ("dev", "proc", "sys/devices/system/cpu", "tmp"):
             below.make(name)
-    total = sum(package.size for package in packages)
-    done = 0
     budget = Budget(ROOT_LIMIT, "the root file system")
 
     def one(package: Package) -> int:
         try:
             unpack(layout.downloads / file_name(package), part, base.SKIP, budget)
-        except OSError as error:
-            if error.errno in FULL:
+        except (OSError, BadPackage) as error:
+            if isinstance(error, OSError) and error.errno in FULL:
                 raise  # the package is not at fault
-            raise CheckNotRun(f"cannot be unpacked: {error}", where=package.filename) from error
-        except BadPackage as error:
             raise CheckNotRun(f"cannot be unpacked: {error}", where=package.filename) from error
         return package.size
 
-    with ThreadPoolExecutor(2) as pool:
-        try:
-            # The largest first, so that the two threads end together.
-            for size in pool.map(one, sorted(packages, key=lambda package: -package.size)):
-                done += size
-                say("unpacking", done, total)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    # The largest first, so that the two threads end together.
+    largest_first = sorted(packages, key=lambda package: -package.size)
+    with_each(largest_first, one, 2, lambda done, total: say("unpacking", done, total))
     with Beneath(part) as below:
         _finish_root(below)
     shutil.rmtree(layout.root, ignore_errors=True)

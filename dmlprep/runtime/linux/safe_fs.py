@@ -1,8 +1,7 @@
 """Files below one folder, reached without following any link: what was fetched may have planted some.
 
 Each folder on a path is opened from the one above it (``openat`` with ``O_NOFOLLOW``), and what is done is done in the
-folder that is open. A link that appears between two steps is met by the next step, not followed: there is no moment
-between a check and a use.
+folder that is open: there is no moment between a check and a use.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ class LeadsOut(Exception):
 
 
 class Beneath:
-    """The files below ``folder``; paths are given with ``/``, and are relative to it.
-
-    Not for several threads at once: each opens its own.
+    """The files below ``folder``; paths have ``/``, and are relative to it. Each thread opens its own.
 
     Raises:
         LeadsOut: (all methods) a part of the path is a link, or ``..``, or what stands there is of another kind.
@@ -109,15 +106,13 @@ class Beneath:
             return None
 
     def _is(self, path: str, kind: Callable[[int], bool]) -> bool:
-        found = self.stat(path)
-        return found is not None and kind(found.st_mode)
+        status = self.stat(path)
+        return status is not None and kind(status.st_mode)
 
     def files(self) -> list[str]:
         """The paths of all that is no folder."""
-        found = []
-        for folder, _, names, _ in os.fwalk(".", dir_fd=self._top, follow_symlinks=False):
-            found += [f"{folder}/{name}".removeprefix("./") for name in names]
-        return found
+        walk = os.fwalk(".", dir_fd=self._top, follow_symlinks=False)
+        return [f"{folder}/{name}".removeprefix("./") for folder, _, names, _ in walk for name in names]
 
     def clear(self, path: str) -> None:
         """Remove a file or a link, where one is; its folder is made."""

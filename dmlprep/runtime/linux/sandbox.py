@@ -45,13 +45,12 @@ SCRATCH = 256 << 20
 
 @dataclass(frozen=True)
 class View:
-    """What a program sees of a graphics device of the host, beside what every program sees: see ``drivers.py``.
+    """What a program sees of a graphics device of the host, besides what every program sees: see ``drivers.py``.
 
     Attributes:
         nodes: device files by path inside, below /dev.
         files: files by path inside, in one folder of ``MOUNT_POINTS``, read-only.
-        folders: folders by path inside, below /sys, read-only.
-        links: targets of links by path, below /sys.
+        folders, links: folders and targets of links by path inside, below /sys, read-only.
         groups: groups that the program is in, where root starts it; a user's program has those of the user.
     """
 
@@ -90,16 +89,9 @@ def command(
     worker = becomes_worker() and not ours
     # A descriptor is all that bubblewrap takes a filter from; the shell opens one that belongs to this line alone.
     filtered = [] if ours else ["/bin/sh", "-c", 'exec "$@" 9<"$0"', _filter()]
-    line = [
-        *filtered,
-        *_bubblewrap(root),
-        *([] if ours else ["--seccomp", "9"]),
-        *_rights(worker),
-        "--die-with-parent",
-        "--new-session",
-        "--clearenv",
-        *_mounts(root, read or {}, write or {}, scratch, view or View()),
-    ]
+    line = [*filtered, *_bubblewrap(root), *([] if ours else ["--seccomp", "9"]), *_rights(worker)]
+    line += ["--die-with-parent", "--new-session", "--clearenv"]
+    line += _mounts(root, read or {}, write or {}, scratch, view or View())
     fixed = {"PATH": "/usr/bin:/usr/lib/wine", "HOME": "/home", "LANG": "C.UTF-8"}
     for key, value in {**fixed, **(environment or {})}.items():
         line += ["--setenv", key, value]
@@ -139,21 +131,16 @@ def _mounts(root: Path, read: Mapping[str, Path], write: Mapping[str, Path], scr
     line += _opened(view)
     for memory in ("/tmp", "/home", "/dev/shm"):
         line += ["--perms", "1777", "--size", str(scratch), "--tmpfs", memory]
-    line += ["--remount-ro", "/dev"]
-    for inside, outside in write.items():
-        line += ["--bind", str(outside), inside]
-    for inside, outside in read.items():
-        line += ["--ro-bind", str(outside), inside]
-    return line
+    return [*line, "--remount-ro", "/dev", *_binds("--bind", write), *_binds("--ro-bind", read)]
+
+
+def _binds(option: str, places: Mapping[str, Path]) -> list[str]:
+    return [word for inside, outside in places.items() for word in (option, str(outside), inside)]
 
 
 def _opened(view: View) -> list[str]:
     """Mounts for a graphics device; /dev is made read-only after them, which does not concern what devices take."""
-    line: list[str] = []
-    for inside, outside in view.nodes.items():
-        line += ["--dev-bind", str(outside), inside]
-    for inside, outside in view.folders.items():
-        line += ["--ro-bind", str(outside), inside]
+    line = [*_binds("--dev-bind", view.nodes), *_binds("--ro-bind", view.folders)]
     for inside, target in view.links.items():
         line += ["--symlink", target, inside]
     if view.folders or view.links:
@@ -161,8 +148,7 @@ def _opened(view: View) -> list[str]:
     places = sorted({str(PurePosixPath(inside).parent) for inside in view.files})
     for place in places:
         line += ["--tmpfs", place]
-    for inside, outside in view.files.items():
-        line += ["--ro-bind", str(outside), inside]
+    line += _binds("--ro-bind", view.files)
     for place in places:
         line += ["--remount-ro", place]
     return line

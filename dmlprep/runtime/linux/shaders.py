@@ -1,8 +1,8 @@
 """Compiled shaders that the driver keeps: for each model a folder of its own.
 
-What the driver finds there it runs, without a look at where it came from. A model that takes its worker over could
-leave shaders that compute what it likes for every other model; so a worker is given the folder of the first model that
-it loads, and of no other. What is gained: the first run of a model that was run before takes 0.2 s in place of 1 s.
+The driver runs what it finds there. A model that takes its worker over could leave shaders that compute what it likes
+for every other model; so a worker is given the folder of the first model that it loads, and of no other. With compiled
+shaders the first run of a model takes 0.2 s instead of 1 s.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ def folder_of(shaders: Path, key: str) -> Path | None:
 def of_device(layout: Layout, device: str) -> Path:
     """Where the shaders of one device are kept, with one version of its driver; those of others go after a while.
 
-    Args:
-        device: its ``Gpu.slug``; empty for the driver on the CPU.
+    ``device`` is its ``Gpu.slug``; empty for the driver on the CPU.
     """
     if not device:
         return layout.shaders
@@ -76,8 +75,7 @@ def of_device(layout: Layout, device: str) -> Path:
     with contextlib.suppress(OSError):
         own.mkdir(parents=True, exist_ok=True)
         os.utime(own)
-        latest = sorted(layout.gpu_shaders.iterdir(), key=lambda path: -path.stat().st_mtime)
-        for path in latest[DEVICES:]:
+        for path in sorted(layout.gpu_shaders.iterdir(), key=lambda path: -path.stat().st_mtime)[DEVICES:]:
             remove_tree(path, ignore_errors=True)
     return own
 
@@ -90,14 +88,10 @@ def forget(layout: Layout) -> None:
 
 
 def _trim(shaders: Path, own: Path) -> None:
-    found = sorted((entry for entry in os.scandir(shaders) if _is_one(entry)), key=lambda entry: -entry.stat().st_mtime)
-    for place, entry in enumerate(found):
+    folders = (entry for entry in os.scandir(shaders) if len(entry.name) == 64 and entry.is_dir(follow_symlinks=False))
+    for place, entry in enumerate(sorted(folders, key=lambda entry: -entry.stat().st_mtime)):
         if _too_large(entry.path) or (place >= KEPT and Path(entry.path) != own):
             remove_tree(Path(entry.path), ignore_errors=True)
-
-
-def _is_one(entry: os.DirEntry[str]) -> bool:
-    return len(entry.name) == 64 and entry.is_dir(follow_symlinks=False)
 
 
 def _too_large(folder: str) -> bool:

@@ -53,15 +53,15 @@ def _take_back(here: int, depth: int) -> None:
         raise OSError(f"folders are nested more than {_DEPTH} deep")
     _plain(here)
     for name in os.listdir(here):
-        found = os.stat(name, dir_fd=here, follow_symlinks=False)
-        if stat.S_ISLNK(found.st_mode):
+        mode = os.stat(name, dir_fd=here, follow_symlinks=False).st_mode
+        if stat.S_ISLNK(mode):
             os.chown(name, os.geteuid(), os.getegid(), dir_fd=here, follow_symlinks=False)
             continue
-        if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise OSError(f"{name} is no file and no folder")
         entry = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=here)
         try:
-            if stat.S_ISDIR(found.st_mode):
+            if stat.S_ISDIR(mode):
                 _take_back(entry, depth + 1)
             else:
                 _plain(entry)

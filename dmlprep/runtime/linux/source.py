@@ -1,11 +1,14 @@
-"""Where the pieces of the runtime come from, as the command line asks for it."""
+"""Where the pieces of the runtime come from, as the command line asks for it, and as apt is set up on this system."""
 
 from __future__ import annotations
 
+import re
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dmlprep.process.tools import run_tool
 from dmlprep.runtime.linux.layout import DEFAULT_RELEASE
 from dmlprep.runtime.linux.release import DEFAULT_KEYRING
 
@@ -15,16 +18,56 @@ Say = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Source:
-    """Where the pieces come from.
+    """Where the pieces come from: a Debian mirror, the keys of its archive, a release of ONNX Runtime with DirectML.
 
-    Attributes:
-        mirror: address of a Debian mirror; empty takes the one that apt uses here.
-        keyring: keys of Debian's archive.
-        release: of ONNX Runtime with DirectML.
-        wheel: a wheel file in place of what pip would fetch.
+    An empty ``mirror`` is the one that apt uses here. ``wheel`` is a file that replaces what pip would fetch.
     """
 
     mirror: str = ""
     keyring: Path = DEFAULT_KEYRING
     release: str = DEFAULT_RELEASE
     wheel: Path | None = None
+
+
+@dataclass(frozen=True)
+class AptMirror:
+    """A Debian mirror of apt's source lists, with an empty address where apt has none.
+
+    ``lenient``: why release files that have expired are accepted from it; empty where they are not.
+    """
+
+    url: str = ""
+    lenient: str = ""
+
+
+def mirror_of_this_system(etc: Path = Path("/etc/apt")) -> AptMirror:
+    """The Debian mirror that apt is set up to use here.
+
+    Reads both forms of source lists (sources.list(5)). Mirrors of other distributions and of debian-security do not
+    count. Who runs this system may have told apt, of this mirror or of all, to take release files that have expired, as
+    a mirror that is a copy of one day needs it (``Check-Valid-Until``, apt.conf(5)); that holds here too.
+    """
+    files = [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*.list"))]
+    text = "\n".join(file.read_text(errors="replace") for file in files if file.is_file())
+    rows = re.findall(r"^[ \t]*deb[ \t]+(?:\[([^]\n]*)\][ \t]+)?(https?://\S+)", text, re.M)
+    mirrors = [(url, options.lower()) for options, url in rows]
+    for file in sorted((etc / "sources.list.d").glob("*.sources")):
+        for stanza in re.split(r"\n\s*\n", file.read_text(errors="replace")):
+            fields = {k.lower(): v for k, v in re.findall(r"^([A-Za-z-]+):[ \t]*(.*?)[ \t]*$", stanza, re.M)}
+            options = "".join(f"{key}={value.lower()} " for key, value in fields.items())
+            mirrors += [(url, options) for url in fields.get("uris", "").split() if url.startswith("http")]
+    for url, options in mirrors:
+        if re.search(r"/debian(/\d{8}T\d{6}Z)?$", url.rstrip("/")):  # with a time: a copy on snapshot.debian.org
+            return AptMirror(url.rstrip("/"), _lenient(options))
+    return AptMirror()
+
+
+def _lenient(options: str) -> str:
+    if own := re.search(r"check-valid-until=(\w+)", options):
+        return "apt's source list says so of this mirror" if own[1] in ("no", "false", "0", "off") else ""
+    try:
+        result = run_tool(["apt-config", "dump", "--format", "%v%n", "Acquire::Check-Valid-Until"], limit=30.0)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    off = result.stdout.strip().lower() in ("no", "false", "0", "off", "without", "disable")
+    return "apt is told so on this machine (Acquire::Check-Valid-Until)" if off else ""

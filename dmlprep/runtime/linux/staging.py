@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -28,28 +29,24 @@ def external_files(path: Path, folder: Path) -> list[str]:
     from dmlprep.graph.model.data_locations import data_locations
 
     try:
-        found = data_locations(path)
+        locations = data_locations(path)
     except (DecodeError, OSError, ValueError, InputError) as error:
         raise failure("load", f"not an ONNX model: {error}", str(path)) from error
     folder = folder.resolve()
-    for location in found:
+    for location in locations:
         target = (folder / location).resolve()
         if Path(location).is_absolute() or not target.is_relative_to(folder):
             raise failure("load", f"external data {location!r} lies outside the folder of its model", str(path))
         if not target.is_file():
             raise failure("load", f"external data {location!r} is missing", str(path))
-    return found
+    return locations
 
 
 def stage(path: Path, folder: Path, data: Path, locations: Sequence[str]) -> None:
-    """Give ``folder`` the model as ``model.onnx`` and its data files under their own names.
+    """Give ``folder`` the model as ``model.onnx`` and its data files, ``locations`` below ``data``, by their own names.
 
     Copies, readable for all; of files above ``COPY_LIMIT`` hard links where the file system allows, and the worker may
     read the file. The worker sees the folder read-only.
-
-    Args:
-        data: folder that the data files lie below.
-        locations: of the data files: see ``external_files``.
 
     Raises:
         SessionFailure: a file cannot be read.
@@ -75,13 +72,11 @@ def _make(folder: Path, top: Path) -> None:
 
 
 def _give(source: Path, target: Path) -> None:
-    found = source.stat()
+    status = source.stat()
     # The mode of a link is that of the user's file, which is not ours to change.
-    if found.st_size > COPY_LIMIT and (found.st_mode & stat.S_IROTH or not sandbox.becomes_worker()):
-        try:
+    if status.st_size > COPY_LIMIT and (status.st_mode & stat.S_IROTH or not sandbox.becomes_worker()):
+        with contextlib.suppress(OSError):  # another file system, or not the owner of the file
             os.link(source, target)
             return
-        except OSError:
-            pass  # another file system, or not the owner of the file
     shutil.copyfile(source, target)
     target.chmod(0o644)

@@ -44,8 +44,7 @@ class _Part:
     """A window of a file as a file of its own."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file = file
-        self._left = size
+        self._file, self._left = file, size
 
     def read(self, size: int, /) -> bytes:
         data = self._file.read(min(size, self._left))
@@ -56,9 +55,7 @@ class _Part:
 def unpack(deb: Path, root: Path, skip: tuple[str, ...], budget: Budget) -> None:
     """Put the files of a package below ``root``; owners, set-user bits and maintainer scripts are left out.
 
-    Args:
-        skip: path prefixes (``usr/share/doc/``) that are not wanted.
-        budget: bytes that this package and others may have together, unpacked.
+    ``skip`` holds path prefixes (``usr/share/doc/``) that are not wanted.
 
     Raises:
         BadPackage: broken or hostile, or compressed in a way that Python cannot read here.

@@ -7,12 +7,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from dmlprep.core.errors import CheckNotRun, UsageError
 from dmlprep.process.tools import run_tool
-from dmlprep.runtime.linux.pins import package_release, pin, pinned_files
+from dmlprep.runtime.linux.pins import ANOTHER_FILE, package_release, pin, pinned_files
 
 FIRST_WHEEL = (1, 19)
 """Wheels before 1.19 hold ONNX Runtime inside Python's module, without its C interface; npm's package has the
@@ -37,15 +37,8 @@ _PATIENCE = 3600.0
 """Seconds that pip or npm may take."""
 
 
-@dataclass(frozen=True)
-class _Offer:
-    """A package that may hold a release.
-
-    Attributes:
-        name: for people, ``onnxruntime-windowsml 1.30.0``.
-        command: fetches it into a folder.
-        pattern: of the file that comes.
-    """
+class _Offer(NamedTuple):
+    """A package that may hold a release (``onnxruntime-windowsml 1.30.0``), what fetches it, and its file's pattern."""
 
     name: str
     command: tuple[str, ...]
@@ -76,15 +69,13 @@ def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], Non
     known = [_pinned(name, folder) for name in pinned_files(version)]
     for offer in known or _offers(version, folder, python or python_for(version)):
         say(offer.name, 0, 0)
-        found = _fetch(offer, folder)
-        if isinstance(found, Path):
-            _check_digest(found)
-            return found
-        reasons.append(found)
-    fix = (
-        "see that pip and npm reach your package index, or fetch the file for win_amd64 yourself and pass --wheel FILE"
-    )
-    raise CheckNotRun("; ".join(reasons), fix=fix)
+        answer = _fetch(offer, folder)
+        if isinstance(answer, Path):
+            _check_digest(answer)
+            return answer
+        reasons.append(answer)
+    fix = "see that pip and npm reach your package index, or fetch the file for win_amd64 yourself and pass"
+    raise CheckNotRun("; ".join(reasons), fix=f"{fix} --wheel FILE")
 
 
 def python_for(version: str) -> str:
@@ -97,11 +88,8 @@ def _check_digest(path: Path) -> None:
         verdict, digest = pin(file, path.name)
     if verdict == "another":
         path.unlink()
-        raise CheckNotRun(
-            f"the package index gave a file with another content: SHA-256 {digest}",
-            where=path.name,
-            fix="find out why your index has another file; one that you trust can be passed with --wheel FILE",
-        )
+        what = f"the package index gave a file with another content: SHA-256 {digest}"
+        raise CheckNotRun(what, where=path.name, fix=ANOTHER_FILE)
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -138,19 +126,14 @@ def _pinned(file: str, folder: Path) -> _Offer:
 
 def _offers(version: str, folder: Path, python: str) -> list[_Offer]:
     """The packages that may hold a release that is not known, the likeliest first."""
+
+    def wheel(kind: str, files: str) -> _Offer:
+        command = _pip(f"onnxruntime-{kind}=={files}", python, folder)
+        return _Offer(f"onnxruntime-{kind} {version}", command, f"onnxruntime_{kind}-{files}-*win_amd64.whl")
+
     parts = numbers(version)
     # Versions of onnxruntime-windowsml end with the time of the build: 1.30.0.202609102321.
-    dated = version if len(parts) > 3 else f"{version}.*"
-    directml = _Offer(
-        f"onnxruntime-directml {version}",
-        _pip(f"onnxruntime-directml=={version}", python, folder),
-        f"onnxruntime_directml-{version}-*win_amd64.whl",
-    )
-    windowsml = _Offer(
-        f"onnxruntime-windowsml {version}",
-        _pip(f"onnxruntime-windowsml=={dated}", python, folder),
-        f"onnxruntime_windowsml-{dated}-*win_amd64.whl",
-    )
+    directml, windowsml = wheel("directml", version), wheel("windowsml", version if len(parts) > 3 else f"{version}.*")
     npm = _Offer(f"onnxruntime-node {version}", _npm(version, folder), f"onnxruntime-node-{version}.tgz")
     if parts < FIRST_WHEEL:
         return [npm]
@@ -171,9 +154,9 @@ def _fetch(offer: _Offer, folder: Path) -> Path | str:
         result = run_tool(line, limit=_PATIENCE)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{what}: {error}"
-    found = sorted(path for path in folder.iterdir() if fnmatch.fnmatchcase(path.name, offer.pattern))
-    if result.returncode == 0 and found:
-        return found[-1]
-    lines = (result.stderr + result.stdout).splitlines()
-    said = [line for line in lines if re.search(r"ERR|No module|No matching|too large|not found", line)][-1:]
-    return f"{what}: {said[0].strip() if said else 'no reason given'}"
+    files = sorted(path for path in folder.iterdir() if fnmatch.fnmatchcase(path.name, offer.pattern))
+    if result.returncode == 0 and files:
+        return files[-1]
+    lines = reversed((result.stderr + result.stdout).splitlines())
+    errors = (line.strip() for line in lines if re.search(r"ERR|No module|No matching|too large|not found", line))
+    return f"{what}: {next(errors, 'no reason given')}"
