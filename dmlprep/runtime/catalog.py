@@ -31,22 +31,21 @@ def catalog_lines(system: str = sys.platform) -> list[str]:
     try:
         rows = parse_json(done.stdout.splitlines()[-1], list[tuple[str, str, str]])
     except (ValueError, IndexError):
-        said = done.stderr.strip().splitlines()
-        return [f"cannot be asked: {said[-1] if said else f'exit code {done.returncode}'}"]
+        error = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return [f"cannot be asked: {error[-1]}"]
     return [f"{name} {version}: {state}" for name, version, state in rows] or ["no providers for this machine"]
+
+
+_STATES = {"Ready": "ready", "NotReady": "installed, not loaded yet", "NotPresent": "can be downloaded"}
+"""Names of ``windowsml.EpReadyState``."""
 
 
 def _ask() -> None:
     import windowsml
 
     with windowsml.EpCatalog() as catalog:
-        found = catalog.find_all_providers()
-        rows = [[one.name, one.version, _STATES.get(one.ready_state.name, one.ready_state.name)] for one in found]
-    sys.stdout.write(json.dumps(rows) + "\n")
-
-
-_STATES = {"Ready": "ready", "NotReady": "installed, not loaded yet", "NotPresent": "can be downloaded"}
-"""Names of ``windowsml.EpReadyState``."""
+        states = ((one, one.ready_state.name) for one in catalog.find_all_providers())
+        sys.stdout.write(json.dumps([[one.name, one.version, _STATES.get(name, name)] for one, name in states]) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,15 +13,8 @@ from dmlprep.record import Finding, finding
 from dmlprep.runtime.types import DmlStatus
 
 RUNTIMES = (
-    "onnxruntime",
-    "onnxruntime-directml",
-    "onnxruntime-gpu",
-    "onnxruntime-openvino",
-    "onnxruntime-qnn",
-    "onnxruntime-training",
-    "onnxruntime-windowsml",
-    "ort-nightly",
-    "ort-nightly-directml",
+    *("onnxruntime", "onnxruntime-directml", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn"),
+    *("onnxruntime-training", "onnxruntime-windowsml", "ort-nightly", "ort-nightly-directml"),
 )
 """Packages that all install the folder ``onnxruntime``."""
 
@@ -35,26 +28,22 @@ LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml_dtypes", "onnxsim", "onnxconverter-
 
 
 def installed_versions(names: Iterable[str], path: list[str] | None = None) -> dict[str, str]:
-    """Version by name of those packages that are installed, without importing any.
+    """Version by name of those packages that are installed in the folders ``path``, by default those of ``sys.path``.
 
-    Args:
-        path: folders to look in, by default those that Python imports from.
+    No package is imported.
     """
     from importlib import metadata  # takes longer than all else of the module, which each worker imports
 
-    wanted = {_normal(name): name for name in names}
-    found: dict[str, str] = {}
-    for distribution in metadata.distributions() if path is None else metadata.distributions(path=path):
-        name = wanted.get(_normal(distribution.metadata["Name"] or ""))
-        if name is not None and name not in found:
-            found[name] = distribution.version
-    return {name: found[name] for name in wanted.values() if name in found}
+    versions: dict[str, str] = {}
+    for distribution in metadata.distributions(path=sys.path if path is None else path):
+        versions.setdefault(_normal(distribution.metadata["Name"] or ""), distribution.version)
+    return {name: versions[_normal(name)] for name in names if _normal(name) in versions}
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     """``2.4.6rc1`` -> 2, 4, 6: what comes behind the first that is no number does not count here."""
-    found = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
-    return tuple(map(int, found[0].split("."))) if found else ()
+    match = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
+    return tuple(map(int, match[0].split("."))) if match else ()
 
 
 def _normal(name: str) -> str:
@@ -63,27 +52,20 @@ def _normal(name: str) -> str:
 
 def runtime_findings(path: list[str] | None = None, system: str = sys.platform) -> list[Finding]:
     """What is wrong with the ONNX Runtime packages of this environment, each with the pip line that mends it."""
-    found = installed_versions(RUNTIMES, path)
+    versions = installed_versions(RUNTIMES, path)
     pip = f"{python()} -m pip"
-    if len(found) > 1:
-        wanted = WITH_DIRECTML if system == "win32" else ("onnxruntime",)
-        keep = next((name for name in wanted if name in found), next(iter(found)))
-        names = " ".join(found)
-        return [
-            finding(
-                "DP801",
-                f"{' and '.join(f'{name} {version}' for name, version in found.items())} overwrite one another",
-                remedy=f"{pip} uninstall -y {names} && {pip} install {keep}=={found[keep]}",
-                packages=list(found),
-            )
-        ]
-    if not found:
+    if not versions:
         remedy = install_line() if system == "win32" else f"{pip} install onnxruntime"
         return [finding("DP805", "no ONNX Runtime is installed", remedy=remedy)]
-    if system == "win32" and not found.keys() & set(WITH_DIRECTML):
-        name, version = next(iter(found.items()))
-        remedy = f"{pip} uninstall -y {name} && {install_line()}"
-        return [finding("DP803", f"{name} {version} has no DirectML provider", remedy=remedy)]
+    names = [f"{name} {version}" for name, version in versions.items()]
+    if len(names) > 1:
+        wanted = WITH_DIRECTML if system == "win32" else ("onnxruntime",)
+        keep = next((name for name in wanted if name in versions), next(iter(versions)))
+        remedy = f"{pip} uninstall -y {' '.join(versions)} && {pip} install {keep}=={versions[keep]}"
+        return [finding("DP801", f"{' and '.join(names)} overwrite one another", remedy=remedy, packages=[*versions])]
+    if system == "win32" and not versions.keys() & set(WITH_DIRECTML):
+        remedy = f"{pip} uninstall -y {next(iter(versions))} && {install_line()}"
+        return [finding("DP803", f"{names[0]} has no DirectML provider", remedy=remedy)]
     return []
 
 
@@ -91,23 +73,17 @@ def requirement_findings(path: list[str] | None = None, system: str = sys.platfo
     """Packages that are older than dmlprep asks for: pip installs these where another package asks for them later."""
     from importlib import metadata
 
-    about = (
-        metadata.distributions(name="dmlprep") if path is None else metadata.distributions(name="dmlprep", path=path)
-    )
-    asked = [found for one in about for line in one.requires or () if (found := _NEEDS.fullmatch(line))]
-    needs = {one["name"]: one["least"] for one in asked if system != "win32" or not one["elsewhere"]}
-    old = {
-        name: version
-        for name, version in installed_versions(needs, path).items()
-        if _numbers(version) < _numbers(needs[name])
-    }
+    about = metadata.distributions(name="dmlprep", path=sys.path if path is None else path)
+    lines = [match for one in about for line in one.requires or () if (match := _NEEDS.fullmatch(line))]
+    needs = {line["name"]: line["least"] for line in lines if system != "win32" or not line["elsewhere"]}
     return [
         finding(
             "DP806",
             f"{name} {version} is installed, and dmlprep needs {needs[name]} or newer",
             remedy=f'{python()} -m pip install "{name}>={needs[name]}"',
         )
-        for name, version in old.items()
+        for name, version in installed_versions(needs, path).items()
+        if _numbers(version) < _numbers(needs[name])
     ]
 
 

@@ -1,13 +1,11 @@
 """onnx's reference evaluator behind the worker's protocol: for originals that ONNX Runtime cannot load.
 
 A model at opset 26 to 28 has no session in ONNX Runtime 1.24.4, and yet must be proved after it was lowered. The
-evaluator computes every operator in numpy, by ONNX's own definition: slow (seconds where ONNX Runtime takes
-milliseconds), and right.
+evaluator computes every operator in numpy, by ONNX's own definition: in seconds instead of milliseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,28 +46,22 @@ class EvaluatorWorker(Worker):
         except Exception as error:
             raise Refused("load", f"{type(error).__name__}: {error}") from error
         weights = {t.name for t in proto.graph.initializer}
-        for word, values in (("input", proto.graph.input), ("output", proto.graph.output)):
+        inputs = [value for value in proto.graph.input if value.name not in weights]
+        for word, values in (("input", inputs), ("output", proto.graph.output)):
             for value in values:
-                if word == "output" or value.name not in weights:
-                    self.say(word, value.name, *_described(value.type))
+                self.say(word, value.name, *_described(value.type))
 
     def feed(self, name: str, kind: str, file: str, *dims: str) -> None:
         # bfloat16 and its like are numpy types here (ml_dtypes), not values of ONNX Runtime's.
-        value = read_tensor(self.exchange / file, kind, tuple(int(size) for size in dims), mapped=True)
-        if name in self.sequences:
-            self.sequences[name][1].append(value)
-        else:
-            self.feeds[name] = value
+        self.feed_value(name, read_tensor(self.exchange / file, kind, tuple(map(int, dims)), mapped=True))
 
     def run(self, number: str) -> None:
-        feeds, wanted = dict(self.feeds), list(self.wanted)
-        feeds.update({name: values for name, (_count, values) in self.sequences.items()})
-        self.feeds, self.sequences, self.wanted = {}, {}, []
+        feeds, names = self.fed()
         session = self.sessions[number]
-        names: Sequence[str] = wanted or session.output_names
+        names = names or list(session.output_names)
         try:
             with np.errstate(all="ignore"):
-                results = session.run(list(names), feeds)
+                results = session.run(names, feeds)
         except Exception as error:
             raise Refused("run", f"{type(error).__name__}: {error}") from error
         for name, result in zip(names, results, strict=True):

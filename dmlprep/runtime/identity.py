@@ -28,9 +28,8 @@ def cache_folder() -> Path | None:
 def dml_identity(session: SessionOptions | None = None) -> str:
     """The device, its driver, DirectML, ONNX Runtime, and on Linux every file of the runtime and the processor.
 
-    Returns:
-        empty where the device or its driver is not told from others: a GPU on Linux, a software adapter or one chosen
-        by preference on Windows; or where DirectML cannot answer.
+    Empty where the device or its driver is not told from others: a GPU on Linux, a software adapter or one chosen by
+    preference on Windows; or where DirectML cannot answer.
     """
     from dmlprep.runtime.dml import dml_status, release_for
 
@@ -42,8 +41,8 @@ def dml_identity(session: SessionOptions | None = None) -> str:
         return ""
     if sys.platform == "win32":
         # The version of a software adapter is not known there: the driver that Wine shows is always the same.
-        told = status.device.driver and not status.device.software
-        return f"windows {platform.version()}, {status.device}" if told else ""
+        known = status.device.driver and not status.device.software
+        return f"windows {platform.version()}, {status.device}" if known else ""
     from dmlprep.runtime.linux.install import fingerprint
     from dmlprep.runtime.linux.layout import Layout
 

@@ -15,8 +15,8 @@ _PLACE = re.compile(r"\b8[0-9A-Fa-f]{7}\b|\w+\.cpp\(\d+\)")
 
 def newest_opset(message: str) -> tuple[str, str] | None:
     """The opset of a model that is refused for it, and the newest that this release loads."""
-    found = _OPSET.search(message)
-    return (found[1], found[2]) if found else None
+    match = _OPSET.search(message)
+    return (match[1], match[2]) if match else None
 
 
 def lacks_a_kernel(message: str) -> bool:

@@ -36,14 +36,7 @@ _TIME_LIMIT = 120.0
 
 @dataclass(frozen=True)
 class Case:
-    """One known model.
-
-    Attributes:
-        nodes: a list of onnx.NodeProto.
-        feeds: arrays by input name.
-        expected: the one output.
-        bound: max |d| / max |expected|; 0 for exact.
-    """
+    """One known model: nodes (onnx.NodeProto), feeds, its one output, and the bound of max |d| / max |expected|."""
 
     name: str
     nodes: list[Any]
@@ -67,50 +60,34 @@ def _random(seed: int, *shape: int) -> np.ndarray:
 
 def _convolution(x: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray:
     """Valid convolution of [1, C, H, W] with [M, C, K, K], in 64 bits."""
-    size = w.shape[-1]
-    view = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (size, size), axis=(2, 3))
-    view = view[:, :, ::stride, ::stride]
-    found: np.ndarray = np.einsum("nchwij,mcij->nmhw", view, w.astype(np.float64))
-    return found
+    view = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), w.shape[2:], axis=(2, 3))
+    result: np.ndarray = np.einsum("nchwij,mcij->nmhw", view[:, :, ::stride, ::stride], w.astype(np.float64))
+    return result
 
 
 def cases() -> Iterator[Case]:
     """The known models."""
-    from onnx import helper
+    from onnx.helper import make_node as node
 
-    node = helper.make_node
     x, w = _random(1, 1, 3, 32, 32), _random(2, 8, 3, 7, 7)
-    conv = _convolution(x, w, 2)
-    yield Case("Conv FP32", [node("Conv", ["x", "w"], ["y"], strides=[2, 2])], {"x": x, "w": w}, conv, FP32_BOUND)
+    convolve = [node("Conv", ["x", "w"], ["y"], strides=[2, 2])]
+    yield Case("Conv FP32", convolve, {"x": x, "w": w}, _convolution(x, w, 2), FP32_BOUND)
     a, b = _random(3, 2, 33, 64), _random(4, 2, 64, 17)
+    multiply = [node("MatMul", ["a", "b"], ["y"])]
     product = a.astype(np.float64) @ b.astype(np.float64)
-    yield Case("MatMul FP32", [node("MatMul", ["a", "b"], ["y"])], {"a": a, "b": b}, product, FP32_BOUND)
+    yield Case("MatMul FP32", multiply, {"a": a, "b": b}, product, FP32_BOUND)
     ha, hb = a.astype(np.float16), b.astype(np.float16)
-    half = ha.astype(np.float64) @ hb.astype(np.float64)
-    yield Case(
-        "MatMul FP16", [node("MatMul", ["a", "b"], ["y"])], {"a": ha, "b": hb}, half.astype(np.float16), FP16_BOUND
-    )
+    half = (ha.astype(np.float64) @ hb.astype(np.float64)).astype(np.float16)
+    yield Case("MatMul FP16", multiply, {"a": ha, "b": hb}, half, FP16_BOUND)
     hx, hw = x.astype(np.float16), (w / 8).astype(np.float16)
-    half = _convolution(hx, hw, 2)
-    yield Case(
-        "Conv FP16",
-        [node("Conv", ["x", "w"], ["y"], strides=[2, 2])],
-        {"x": hx, "w": hw},
-        half.astype(np.float16),
-        FP16_BOUND,
-    )
+    half = _convolution(hx, hw, 2).astype(np.float16)
+    yield Case("Conv FP16", convolve, {"x": hx, "w": hw}, half, FP16_BOUND)
     big = np.array([2**40 + 1, -(2**40), 3, -7], np.int64)
     yield Case("Add int64", [node("Add", ["p", "q"], ["y"])], {"p": big, "q": big[::-1].copy()}, big + big[::-1], 0.0)
     image = _random(5, 1, 2, 5, 6)
     sizes = np.repeat(np.repeat(image, 2, axis=2), 3, axis=3)
-    resize = node(
-        "Resize",
-        ["x", "", "scales"],
-        ["y"],
-        mode="nearest",
-        nearest_mode="floor",
-        coordinate_transformation_mode="asymmetric",
-    )
+    modes = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    resize = node("Resize", ["x", "", "scales"], ["y"], **modes)
     scales = np.array([1, 1, 2, 3], np.float32)
     yield Case("Resize nearest", [resize], {"x": image, "scales": scales}, sizes, 0.0)
     left, right = _random(7, 3, 4, 5), _random(8, 3, 4, 5)
@@ -118,13 +95,8 @@ def cases() -> Iterator[Case]:
     yield Case("Add FP32", [node("Add", ["p", "q"], ["y"])], {"p": left, "q": right}, left + right, FP32_BOUND)
     logits = _random(6, 4, 50) * 5
     exp = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    yield Case(
-        "Softmax FP32",
-        [node("Softmax", ["x"], ["y"], axis=1)],
-        {"x": logits},
-        exp / exp.sum(1, keepdims=True),
-        FP32_BOUND,
-    )
+    shares = exp / exp.sum(1, keepdims=True)
+    yield Case("Softmax FP32", [node("Softmax", ["x"], ["y"], axis=1)], {"x": logits}, shares, FP32_BOUND)
     chain = [
         node("MatMul", ["a", "b"], ["m"]),
         node("Relu", ["m"], ["r"]),
@@ -155,12 +127,8 @@ def _run(host: SessionHost, case: Case, folder: Path, adapter: SessionOptions) -
     path = folder / "selftest.onnx"
     _save(case, path)
     # Nothing may run on the CPU in DirectML's place: that would test the wrong thing.
-    options = SessionOptions(
-        time_limit=_TIME_LIMIT,
-        cpu_fallback=False,
-        device_id=adapter.device_id,
-        performance_preference=adapter.performance_preference,
-    )
+    where = {"device_id": adapter.device_id, "performance_preference": adapter.performance_preference}
+    options = SessionOptions(time_limit=_TIME_LIMIT, cpu_fallback=False, **where)  # type: ignore[arg-type]
     with host.open(path, options) as session:
         feeds = {name: array for name, array in case.feeds.items() if name not in ("w", "scales")}
         return session.run(feeds)["y"]
@@ -180,11 +148,11 @@ def failures_text(failures: Sequence[str]) -> str:
     alike: dict[str, list[str]] = defaultdict(list)
     for failure in failures:
         alike[_without_numbers(failure.partition(": ")[2] or failure)].append(failure)
-    told = []
+    texts = []
     for first, *more in alike.values():
         name, _, fault = first.partition(": ")
-        told.append(f"{len(more) + 1} of the models ({name} ...): {fault}" if more else first)
-    return "; ".join(told)
+        texts.append(f"{len(more) + 1} of the models ({name} ...): {fault}" if more else first)
+    return "; ".join(texts)
 
 
 def _without_numbers(fault: str) -> str:
@@ -192,15 +160,13 @@ def _without_numbers(fault: str) -> str:
 
     An HRESULT is such a number too, and stays.
     """
-    found = diagnose(fault)
-    return f"{found}" + re.sub(r"\([^()]*\)|\b[0-9A-Fa-f]{8,}\b", "", fault)
+    return f"{diagnose(fault)}" + re.sub(r"\([^()]*\)|\b[0-9A-Fa-f]{8,}\b", "", fault)
 
 
 def self_test(host: SessionHost, adapter: SessionOptions | None = None) -> SelfTest:
-    """Run the known models and the FP16 probe. A model that fails in any way is one failure, never an error.
+    """Run the known models and the FP16 probe, on the adapter that ``device_id`` or ``performance_preference`` names.
 
-    Args:
-        adapter: its ``device_id`` or ``performance_preference`` says where.
+    A model that fails in any way is one failure, never an error.
     """
     adapter = adapter or SessionOptions()
     passed: list[str] = []
@@ -226,30 +192,26 @@ def self_test(host: SessionHost, adapter: SessionOptions | None = None) -> SelfT
 def _probe_fp16(host: SessionHost, folder: Path, adapter: SessionOptions) -> Fp16Traits:
     from onnx import TensorProto, helper
 
-    one = 1.0
     ulp = 2.0**-10  # of FP16 at 1
     # Above the middle, below it, two ties (one even upward, one even downward), and their negatives.
-    probes = np.array([one + 0.75 * ulp, one + 0.25 * ulp, one + 0.5 * ulp, one + 1.5 * ulp], np.float32)
+    probes = 1.0 + ulp * np.array([0.75, 0.25, 0.5, 1.5], np.float32)
     probes = np.concatenate([probes, -probes, np.array([1e6, -1e6, 3 * 2.0**-24, 2.0**-20], np.float32)])
     nearest = probes[:8].astype(np.float16)
     toward_zero = (np.sign(probes[:8]) * np.floor(np.abs(probes[:8]) / ulp) * ulp).astype(np.float16)
-    cast = Case(
-        "Cast", [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT16)],
-        {"x": probes}, np.zeros(probes.shape, np.float16), 1.0,
-    )  # fmt: skip
-    found = _run(host, cast, folder, adapter)
+    nodes = [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT16)]
+    cast = _run(host, Case("Cast", nodes, {"x": probes}, np.zeros(probes.shape, np.float16), 1.0), folder, adapter)
     rounding: Literal["nearest-even", "toward-zero", "other"] = "other"
-    if np.array_equal(found[:8], nearest):
+    if np.array_equal(cast[:8], nearest):
         rounding = "nearest-even"
-    elif np.array_equal(found[:8], toward_zero):
+    elif np.array_equal(cast[:8], toward_zero):
         rounding = "toward-zero"
     # Cast alone can be exact where arithmetic flushes, so denormals are asked of an addition.
     tiny = np.array([2.0**-20, 3 * 2.0**-24], np.float16)
     add = Case("Add", [helper.make_node("Add", ["a", "b"], ["y"])], {"a": tiny, "b": tiny}, tiny + tiny, 1.0)
-    kept = np.array_equal(_run(host, add, folder, adapter), tiny + tiny)
+    keeps_tiny = np.array_equal(_run(host, add, folder, adapter), tiny + tiny)
     overflow: Literal["infinity", "saturates", "unknown"] = "unknown"
-    if np.isinf(found[8:10]).all():
+    if np.isinf(cast[8:10]).all():
         overflow = "infinity"
-    elif np.array_equal(np.abs(found[8:10]), np.full(2, 65504, np.float16)):
+    elif (np.abs(cast[8:10]) == 65504).all():
         overflow = "saturates"
-    return Fp16Traits(rounding, overflow, "kept" if kept else "flushed")
+    return Fp16Traits(rounding, overflow, "kept" if keeps_tiny else "flushed")

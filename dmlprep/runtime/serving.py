@@ -22,7 +22,7 @@ from dmlprep.portable.hresult import error_text
 from dmlprep.portable.ortoptions import adapter_number, choose_device, providers, session_settings
 from dmlprep.portable.process import no_crash_dialog, peak_memory
 from dmlprep.process.confinement import confine
-from dmlprep.process.wire import decode, encode, numpy_dtype, read_tensor
+from dmlprep.process.wire import decode, encode, numpy_dtype, read_tensor, write_tensor
 from dmlprep.runtime.stepping import Held
 from dmlprep.runtime.types import DATA_FOLDER
 from dmlprep.runtime.wire import RESULTS, dims_to_fields
@@ -39,11 +39,13 @@ _ELEMENT = {
 _EXOTIC = {"bfloat16": 16, "float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20}
 
 
+_REQUESTS = ("hello", "load", "run", "hold", "step", "bind", "time", "memory", "placement", "timings", "close")
+"""Methods of a worker that answer the request of this name."""
+
+
 def element_name(kind: str) -> str:
     """``tensor(float)`` as ``float32``; types that are no tensors stay as they are."""
-    if not kind.startswith("tensor("):
-        return kind
-    name = kind[len("tensor(") : -1]
+    name = kind[len("tensor(") : -1] if kind.startswith("tensor(") else kind
     return _ELEMENT.get(name, name)
 
 
@@ -57,11 +59,9 @@ class Refused(Exception):
 
 @dataclass
 class Bound:
-    """Feeds of a session, ready to be run.
+    """Feeds of a session by input, and names of the wanted outputs, ready to be run.
 
     Attributes:
-        names: of the outputs that are wanted.
-        feeds: by input.
         call: one run, from the host's memory into it.
         values: whether ``feeds`` are tensors of ONNX Runtime's own.
         on_device: one run from the device's memory into it, once it was asked for.
@@ -91,7 +91,7 @@ class Worker:
         self.sessions: dict[str, Any] = {}
         self.options: dict[str, str] = {}
         self.feeds: dict[str, object] = {}
-        self.sequences: dict[str, tuple[int, list[object]]] = {}
+        self.sequences: dict[str, list[object]] = {}
         self.wanted: list[str] = []
         self.bound: dict[str, Bound] = {}
         self.kept: list[tuple[str, ...]] = []
@@ -147,12 +147,8 @@ class Worker:
         for word, values in (("input", session.get_inputs()), ("output", session.get_outputs())):
             for value in values:
                 shape = value.shape if value.type.startswith("tensor(") else []
-                self.say(
-                    word,
-                    value.name,
-                    element_name(value.type),
-                    *dims_to_fields([d or None if isinstance(d, str) else d for d in shape]),
-                )
+                dims = dims_to_fields([d or None if isinstance(d, str) else d for d in shape])
+                self.say(word, value.name, element_name(value.type), *dims)
 
     def source(self, model: Path, options: dict[str, str]) -> str | bytes:
         """The model's path, or its bytes where ONNX Runtime cannot have the path.
@@ -166,24 +162,30 @@ class Worker:
         return model.read_bytes()
 
     def feed(self, name: str, kind: str, file: str, *dims: str) -> None:
-        shape = tuple(int(size) for size in dims)
-        if kind in _EXOTIC:
-            bits = read_tensor(self.exchange / file, f"uint{numpy_dtype(kind).itemsize * 8}", shape, mapped=True)
-            value = self.ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, _EXOTIC[kind])
-        else:
-            value = read_tensor(self.exchange / file, kind, shape, mapped=True)
+        exotic = kind in _EXOTIC
+        bits = f"uint{numpy_dtype(kind).itemsize * 8}" if exotic else kind
+        value: object = read_tensor(self.exchange / file, bits, tuple(map(int, dims)), mapped=True)
+        if exotic:
+            value = self.ort.OrtValue.ortvalue_from_numpy_with_onnx_type(value, _EXOTIC[kind])
+        self.feed_value(name, value)
+
+    def feed_value(self, name: str, value: object) -> None:
         if name in self.sequences:
-            self.sequences[name][1].append(value)
+            self.sequences[name].append(value)
         else:
             self.feeds[name] = value
 
+    def fed(self) -> tuple[dict[str, object], list[str]]:
+        """The feeds and the names of wanted outputs that came; from now on others are collected."""
+        feeds, names = {**self.feeds, **self.sequences}, self.wanted
+        self.feeds, self.sequences, self.wanted = {}, {}, []
+        return feeds, names
+
     def take(self, number: str) -> Bound:
         """The feeds and wanted outputs that came, ready to be run."""
-        feeds, sequences, wanted = self.feeds, self.sequences, self.wanted
-        self.feeds, self.sequences, self.wanted = {}, {}, []
+        feeds, names = self.fed()
         session = self.sessions[number]
-        feeds.update({name: values for name, (_count, values) in sequences.items()})
-        names = wanted or [value.name for value in session.get_outputs()]
+        names = names or [value.name for value in session.get_outputs()]
         kinds = {value.name: value.type for value in session.get_outputs()}
         plain = all(isinstance(value, np.ndarray) and value.dtype != object for value in feeds.values())
         bits = any(isinstance(value, self.ort.OrtValue) for value in feeds.values())
@@ -278,10 +280,9 @@ class Worker:
             if count is not None:
                 self.say("memory", key, str(count))
 
-    def release(self, number: str) -> None:
-        self.bound.pop(number, None)
-        self.held.pop(number, None)
-        self.sessions.pop(number, None)
+    def close(self, number: str) -> None:
+        for kind in (self.bound, self.held, self.sessions):
+            kind.pop(number, None)
 
     def answer(self, name: str, result: object) -> None:
         """Say one output: a tensor, a sequence of tensors, or an empty optional."""
@@ -306,12 +307,8 @@ class Worker:
                 path.write_bytes(np.ascontiguousarray(result.numpy()).tobytes())
             else:
                 # Straight from ONNX Runtime's memory: numpy has no names for some of the types, and a copy costs.
-                with path.open("wb") as out:
-                    if size:
-                        out.write((ctypes.c_uint8 * size).from_address(result.data_ptr()))
+                path.write_bytes((ctypes.c_uint8 * size).from_address(result.data_ptr()) if size else b"")
         else:
-            from dmlprep.process.wire import write_tensor
-
             array = np.asarray(result)
             kind = "string" if array.dtype.kind in "OUST" else array.dtype.name
             shape = list(array.shape)
@@ -331,39 +328,22 @@ class Worker:
 
     def handle(self, fields: list[str]) -> bool:
         """Do one line; whether it is a request that gets an answer."""
-        word, rest = fields[0], fields[1:]
+        word, *rest = fields
         quiet: dict[str, Callable[..., None]] = {
             "option": self.options.__setitem__,
             "confine": self.confine,
             "want": self.wanted.append,
             "keep": lambda *fields: self.kept.append(fields),
-            "feedsequence": lambda name, count, _kind: self.sequences.__setitem__(name, (int(count), [])),
+            "feedsequence": lambda name, _count, _kind: self.sequences.__setitem__(name, []),
             "feed": self.feed,
         }
         if word in quiet:
             quiet[word](*rest)
             return False
-        loud: dict[str, Callable[..., object]] = {
-            "hello": self.hello,
-            "load": self.load,
-            "run": self.run,
-            "hold": self.hold,
-            "step": self.step,
-            "bind": self.bind,
-            "time": self.time,
-            "memory": self.memory,
-            "placement": self.placement,
-            "timings": self.timings,
-            "close": self.release,
-        }
-        if word not in loud:
+        if word not in _REQUESTS:
             raise Refused("protocol", f"unknown request {word}")
-        loud[word](*rest)
+        getattr(self, word)(*rest)
         return True
-
-    def serve(self, requests: BinaryIO) -> None:
-        """Answer until ``quit`` or until the pipe is closed."""
-        serve(requests, self.out, self.handle)
 
 
 @contextlib.contextmanager
@@ -380,11 +360,7 @@ def answers() -> Iterator[BinaryIO]:
 
 
 def serve(requests: BinaryIO, out: BinaryIO, handle: Callable[[list[str]], bool]) -> None:
-    """Answer until ``quit`` or until the pipe is closed.
-
-    Args:
-        handle: does one line; whether it is a request that gets an answer.
-    """
+    """Answer until ``quit`` or until the pipe is closed; ``handle`` says whether a line gets an answer."""
     for line in requests:
         fields = decode(line)
         if fields == ["quit"]:

@@ -61,10 +61,7 @@ def cpu_host() -> SessionHost:
 
 
 def open_cpu(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> Session:
-    """Load a model on the CPU, in a child process.
-
-    Args:
-        host: the host to serve it from; without one the session has a worker of its own, which ends with it.
+    """Load a model on the CPU, in a child process: that of ``host``, or one that ends with the session.
 
     Raises:
         SessionFailure: the model cannot be loaded, or the worker died of it.
@@ -79,14 +76,10 @@ def open_evaluator(path: Path, options: SessionOptions | None = None) -> Session
         SessionFailure: the model cannot be loaded, or the worker died of it.
     """
 
-    def host() -> SessionHost:
-        return _confined_host(
-            "evaluator",
-            "the evaluator",
-            lambda facts: DeviceInfo("onnx reference evaluator", [f"onnx {facts.get('onnx', '?')}"], "evaluator"),
-        )
+    def device(facts: Mapping[str, str]) -> DeviceInfo:
+        return DeviceInfo("onnx reference evaluator", [f"onnx {facts.get('onnx', '?')}"], "evaluator")
 
-    return open_on(None, host, path, options)
+    return open_on(None, lambda: _confined_host("evaluator", "the evaluator", device), path, options)
 
 
 def open_on(

@@ -12,11 +12,10 @@ from dmlprep.runtime.types import Kept
 
 
 class Held:
-    """The values of a session.
+    """The values of a session, on a DirectML adapter; ``None`` for the CPU.
 
     Args:
         ort: the module ``onnxruntime``.
-        adapter: number of the DirectML adapter on which the values lie; ``None`` for the CPU.
         rows: of each value the input, the output, the element type and the sizes.
         shared: input and output of a value are one memory of the device; else an output of one step is the input of
             the next one.
@@ -34,11 +33,7 @@ class Held:
         self._values = [make(np.zeros(one.shape, numpy_dtype(one.dtype)), *place) for one in self._pairs]
 
     def step(self, feeds: Mapping[str, object], wanted: Sequence[str]) -> list[object]:
-        """One run; the wanted outputs, as values of ONNX Runtime in the host's memory.
-
-        Args:
-            feeds: values of ONNX Runtime.
-        """
+        """One run on values of ONNX Runtime; the wanted outputs, as such values in the host's memory."""
         binding = self._session.io_binding()
         for name, value in feeds.items():
             binding.bind_ortvalue_input(name, value)
@@ -52,7 +47,7 @@ class Held:
             binding.bind_output(name, "cpu")
         self._session.run_with_iobinding(binding)
         binding.synchronize_outputs()
-        found = binding.get_outputs()  # in the order in which they were bound
+        outputs = binding.get_outputs()  # in the order in which they were bound
         if not self._shared:
-            self._values = found[: len(self._pairs)]
-        return list(found[len(self._pairs) :])
+            self._values = outputs[: len(self._pairs)]
+        return list(outputs[len(self._pairs) :])

@@ -89,10 +89,9 @@ class SessionOptions:
 class ValueInfo:
     """A graph input or output as the session declares it.
 
-    Attributes:
-        dtype: numpy's name of the element type (``float32``, ``bfloat16``, ``string``), or ONNX's name of a type that
-            is no tensor (``seq(tensor(float))``).
-        shape: sizes, names of free dimensions, ``None`` for unknown; empty for what is no tensor.
+    ``dtype`` is numpy's name of the element type (``float32``, ``bfloat16``, ``string``), or ONNX's name of a type that
+    is no tensor (``seq(tensor(float))``). ``shape`` has sizes, names of free dimensions, ``None`` for unknown; it is
+    empty for what is no tensor.
     """
 
     name: str
@@ -104,11 +103,8 @@ class ValueInfo:
 class Kept:
     """A value that stays with a session from one step to the next: an output that the next step gets as an input.
 
-    Attributes:
-        input: name of the graph input (``past_key_values.0.key``).
-        output: name of the graph output (``present.0.key``).
-        dtype: numpy's name of the element type.
-        shape: of the memory that both share, or of the first input where the value grows (``[1, 4, 0, 32]``).
+    ``input`` and ``output`` are names of the graph (``past_key_values.0.key``, ``present.0.key``). ``shape`` is that of
+    the memory that both share, or of the first input where the value grows (``[1, 4, 0, 32]``).
     """
 
     input: str
@@ -163,13 +159,7 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class Fp16Traits:
-    """What a device does with FP16.
-
-    Attributes:
-        rounding: how FP32 becomes FP16.
-        overflow: what an FP32 value beyond 65504 becomes.
-        denormals: whether FP16 denormals survive.
-    """
+    """What a device does with FP16: with FP32 values that become FP16, with those beyond 65504, with FP16 denormals."""
 
     rounding: Literal["nearest-even", "toward-zero", "other", "unknown"] = "unknown"
     overflow: Literal["infinity", "saturates", "unknown"] = "unknown"

@@ -38,15 +38,8 @@ def verify_placement(
     """Load a copy of the model on DirectML, graph optimisation and fusion off, and compare every named node.
 
     Nodes that ONNX Runtime inlines have no names there and are not compared. DirectML was seen to crash with fusion off
-    on a model that loads with it; then fusion stays on, and the verdict says so.
-
-    Args:
-        session: its adapter or GPU is asked.
-        feed: makes inputs to time the nodes with (DP524); without it nothing is run.
-
-    Returns:
-        ``passed`` where every node stands as predicted; ``failed`` with a finding (DP523) for each that does not, or
-        where the model does not load.
+    on a model that loads with it; then fusion stays on, and the verdict says so. ``feed`` makes inputs to time the
+    nodes with (DP524); without it nothing is run. ``failed`` has a finding (DP523) for each node that is elsewhere.
 
     Raises:
         CheckNotRun: no DirectML session can be had here.
@@ -63,24 +56,20 @@ def verify_placement(
     expected = {n.name: n for n in place(copy, target).nodes if not n.origin}
     labels = {f"{i}:{n.op_type}": n.name or f"{n.op_type} {i}" for i, n in enumerate(nodes(model.ir))}
     try:
-        seen, device, timed, how = _loaded(copy, chosen, feed, labels)
+        placed, device, timed, how = _loaded(copy, chosen, feed, labels)
     except SessionFailure as failed:
         if failed.kind == "memory":
             raise CheckNotRun(f"out of memory: {failed.message}", where="--verify", fix=failed.fix) from failed
         seconds = round(time.perf_counter() - began, 3)
         return Verdict(CHECK, "failed", f"the model does not load: {failed}", seconds=seconds)
-    compared = {name: provider for name, provider in seen.items() if name in expected}
-    misses = [
-        finding(
-            "DP523",
-            f"predicted {expected[name].provider} ({expected[name].code}), the session says {provider}",
-            node=labels.get(name, name),
-        )
-        for name, provider in compared.items()
-        if expected[name].provider != provider
-    ]
-    if said := another_release(device, target.ort_version):
-        how += f"; {said}"
+    compared = {name: provider for name, provider in placed.items() if name in expected}
+    misses = []
+    for name, provider in compared.items():
+        if (wanted := expected[name]).provider != provider:
+            text = f"predicted {wanted.provider} ({wanted.code}), the session says {provider}"
+            misses.append(finding("DP523", text, node=labels.get(name, name)))
+    if other := another_release(device, target.ort_version):
+        how += f"; {other}"
     reason = f"{len(misses)} of {len(compared)} nodes stand elsewhere than predicted{how}" if misses else ""
     return Verdict(
         CHECK,
@@ -98,12 +87,9 @@ def _demand_directml(session: SessionOptions) -> None:
 
     status = dml_status(session=session)
     if not status.available:
-        raise CheckNotRun(
-            f"no DirectML session can be had here: {status.reason}",
-            where="--verify",
-            code=status.code,
-            fix=status.fix or "dmlprep runtime install (Linux), or run on Windows with a GPU",
-        )
+        what = f"no DirectML session can be had here: {status.reason}"
+        fix = status.fix or "dmlprep runtime install (Linux), or run on Windows with a GPU"
+        raise CheckNotRun(what, where="--verify", code=status.code, fix=fix)
 
 
 def _loaded(
@@ -115,14 +101,8 @@ def _loaded(
     with temporary_folder("verify") as folder:
         path = Path(folder) / "model.onnx"
         config = {DATA_FOLDER: str(copy.save_linked(path))}
-        options = replace(
-            chosen,
-            optimization="disabled",
-            unfused=True,
-            record_placement=True,
-            profile=feed is not None,
-            config=config,
-        )
+        options = replace(chosen, optimization="disabled", unfused=True, record_placement=True, config=config)
+        options = replace(options, profile=feed is not None)
         try:
             return *_ask(path, options, feed, labels), ""
         except SessionFailure as crash:
@@ -139,8 +119,8 @@ def _ask(
     from dmlprep.runtime import open_dml
 
     with open_dml(path, options) as session:
-        seen = {n.name: n.provider for n in session.placement()}
-        return seen, session.device, [] if feed is None else [_times(session, feed, labels)]
+        placed = {n.name: n.provider for n in session.placement()}
+        return placed, session.device, [] if feed is None else [_times(session, feed, labels)]
 
 
 def _times(session: Session, feed: MakeFeed, labels: Mapping[str, str]) -> Finding:
@@ -158,7 +138,7 @@ def _times(session: Session, feed: MakeFeed, labels: Mapping[str, str]) -> Findi
         by_operator[kernel.op_type] += kernel.seconds
     whole = sum(by_operator.values())
     slowest = sorted(by_operator.items(), key=lambda item: -item[1])[:_SLOWEST]
-    said = ", ".join(f"{name} {1e3 * seconds / RUNS:.3g} ms" for name, seconds in slowest)
+    text = ", ".join(f"{name} {1e3 * seconds / RUNS:.3g} ms" for name, seconds in slowest)
     rows = [
         {
             "name": labels.get(kernel.name, kernel.name),
@@ -168,4 +148,4 @@ def _times(session: Session, feed: MakeFeed, labels: Mapping[str, str]) -> Findi
         }
         for kernel in sorted(kernels, key=lambda kernel: -kernel.seconds)
     ]
-    return finding("DP524", f"{1e3 * whole / RUNS:.3g} ms a run: {said}", nodes=rows, runs=RUNS)
+    return finding("DP524", f"{1e3 * whole / RUNS:.3g} ms a run: {text}", nodes=rows, runs=RUNS)

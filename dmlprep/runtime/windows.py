@@ -24,14 +24,12 @@ def provider_missing() -> str:
 
 def provider_facts() -> dict[str, str]:
     """Facts about the DirectML.dll that a session of this process will load, told by the worker."""
-    facts: dict[str, str] = {}
     import onnxruntime
 
     library = Path(onnxruntime.__file__).parent / "capi" / "DirectML.dll"
-    facts["directml library"] = "beside onnxruntime" if library.is_file() else "the one of Windows"
-    if library.is_file():
-        facts["directml"] = file_version(library)
-    return facts
+    if not library.is_file():
+        return {"directml library": "the one of Windows"}
+    return {"directml library": "beside onnxruntime", "directml": file_version(library)}
 
 
 def session_facts(options: Mapping[str, str]) -> dict[str, str]:
@@ -72,13 +70,14 @@ def describe(facts: Mapping[str, str], traits: Sequence[str] = ()) -> DeviceInfo
     details = [*driver, f"DirectML {directml}", f"ONNX Runtime {facts.get('onnxruntime', '?')}"]
     if facts.get("directml library") == "the one of Windows":
         details.append("DirectML.dll of Windows")
-    if facts.get("adapter kind") == "software":
+    software = facts.get("adapter kind") == "software"
+    if software:
         details.append("software adapter")
     return DeviceInfo(
         f"dml on windows: {adapter}",
         [*details, *traits],
         "dml",
-        software=facts.get("adapter kind") == "software" or is_software(adapter),
+        software=software or is_software(adapter),
         onnxruntime=facts.get("onnxruntime", ""),
         driver=facts.get("driver", ""),
     )

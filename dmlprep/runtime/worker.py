@@ -26,13 +26,13 @@ def main(arguments: list[str]) -> int:
     exchange, device = arguments
     if device != "evaluator":  # which reads models as the rest of dmlprep does
         alone()
-    from dmlprep.runtime.serving import Worker, answers
+    from dmlprep.runtime.serving import Worker, answers, serve
 
     with answers() as out:
         make: type[Worker] = Worker
         if device == "evaluator":
             from dmlprep.runtime.evaluator import EvaluatorWorker as make
-        make(device, Path(exchange), out).serve(sys.stdin.buffer)
+        serve(sys.stdin.buffer, out, make(device, Path(exchange), out).handle)
     return 0
 
 

@@ -21,7 +21,8 @@ import dmlprep
 from dmlprep.graph.model import Model
 from dmlprep.parity.feeds.graph_feeds import make_feeds
 from dmlprep.record.memory import MemoryEstimate
-from dmlprep.runtime import MemoryUse, dml_host
+from dmlprep.runtime import dml_host
+from dmlprep.runtime.types import MemoryUse
 from tests.fixtures_index import fixture
 
 _BOUND = 0.2

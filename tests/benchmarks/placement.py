@@ -30,7 +30,8 @@ from dmlprep.core.errors import CheckNotRun
 from dmlprep.directml.placement import place
 from dmlprep.directml.targets import Target, find_target
 from dmlprep.graph.model import Model
-from dmlprep.runtime import SessionFailure, SessionOptions, dml_host, open_dml, release_for
+from dmlprep.runtime import SessionFailure, SessionOptions, dml_host, open_dml
+from dmlprep.runtime.dml import release_for
 
 MEASURED = Path(__file__).resolve().parents[2] / "fixtures" / "measured" / "node_suite_1.24.4.json"
 _PROVIDERS = {"D": "DmlExecutionProvider", "C": "CPUExecutionProvider"}

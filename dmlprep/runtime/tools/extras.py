@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -28,12 +29,10 @@ def require(module: str, package: str, purpose: str) -> None:
     Raises:
         UsageError: it is not installed.
     """
-    try:
-        spec = find_spec(module)
-    except ImportError:  # the package around it is missing
-        spec = None
-    if spec is None:
-        raise not_installed(package, purpose)
+    with contextlib.suppress(ImportError):  # the package around it is missing
+        if find_spec(module) is not None:
+            return
+    raise not_installed(package, purpose)
 
 
 def not_installed(package: str, purpose: str) -> UsageError:

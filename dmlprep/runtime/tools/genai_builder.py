@@ -24,7 +24,6 @@ from dmlprep.process.tools import run_tool
 from dmlprep.runtime.environment import python
 from dmlprep.runtime.tools.onnxruntime_genai import PACKAGES
 
-_PACKAGES = ("onnxruntime-genai", "torch", "transformers")
 _MODULES = ("onnxruntime_genai", "torch", "transformers")
 
 _PROBE = f"""
@@ -64,19 +63,13 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class Builder:
-    """A Python that can run the builder.
-
-    Attributes:
-        versions: of its packages, and of Python.
-    """
+    """A Python that can run the builder, with the versions of its packages and of Python."""
 
     python: str
     versions: Mapping[str, str]
 
 
 class _Probed(msgspec.Struct):
-    """What the probe prints."""
-
     python: str
     versions: dict[str, str]
     missing: list[str]
@@ -90,29 +83,24 @@ def find_builder(path: str = "") -> Builder:
     """
     program = path or sys.executable
     where = "--builder-python" if path else ""
-    packages = " ".join(_PACKAGES)
+    packages = "onnxruntime-genai torch transformers"
     fix = f"name the Python of an environment that has {packages} with --builder-python"
     try:
         done = run_tool([program, "-c", _PROBE], limit=60.0)
-        said = None
-        if done.returncode == 0 and done.stdout.strip():
-            said = parse_json(done.stdout.splitlines()[-1], _Probed)
+        if done.returncode or not done.stdout.strip():
+            raise UsageError(f"{program} is no Python that runs", where=where, fix=fix)
+        probed = parse_json(done.stdout.splitlines()[-1], _Probed)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"{program} cannot be run: {error}", where=where, fix=fix) from error
-    if said is None:
-        raise UsageError(f"{program} is no Python that runs", where=where, fix=fix)
-    if missing := said.missing:
+    if probed.missing:
         own = "" if path else f", or install them here: {python()} -m pip install {packages}"
         what = f"a model of Hugging Face's is built by onnxruntime-genai's builder, and {program} lacks"
-        raise UsageError(f"{what} {', '.join(missing)}", where=where, fix=fix + own)
-    return Builder(program, {"Python": said.python, **said.versions})
+        raise UsageError(f"{what} {', '.join(probed.missing)}", where=where, fix=fix + own)
+    return Builder(program, {"Python": probed.python, **probed.versions})
 
 
 def check_source(folder: Path) -> dict[str, object]:
-    """Refuse a Hugging Face folder that holds code or pickled weights where they would be used.
-
-    Returns:
-        its config.json.
+    """Refuse a Hugging Face folder that holds code or pickled weights where they would be used; its config.json.
 
     Raises:
         InputError: there is no such folder, or it is not one of Hugging Face's; DP876, it is not given to the builder.
@@ -126,27 +114,20 @@ def check_source(folder: Path) -> dict[str, object]:
     if "config.json" not in names:
         raise InputError("there is no config.json in it", where=where, fix="name a folder of Hugging Face's or genai's")
     if not any(name.endswith(".safetensors") for name in names):
-        raise InputError(
-            "it holds no safetensors; weights in another form may hold code, and are not read",
-            where=where,
-            code="DP876",
-            fix="save the model with model.save_pretrained(FOLDER, safe_serialization=True)",
-        )
-    found: dict[str, object] = {}
+        what = "it holds no safetensors; weights in another form may hold code, and are not read"
+        fix = "save the model with model.save_pretrained(FOLDER, safe_serialization=True)"
+        raise InputError(what, where=where, code="DP876", fix=fix)
+    documents = {}
     for name in names:
-        if name.endswith(".json") and not name.endswith((".index.json", "tokenizer.json", "vocab.json")):
-            document = _document(folder / name, needed=name == "config.json")
-            if name == "config.json":
-                found = document
-            for field in _CODE:
-                if _names(document, field):
-                    raise InputError(
-                        f"{name} names code of the model's folder ({field}), which is never run",
-                        where=where,
-                        code="DP876",
-                        fix=f"where transformers knows the model by itself, remove {field} from {name}",
-                    )
-    return found
+        if not name.endswith(".json") or name.endswith((".index.json", "tokenizer.json", "vocab.json")):
+            continue
+        documents[name] = _document(folder / name, needed=name == "config.json")
+        for field in _CODE:
+            if _names(documents[name], field):
+                what = f"{name} names code of the model's folder ({field}), which is never run"
+                fix = f"where transformers knows the model by itself, remove {field} from {name}"
+                raise InputError(what, where=where, code="DP876", fix=fix)
+    return documents["config.json"]
 
 
 def _names(document: object, field: str) -> bool:
@@ -172,20 +153,15 @@ def _document(path: Path, *, needed: bool) -> dict[str, object]:
         raise InputError(what or str(error), where=str(path), fix=mend or fix) from error
     except Unfit as error:
         raise InputError(str(error), where=str(path), code="DP876", fix=fix) from error
-    if not isinstance(document, dict):
-        if needed:
-            raise InputError("not a JSON object", where=str(path), code="DP876", fix=fix)
-        return {}
-    return document
+    if needed and not isinstance(document, dict):
+        raise InputError("not a JSON object", where=str(path), code="DP876", fix=fix)
+    return document if isinstance(document, dict) else {}
 
 
 def build(source: Path, out: Path, builder: Builder, precision: Literal["fp16", "int4"], *, limit: float) -> None:
-    """Build a folder of genai's for DirectML.
+    """Build a folder of genai's for DirectML, from one that ``check_source`` accepted, in at most ``limit`` seconds.
 
-    Args:
-        source: a folder that ``check_source`` let through.
-        out: a folder that is not there, or is empty.
-        limit: seconds.
+    The folder ``out`` is not there, or is empty.
 
     Raises:
         ToolFailed: DP877, the builder failed, took too long or too much memory; the message has its last lines.

@@ -1,7 +1,5 @@
 """The process behind ``runtime/tools/onnxruntime_genai.py``: a folder is loaded and writes tokens.
 
-    python -P genai_process.py
-
 Run as a file: nothing of dmlprep is imported. It speaks the lines of ``process/wire.py``.
 """
 
@@ -23,9 +21,8 @@ def generate(folder: str, provider: str, count: int, prompt: list[int]) -> list[
     model = genai.Model(config)
     params = genai.GeneratorParams(model)
     length = len(prompt) + count
-    params.set_search_options(
-        do_sample=False, num_beams=1, repetition_penalty=1.0, min_length=length, max_length=length
-    )
+    greedy = {"do_sample": False, "num_beams": 1, "repetition_penalty": 1.0}
+    params.set_search_options(**greedy, min_length=length, max_length=length)
     generator = genai.Generator(model, params)
     generator.append_tokens(prompt)
     while not generator.is_done():

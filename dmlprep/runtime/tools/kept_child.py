@@ -15,13 +15,9 @@ _IDLE = 60.0
 
 
 class KeptChild:
-    """The one process of this program that runs a file, started at the first call.
+    """The one process of this program that runs a file of this folder, started at the first call.
 
     It may read and write its exchange folder, and nothing of the user's.
-
-    Args:
-        file: of Python, in this folder.
-        name: what errors call the process.
     """
 
     def __init__(self, file: str, name: str) -> None:
@@ -67,8 +63,7 @@ def hand_over(path: Path, data: bytes) -> None:
     """Write a file of the exchange folder.
 
     Raises:
-        OutputError: the disk is full.
-        OSError: it cannot be written for another reason.
+        OutputError: the disk is full; OSError: it cannot be written for another reason.
     """
     try:
         path.write_bytes(data)

@@ -26,16 +26,10 @@ DEFAULT_OPERATORS: tuple[str, ...] = tuple(float16.DEFAULT_OP_BLOCK_LIST)
 def convert_to_fp16(
     proto: onnx.ModelProto, *, keep_io: bool, keep_operators: Collection[str], keep_nodes: Collection[str]
 ) -> onnx.ModelProto:
-    """Convert a model to FP16.
+    """Convert a model to FP16; nothing about the validity of the result is promised.
 
-    Args:
-        proto: large initializers may be external references: their type is changed, their bytes are not looked for.
-        keep_io: whether inputs and outputs stay FP32.
-        keep_operators: operator types that stay FP32 besides ``DEFAULT_OPERATORS``.
-        keep_nodes: names of nodes that stay FP32.
-
-    Returns:
-        the converted model; nothing about its validity is promised.
+    Large initializers may be external references: their type is changed, their bytes are not looked for. Inputs and
+    outputs (``keep_io``), operator types besides ``DEFAULT_OPERATORS``, and nodes by name can stay FP32.
 
     Raises:
         ModelRefused: the converter failed.

@@ -17,40 +17,27 @@ from dmlprep.process.failure import failure
 from dmlprep.process.starting import allowed_memory
 from dmlprep.runtime.environment import installed_versions, python
 
-PACKAGES = (
-    "onnxruntime-genai",
-    "onnxruntime-genai-winml",
-    "onnxruntime-genai-directml",
-    "onnxruntime-genai-cuda",
-)
-"""Packages that all install the folder ``onnxruntime_genai``."""
-
 _WITH_DIRECTML = ("onnxruntime-genai-winml", "onnxruntime-genai-directml")
+PACKAGES = ("onnxruntime-genai", *_WITH_DIRECTML, "onnxruntime-genai-cuda")
+"""Packages that all install the folder ``onnxruntime_genai``."""
 
 
 def missing(provider: Literal["cpu", "dml"]) -> str:
     """Why onnxruntime-genai cannot generate on a provider here; empty where it can."""
-    found = installed_versions(PACKAGES)
-    if not found or find_spec("onnxruntime_genai") is None:
+    installed = installed_versions(PACKAGES)
+    if not installed or find_spec("onnxruntime_genai") is None:
         return f'onnxruntime-genai is not installed: {python()} -m pip install "dmlprep[genai]"'
-    if provider == "dml" and not found.keys() & {*_WITH_DIRECTML}:
-        return f"{' and '.join(found)} has no DirectML: {' or '.join(_WITH_DIRECTML)} has"
+    if provider == "dml" and not installed.keys() & {*_WITH_DIRECTML}:
+        return f"{' and '.join(installed)} has no DirectML: {' or '.join(_WITH_DIRECTML)} has"
     return ""
 
 
 def generate(
     folder: Path, provider: Literal["cpu", "dml"], prompt: Sequence[int], count: int, *, time_limit: float = 600.0
 ) -> tuple[list[int], str]:
-    """The tokens that follow a prompt, always the most likely one, whatever the folder's search options say.
+    """The ``count`` tokens that follow a prompt (token ids), and the version of onnxruntime-genai.
 
-    Args:
-        provider: in place of those that the folder names.
-        prompt: token ids.
-        count: how many tokens are generated, beyond an end of the text as well.
-        time_limit: seconds.
-
-    Returns:
-        the new tokens, and the version of onnxruntime-genai.
+    Each token is the most likely one, whatever the folder's search options say, beyond an end of the text as well.
 
     Raises:
         CheckNotRun: it is not installed, or without this provider.
@@ -73,7 +60,6 @@ def generate(
         if len(tokens) != count:
             raise ValueError(f"{len(tokens)} tokens of {count}")
     except (ValueError, IndexError) as error:
-        raise failure(
-            "protocol", f"onnxruntime-genai gave an answer that makes no sense: {error}", str(folder)
-        ) from error
+        what = f"onnxruntime-genai gave an answer that makes no sense: {error}"
+        raise failure("protocol", what, str(folder)) from error
     return tokens, version

@@ -19,13 +19,8 @@ from dmlprep.process.starting import allowed_memory
 from dmlprep.runtime.tools.kept_child import KeptChild, hand_over
 
 SKIPPED = (
-    "fuse_bn_into_conv",
-    "eliminate_duplicate_initializer",
-    "fuse_gelu",
-    "fuse_attention",
-    "fuse_gqa",
-    "fuse_rms_norm",
-    "fuse_rope",
+    *("fuse_bn_into_conv", "eliminate_duplicate_initializer"),
+    *("fuse_gelu", "fuse_attention", "fuse_gqa", "fuse_rms_norm", "fuse_rope"),
 )
 """Left out: folding a BatchNormalization rounds weights anew (ONNX Runtime does it at load), merging equal initializers
 makes names vanish that later steps report by, and DirectML has no kernel for the operators of ai.onnx that the others
@@ -39,26 +34,16 @@ constants that grow without end."""
 _LARGE = 32 << 20
 """Bytes of a model after which the process ends: it does not give its memory back."""
 
-
 _process = KeptChild("onnxsim_process.py", "onnxsim")
 
 
 def _run(model: bytes, arguments: Sequence[str], time_limit: float) -> bytes:
-    """Give a serialized model and get another.
-
-    Raises:
-        SessionFailure: it did not answer; the process is gone.
-    """
+    """Give a serialized model and get another. After a ``SessionFailure`` the process is gone."""
     with _process.used() as child:
         before, after = child.exchange / "before.onnx", child.exchange / "after.onnx"
         hand_over(before, model)
-        memory = MEMORY + MEMORY_A_BYTE * len(model)
-        allowed = allowed_memory().nbytes
-        child.ask(
-            [["simplify", str(before), str(after), *arguments]],
-            limit=time_limit,
-            memory=min(memory, allowed) if allowed else 0,
-        )
+        memory = min(MEMORY + MEMORY_A_BYTE * len(model), allowed_memory().nbytes)  # 0: the user wants no limit
+        child.ask([["simplify", str(before), str(after), *arguments]], limit=time_limit, memory=memory)
         result = after.read_bytes()
         if len(model) + len(result) > _LARGE:
             child.close()
@@ -72,16 +57,10 @@ def _run(model: bytes, arguments: Sequence[str], time_limit: float) -> bytes:
 def simplify(
     proto: onnx.ModelProto, *, time_limit: float = 600.0, constant_bytes: int = 1 << 20, merge_equal: bool = True
 ) -> onnx.ModelProto:
-    """Simplify a model.
+    """Simplify a model under 2 GiB; nothing about the validity of the result is promised.
 
-    Args:
-        proto: under 2 GiB; initializers that are to keep their exact values stand as inputs.
-        time_limit: seconds.
-        constant_bytes: no node is folded into a constant larger than this.
-        merge_equal: whether nodes that look equal become one; wrong for nodes that draw random numbers.
-
-    Returns:
-        the simplified model; nothing about its validity is promised.
+    Initializers that are to keep their exact values stand as inputs. No node is folded into a constant larger than
+    ``constant_bytes``. ``merge_equal``: nodes that look equal become one; wrong for nodes that draw random numbers.
 
     Raises:
         ModelRefused: DP301, the simplifier failed, crashed or took too long.
@@ -92,12 +71,9 @@ def simplify(
         result.ParseFromString(_run(proto.SerializeToString(), [str(constant_bytes), *skipped], time_limit))
         check_bounds(result, "its result")  # folding makes tensors that the file did not have
     except SessionFailure as failed:
-        text = (
-            failed.message
-            if failed.kind in ("timeout", "hang", "crash", "memory")
-            else f"onnxsim failed: {failed.message}"
-        )
-        raise _refused(text, "" if failed.kind == "memory" else ", or give it more time") from failed
+        prefix = "" if failed.kind in ("timeout", "hang", "crash", "memory") else "onnxsim failed: "
+        more = "" if failed.kind == "memory" else ", or give it more time"
+        raise _refused(f"{prefix}{failed.message}", more) from failed
     except (DecodeError, OSError) as error:
         raise _refused(f"onnxsim gave no model: {error}") from error
     except (InputError, ModelRefused) as error:

@@ -1,11 +1,9 @@
 """The process behind ``runtime/tools/onnxsim.py``: onnxsim's compiled simplifier, without the package around it.
 
-    python -P onnxsim_process.py
-
-Run as a file: nothing of dmlprep, and of onnxsim only the extension module, so that it is ready after some 50 ms.
-Importing onnxsim whole takes a second, for quantisers and exporters that nobody asks for here. ``onnxsim.simplify`` is
-a call of the same function after choices that are made here alike; where the release is another than the one that this
-was written for, the package itself is called. It speaks the lines of ``process/wire.py``.
+Run as a file: nothing of dmlprep, and of onnxsim only the extension module, so that it is ready after 50 ms instead of
+a second. ``onnxsim.simplify`` is a call of the same function after choices that are made here alike; where the release
+is another than the one that this was written for, the package itself is called. It speaks the lines of
+``process/wire.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -104,14 +102,6 @@ def _whole() -> Simplifier:
     return simplify
 
 
-def _requests() -> Iterator[list[str]]:
-    for line in sys.stdin.buffer:
-        fields = [unquote(field, errors="surrogateescape") for field in line.decode("ascii").split()]
-        if fields == ["quit"]:
-            return
-        yield fields
-
-
 def _main() -> None:
     if sys.platform == "win32":
         import ctypes
@@ -120,7 +110,10 @@ def _main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what native code prints is no answer
     simplify = simplifier()
-    for word, *fields in _requests():
+    for line in sys.stdin.buffer:
+        word, *fields = [unquote(field, errors="surrogateescape") for field in line.decode("ascii").split()]
+        if word == "quit":
+            return
         answer = "ok"
         try:
             if word != "simplify":

@@ -10,8 +10,9 @@ import numpy as np
 
 from dmlprep.graph.model.budget import BYTES
 from dmlprep.portable.arrays import Array
+from dmlprep.process.wire import read_tensor
 from dmlprep.runtime.tools.extras import extra
-from dmlprep.runtime.tools.reading import MEMORY, Reading, taken
+from dmlprep.runtime.tools.reading import MEMORY, Reading
 
 Fit = Literal["crop", "pad", "stretch"]
 
@@ -19,7 +20,7 @@ _READING = Reading("PIL.Image", "Pillow", "reading pictures", "a picture")
 
 
 def read_picture(path: Path, channels: int, size: tuple[int, int], fit: Fit, most: int) -> Array:
-    """Read a picture in a process of its own, and turn it as its EXIF data say.
+    """Read a picture in a process of its own, and turn it as its EXIF data say: bytes [height, width, channels].
 
     Args:
         channels: 1 (gray), 3 (RGB) or 4 (RGBA).
@@ -28,33 +29,22 @@ def read_picture(path: Path, channels: int, size: tuple[int, int], fit: Fit, mos
             or it is stretched.
         most: bytes that the picture may have when it is decoded, and that it may become at 16 bytes a number.
 
-    Returns:
-        bytes [height, width, channels].
-
     Raises:
         InputError: the file cannot be read as a picture, or is too large.
         UsageError: Pillow is not installed.
     """
     arguments = [str(channels), str(size[0]), str(size[1]), fit, str(most)]
-    return _READING.ask(
-        "picture",
-        path,
-        arguments,
-        lambda found, out: taken(out, "uint8", (found[0], found[1], channels), most),
-        memory=MEMORY + 3 * max(0, most - BYTES),
-    )
+
+    def take(shape: list[int], out: Path) -> Array:
+        return read_tensor(out, "uint8", (shape[0], shape[1], channels), limit=most)
+
+    return _READING.ask("picture", path, arguments, take, memory=MEMORY + 3 * max(0, most - BYTES))
 
 
 def resize(image: Array, size: tuple[int, int], mode: str) -> Array:
-    """A picture of another size.
+    """Resize a picture [height, width, channels]: bytes of one or three channels, or floats, which become float32.
 
-    Args:
-        image: [height, width, channels]: bytes of one or three channels, or floats.
-        size: height and width.
-        mode: of Pillow's ``Resampling``, in lower case.
-
-    Returns:
-        bytes for bytes, else float32.
+    ``size`` is height and width, and ``mode`` one of Pillow's ``Resampling``, in lower case.
 
     Raises:
         UsageError: Pillow is not installed.
@@ -62,8 +52,6 @@ def resize(image: Array, size: tuple[int, int], mode: str) -> Array:
     module = extra("PIL.Image", "Pillow", "resizing pictures as Pillow does")
     resample = module.Resampling[mode.upper()]
     # Channels by themselves: Pillow has no pictures of several floats, and none of its filters mixes channels.
-    planes = [
-        image[..., c] if image.dtype == np.uint8 else image[..., c].astype(np.float32) for c in range(image.shape[2])
-    ]
-    made = [module.fromarray(np.ascontiguousarray(plane)).resize(size[::-1], resample) for plane in planes]
-    return np.stack([np.asarray(plane) for plane in made], -1)
+    planes = np.moveaxis(image if image.dtype == np.uint8 else image.astype(np.float32), -1, 0)
+    resized = [module.fromarray(np.ascontiguousarray(plane)).resize(size[::-1], resample) for plane in planes]
+    return np.stack([np.asarray(plane) for plane in resized], -1)

@@ -1,7 +1,5 @@
 """The process behind ``runtime/tools/reading.py``: Pillow, soundfile and tokenizers read files that somebody else made.
 
-    python -P reader_process.py
-
 Run as a file: of dmlprep only ``confinement.py``, and each library only when a file needs it. It speaks the lines of
 ``process/wire.py``. Arrays go back as raw elements in a file. The size of what a file would become follows from its
 header; a file that would become more than the request allows is answered with ``large``, and nothing is decoded.

@@ -11,10 +11,8 @@ from typing import TypeVar
 
 from dmlprep.core.errors import InputError, UsageError
 from dmlprep.core.files import Unfit, check_plain, unreadable
-from dmlprep.portable.arrays import Array
 from dmlprep.process.failure import FULL, SessionFailure, disk_full
 from dmlprep.process.starting import allowed_memory
-from dmlprep.process.wire import read_tensor
 from dmlprep.runtime.tools.extras import not_installed, require
 from dmlprep.runtime.tools.kept_child import KeptChild, hand_over
 
@@ -34,13 +32,9 @@ _reader = KeptChild("reader_process.py", "the reader")
 
 
 class Reading:
-    """One kind of file, and the library that reads it.
+    """One kind of file (``a picture``), and the library that reads it, for a purpose (``reading pictures``).
 
-    Args:
-        module, package: of the library.
-        purpose: for the error where it is missing: ``reading pictures``.
-        kind: what a file is read as: ``a picture``.
-        fix: what to do with a file that cannot be read.
+    ``fix`` is what to do with a file that cannot be read.
     """
 
     def __init__(self, module: str, package: str, purpose: str, kind: str, fix: str = "") -> None:
@@ -85,10 +79,11 @@ class Reading:
                 out = child.exchange / _OUT
                 # A copy: the process may read nothing of the user's.
                 _copy(path, child.exchange / _FILE)
-                files = [str(child.exchange / name) for name in (_FILE, *([_IN] if given is not None else []), _OUT)]
+                names = [_FILE, _OUT]
                 if given is not None:
                     hand_over(child.exchange / _IN, json.dumps(given).encode("ascii"))
-                request = [word, str(memory), *files, *arguments]
+                    names.insert(1, _IN)
+                request = [word, str(memory), *(str(child.exchange / name) for name in names), *arguments]
                 answer = child.ask([request], limit=SECONDS, memory=memory, where=where)
                 if answer[:1] == [["memory"]]:
                     raise SessionFailure("memory", "")
@@ -121,16 +116,6 @@ def too_large(what: str, needed: int, where: str) -> InputError:
     """The error for a file that would become more than may be made of it."""
     fix = f"make it smaller, or raise the limit: dmlprep --limit made_bytes={needed} COMMAND"
     return InputError(f"too large to read: {what} needs {_mib(needed)}", where=where, fix=fix)
-
-
-def taken(out: Path, dtype: str, shape: Sequence[int], limit: int) -> Array:
-    """The array of an answer.
-
-    Raises:
-        ValueError: it is larger than ``limit`` bytes, or the file has another size.
-        OSError: the file is not there.
-    """
-    return read_tensor(out, dtype, tuple(shape), limit=limit)
 
 
 def end() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dmlprep.runtime.tools.reading import MEMORY, Reading, taken
+from dmlprep.process.wire import read_tensor
+from dmlprep.runtime.tools.reading import MEMORY, Reading
 
 _READING = Reading(
     "tokenizers", "tokenizers", "reading text", "a tokenizer", "pass the tokenizer.json that belongs to the model"
@@ -21,37 +22,29 @@ MEMORY_A_BYTE = 16
 
 
 def tokenize(file: Path, texts: Sequence[str], length: int | None, most: int) -> dict[str, np.ndarray]:
-    """Token ids of texts, as many for each.
+    """Token ids of texts by a ``tokenizer.json``: ``ids``, ``mask`` (1: no padding), ``types``, int64 [texts, length].
 
-    Args:
-        file: the ``tokenizer.json``.
-        length: how many tokens; shorter texts are padded and longer ones are cut. ``None``: as the longest has.
-        most: bytes that the ids may take, at 16 bytes an id.
-
-    Returns:
-        ``ids``, ``mask`` (1 where no padding is) and ``types``, each int64 [texts, length].
+    Shorter texts are padded and longer ones are cut to ``length`` tokens; ``None``: as many as the longest has. The ids
+    may take ``most`` bytes, at 16 bytes an id.
 
     Raises:
         InputError: the file is not a tokenizer, or needs more time, memory or room than it may.
         UsageError: tokenizers is not installed.
     """
-    found = _READING.ask(
+    columns = _READING.ask(
         "tokenize",
         file,
         [str(length or 0), str(most)],
-        lambda shape, out: taken(out, "int64", (3, shape[0], shape[1]), 2 * most),
+        lambda shape, out: read_tensor(out, "int64", (3, shape[0], shape[1]), limit=2 * most),
         given=list(texts),
         limit=_MOST_BYTES,
         memory=_memory(file),
     )
-    return dict(zip(("ids", "mask", "types"), found, strict=True))
+    return dict(zip(("ids", "mask", "types"), columns, strict=True))
 
 
 def detokenize(file: Path, rows: Sequence[Sequence[int]]) -> list[str]:
-    """Texts of token ids, without special tokens.
-
-    Args:
-        file: the ``tokenizer.json``.
+    """Texts of token ids, without special tokens, by a ``tokenizer.json``.
 
     Raises:
         InputError: the file is not a tokenizer, or needs more time, memory or room than it may.
@@ -61,7 +54,7 @@ def detokenize(file: Path, rows: Sequence[Sequence[int]]) -> list[str]:
         "detokenize",
         file,
         [],
-        lambda shape, out: taken(out, "string", shape[:1], _MOST_BYTES).tolist(),
+        lambda shape, out: read_tensor(out, "string", (shape[0],), limit=_MOST_BYTES).tolist(),
         given=[[int(token) for token in row] for row in rows],
         limit=_MOST_BYTES,
         memory=_memory(file),
