@@ -31,8 +31,6 @@ ALLOWED = {
     "passes/catalog.py": "msgspec",
     "process/failure.py": "ONNX Runtime: shows the name of an HRESULT where the text has none",
     "runtime/linux/source.py": "apt's configuration",
-    "portable/limits.py": "the user's variable DMLPREP_MEMORY_LIMIT",
-    "portable/loader.py": "the file of a package's digest",
     "runtime/ort_messages.py": "ONNX Runtime",
     # Texts for people that are made shorter for people.
     "parity/bisection/repro.py": "begins a sentence with a capital",

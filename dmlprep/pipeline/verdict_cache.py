@@ -49,7 +49,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def verdict_folder() -> Path | None:
     """Where verdicts are kept: below ``$XDG_CACHE_HOME`` or ``~/.cache``, on Windows below ``%LOCALAPPDATA%``."""
-    from dmlprep.runtime.identity import cache_folder
+    from dmlprep.runtime.environment import cache_folder
 
     cache = cache_folder()
     return None if cache is None else cache / "dmlprep" / "verdicts"

@@ -133,3 +133,17 @@ def system_libraries() -> Path | None:
     if sys.platform == "win32":
         return Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32"
     return None
+
+
+def cache_folder() -> Path | None:
+    """Where programs of this user keep what can be made again: ``$XDG_CACHE_HOME`` (XDG Base Directory Specification),
+    by default ``~/.cache``; on Windows ``%LOCALAPPDATA%``."""
+    cache = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME", "")
+    if Path(cache).is_absolute():
+        return Path(cache)
+    if sys.platform == "win32":
+        return None
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:  # a user that the system does not know, as containers have them
+        return None

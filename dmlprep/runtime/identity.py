@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
-from pathlib import Path
 
 from dmlprep.core.errors import CheckNotRun
 from dmlprep.runtime.types import SessionOptions
-
-
-def cache_folder() -> Path | None:
-    """Where programs of this user keep what can be made again: ``$XDG_CACHE_HOME`` (XDG Base Directory Specification),
-    by default ``~/.cache``; on Windows ``%LOCALAPPDATA%``."""
-    cache = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME", "")
-    if Path(cache).is_absolute():
-        return Path(cache)
-    if sys.platform == "win32":
-        return None
-    try:
-        return Path.home() / ".cache"
-    except RuntimeError:  # a user that the system does not know, as containers have them
-        return None
 
 
 def dml_identity(session: SessionOptions | None = None) -> str:

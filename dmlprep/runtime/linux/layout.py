@@ -12,7 +12,7 @@ from typing import Any
 
 from dmlprep.core.errors import CheckNotRun
 from dmlprep.core.files import cached_json
-from dmlprep.runtime.identity import cache_folder
+from dmlprep.runtime.environment import cache_folder
 
 DEFAULT_RELEASE = "1.30.0"
 """What is installed, and what sessions run on, where no release is named: that of the newest target, with DirectML
