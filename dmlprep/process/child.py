@@ -105,12 +105,9 @@ class Child:
             raise
         self._log = self.exchange / "worker.log"
         self._lines: queue.Queue[bytes] = queue.Queue(_AHEAD)
-        self._closed = False
-        self._mark = 0
-        self._granted = 0
+        self._closed = self.confined = False
+        self._mark = self._granted = self.sessions = 0
         self.readable: set[Path] = set()
-        self.confined = False
-        self.sessions = 0
         try:
             with self._log.open("wb") as log:
                 streams = (subprocess.PIPE, subprocess.PIPE, log.fileno())

@@ -44,19 +44,18 @@ REFUSED = {
     ),
     "device files and FIFOs, which would wait for whoever opens them": _calls("mknod 133, mknodat 259"),
     "parts of the kernel in which faults are found most often, and that nothing here uses": _calls(
-        "bpf 321, perf_event_open 298, userfaultfd 323, io_uring_setup 425, io_uring_enter 426, "
-        "io_uring_register 427, fanotify_init 300, fanotify_mark 301, memfd_secret 447, modify_ldt 154, "
-        "uselib 134, _sysctl 156, nfsservctl 180, lookup_dcookie 212, remap_file_pages 216, vmsplice 278"
+        "bpf 321, perf_event_open 298, userfaultfd 323, io_uring_setup 425, io_uring_enter 426, io_uring_register 427, "
+        "fanotify_init 300, fanotify_mark 301, memfd_secret 447, modify_ldt 154, uselib 134, _sysctl 156, nfsservctl "
+        "180, lookup_dcookie 212, remap_file_pages 216, vmsplice 278"
     ),
     "placement of memory on the nodes of the machine, which other programs share": _calls(
         "mbind 237, set_mempolicy 238, migrate_pages 256, move_pages 279, set_mempolicy_home_node 450"
     ),
     "the kernel's code, the machine's ports, swap, accounts, quotas, clock, name, log and terminals": _calls(
-        "init_module 175, finit_module 313, delete_module 176, create_module 174, query_module 178, "
-        "get_kernel_syms 177, kexec_load 246, kexec_file_load 320, iopl 172, ioperm 173, reboot 169, "
-        "swapon 167, swapoff 168, acct 163, quotactl 179, quotactl_fd 443, settimeofday 164, "
-        "clock_settime 227, adjtimex 159, clock_adjtime 305, sethostname 170, setdomainname 171, syslog 103, "
-        "vhangup 153"
+        "init_module 175, finit_module 313, delete_module 176, create_module 174, query_module 178, get_kernel_syms "
+        "177, kexec_load 246, kexec_file_load 320, iopl 172, ioperm 173, reboot 169, swapon 167, swapoff 168, acct "
+        "163, quotactl 179, quotactl_fd 443, settimeofday 164, clock_settime 227, adjtimex 159, clock_adjtime 305, "
+        "sethostname 170, setdomainname 171, syslog 103, vhangup 153"
     ),
 }
 """What is refused whatever its arguments are. chroot and setuid are not: they do nothing without capabilities, and as
@@ -68,13 +67,13 @@ ALONE = {
     "services": _calls("socket 41, socketpair 53"),
     "other processes: signals, limits and priorities; memory and messages that processes of one user share": _calls(
         "tkill 200, rt_sigqueueinfo 129, rt_tgsigqueueinfo 297, pidfd_open 434, pidfd_send_signal 424, "
-        "process_mrelease 448, setpriority 141, ioprio_set 251, shmget 29, shmat 30, semget 64, msgget 68, "
-        "mq_open 240, mq_unlink 241"
+        "process_mrelease 448, setpriority 141, ioprio_set 251, shmget 29, shmat 30, semget 64, msgget 68, mq_open "
+        "240, mq_unlink 241"
     ),
     "rights, owners, times and attributes of files, which Landlock does not know": _calls(
-        "chmod 90, fchmod 91, fchmodat 268, fchmodat2 452, chown 92, fchown 93, lchown 94, fchownat 260, "
-        "utime 132, utimes 235, futimesat 261, utimensat 280, setxattr 188, lsetxattr 189, fsetxattr 190, "
-        "removexattr 197, lremovexattr 198, fremovexattr 199, truncate 76"
+        "chmod 90, fchmod 91, fchmodat 268, fchmodat2 452, chown 92, fchown 93, lchown 94, fchownat 260, utime 132, "
+        "utimes 235, futimesat 261, utimensat 280, setxattr 188, lsetxattr 189, fsetxattr 190, removexattr 197, "
+        "lremovexattr 198, fremovexattr 199, truncate 76"
     ),
 }
 """What is refused besides to a worker that starts no program and talks to none."""

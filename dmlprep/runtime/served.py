@@ -199,13 +199,11 @@ class SessionHost:
         """End the worker, and with it all sessions of this host."""
         if self._begun is not None:
             self._begun.kill()
-            self._begun = None
-        for child in self._former:
-            child.close()
+        for child in (*self._former, self._child):
+            if child is not None:
+                child.close()
+        self._begun = self._child = None
         self._former = []
-        if self._child is not None:
-            self._child.close()
-            self._child = None
 
     def __enter__(self) -> SessionHost:
         return self

@@ -14,11 +14,8 @@ from dmlprep.runtime.types import Kept
 class Held:
     """The values of a session, on a DirectML adapter; ``None`` for the CPU.
 
-    Args:
-        ort: the module ``onnxruntime``.
-        rows: of each value the input, the output, the element type and the sizes.
-        shared: input and output of a value are one memory of the device; else an output of one step is the input of
-            the next one.
+    ``rows`` has of each value the input, the output, the element type and the sizes. ``shared``: input and output of a
+    value are one memory of the device; otherwise an output of one step is the input of the next one.
     """
 
     def __init__(

@@ -163,9 +163,8 @@ def resolve(
     The first archive that meets a relation serves it. When a relation asks for a newer version than the one chosen
     before, the package is chosen again from a later archive (a library of a newer suite serves older programs).
 
-    Args:
-        prefer: suite by package name, for packages that are wanted from one suite.
-        without: packages left out with all they alone would need: never loaded by what runs here.
+    ``prefer`` has the suite of packages that are wanted from one. Packages of ``without`` are left out with all they
+    alone would need: never loaded by what runs here.
 
     Raises:
         Unmet: a relation that no archive meets.

@@ -60,11 +60,7 @@ class KeptChild:
 
 
 def hand_over(path: Path, data: bytes) -> None:
-    """Write a file of the exchange folder.
-
-    Raises:
-        OutputError: the disk is full; OSError: it cannot be written for another reason.
-    """
+    """Write a file of the exchange folder; an ``OutputError`` where the disk is full, otherwise the ``OSError``."""
     try:
         path.write_bytes(data)
     except OSError as error:
