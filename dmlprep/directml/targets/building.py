@@ -19,12 +19,7 @@ _TENSOR_BYTES = 1024  # of an initializer whose values the rules look at
 
 
 def build(model: ir.Model, known: Knowledge, origins: Mapping[str, str] | None = None) -> GraphFacts:
-    """The main graph of a model, subgraphs below it.
-
-    Args:
-        known: types and shapes of the model's values.
-        origins: first output -> label of the node that it was inlined from.
-    """
+    """The main graph of a model, subgraphs below it; ``origins``: first output -> label of the node before inlining."""
     return _Builder(model, known, origins or {}).graph(model.graph, "", None)
 
 
@@ -46,8 +41,6 @@ class _Builder:
             facts.inputs.append(found)
         for node in graph:
             self._node(node, facts)
-        for index, made in enumerate(facts.nodes):
-            made.index = index
         for value in graph.outputs:
             found = self._value(value, path)
             found.graph_output = True
@@ -72,7 +65,7 @@ class _Builder:
             facts.tensor = tensor
 
     def _node(self, node: ir.Node, graph: GraphFacts) -> None:
-        facts = NodeFacts(node, graph.path, self.opsets.get(node.domain, 1))
+        facts = NodeFacts(node, graph.path, self.opsets.get(node.domain, 1), len(graph.nodes))
         for output in node.outputs:
             made = self._value(output, graph.path) if output.name else None
             if made is not None:
@@ -81,8 +74,9 @@ class _Builder:
         if facts.outputs:
             facts.origin = self.origins.get(node.outputs[0].name or "", "")
         if facts.key == "Constant":
-            _set_constant(facts)
             graph.constants.append(facts)
+            if (constant := facts.output()) is not None:
+                _set_constant(constant, constant_tensor(node))
             return
         for value in node.inputs:
             found = None if value is None else self._value(value, graph.path)
@@ -90,36 +84,30 @@ class _Builder:
             if found is not None and (not found.consumers or found.consumers[-1] is not facts):
                 found.consumers.append(facts)
         for name, body in attribute_graphs(node):
-            path = join_path(facts.path, name)
-            facts.subgraphs[name] = self.graph(body, path, facts)
+            facts.subgraphs[name] = self.graph(body, join_path(facts.path, name), facts)
         if facts.subgraphs:
             _note_implicit(facts)
         graph.nodes.append(facts)
 
 
 def _note_implicit(node: NodeFacts) -> None:
-    inside = {g.path for top in node.subgraphs.values() for g in top.all_graphs()}
-    seen: set[int] = set()
-    for top in node.subgraphs.values():
-        for graph in top.all_graphs():
-            used = [v for n in graph.nodes for v in [*n.inputs, *n.implicit] if v is not None]
-            for value in [*used, *graph.outputs]:
-                if value.graph not in inside and id(value) not in seen:
-                    seen.add(id(value))
-                    node.implicit.append(value)
-                    if not any(c is node for c in value.consumers[-1:]):
-                        value.consumers.append(node)
+    graphs = [graph for top in node.subgraphs.values() for graph in top.all_graphs()]
+    inside = {graph.path for graph in graphs}
+    used: dict[Value, None] = {}
+    for graph in graphs:
+        used.update((v, None) for n in graph.nodes for v in (*n.inputs, *n.implicit) if v is not None)
+        used.update((v, None) for v in graph.outputs)
+    node.implicit += [value for value in used if value.graph not in inside]
+    for value in node.implicit:
+        if value.consumers[-1:] != [node]:
+            value.consumers.append(node)
 
 
-def _set_constant(node: NodeFacts) -> None:
-    value = node.output()
-    if value is None:
-        return
+def _set_constant(value: Value, tensor: ir.TensorProtocol | None) -> None:
     value.initializer = value.constant = True
-    value.producer = None
-    value.tensor = constant_tensor(node.ir)
-    if value.tensor is not None:
-        set_type(value, type_of(value.tensor))
+    value.producer, value.tensor = None, tensor
+    if tensor is not None:
+        set_type(value, type_of(tensor))
 
 
 def set_type(value: Value, proto: onnx.TypeProto) -> None:
@@ -127,8 +115,7 @@ def set_type(value: Value, proto: onnx.TypeProto) -> None:
     value.proto = proto
     text = type_string(proto)
     value.type = text[len("tensor(") : -1] if text.startswith("tensor(") else text
-    dims = dims_of(proto)
-    if dims is not None:
+    if (dims := dims_of(proto)) is not None:
         value.shape = dims
 
 
@@ -137,12 +124,9 @@ def infer_contrib(model: ir.Model, graph: GraphFacts) -> None:
 
     The node-by-node inference goes on through them. A model without such operators costs one look at each node.
     """
-    nodes = [node for inner in graph.all_graphs() for node in inner.nodes]
-    stops = (
-        (n.domain == "com.microsoft" or n.since == 1) and any(v is not None and v.shape is None for v in n.outputs)
-        for n in nodes
-    )
-    if not any(stops):
+    nodes = list(graph.all_nodes())
+    own = (n for n in nodes if n.domain == "com.microsoft" or n.since == 1)
+    if not any(v is not None and v.shape is None for n in own for v in n.outputs):
         return
     try:
         known = Inference.of(model)

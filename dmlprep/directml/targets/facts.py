@@ -8,6 +8,8 @@ quirks all speak of these. Element types are written as ONNX Runtime writes them
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -39,51 +41,33 @@ def since_version(domain: str, op: str, opset: int) -> int:
     return 1
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Value:
     """One tensor (or sequence, or optional) of a graph.
 
     Attributes:
+        graph: path of the graph that it belongs to; ``graph_input`` and ``graph_output`` are about that graph.
         type: element type, ``""`` where unknown.
         proto: the type as ONNX writes it, ``None`` where unknown.
         shape: sizes, ``None`` where not even the rank is known.
         constant: an initializer or the output of Constant that nothing can override.
         initializer: an initializer, also one that is a graph input as well.
-        graph_input: an input of the graph that it belongs to.
-        graph_output: an output of the graph that it belongs to.
-        producer: the node that makes it.
         consumers: the nodes that read it, those that read it inside a subgraph included.
-        graph: path of the graph that it belongs to.
         tensor: of a small initializer or Constant; ``None`` where only type and shape are at hand.
     """
 
-    __slots__ = (
-        "constant",
-        "consumers",
-        "graph",
-        "graph_input",
-        "graph_output",
-        "initializer",
-        "name",
-        "producer",
-        "proto",
-        "shape",
-        "tensor",
-        "type",
-    )
-
-    def __init__(self, name: str, graph: str = "") -> None:
-        self.name = name
-        self.graph = graph
-        self.type = ""
-        self.proto: onnx.TypeProto | None = None
-        self.shape: tuple[Dim, ...] | None = None
-        self.constant = False
-        self.initializer = False
-        self.graph_input = False
-        self.graph_output = False
-        self.producer: NodeFacts | None = None
-        self.consumers: list[NodeFacts] = []
-        self.tensor: ir.TensorProtocol | None = None
+    name: str
+    graph: str = ""
+    type: str = ""
+    proto: onnx.TypeProto | None = None
+    shape: tuple[Dim, ...] | None = None
+    constant: bool = False
+    initializer: bool = False
+    graph_input: bool = False
+    graph_output: bool = False
+    producer: NodeFacts | None = None
+    consumers: list[NodeFacts] = field(default_factory=list)
+    tensor: ir.TensorProtocol | None = None
 
     @property
     def dtype(self) -> ir.DataType | None:
@@ -91,9 +75,20 @@ class Value:
         return ir.DataType[self.type.upper()] if self.type and "(" not in self.type else None
 
     @property
+    def numpy_type(self) -> np.dtype:
+        """numpy's type of the elements of a tensor whose type is known."""
+        return ir.DataType[self.type.upper()].numpy()
+
+    @property
     def rank(self) -> int | None:
         """Number of dimensions, ``None`` where unknown."""
         return None if self.shape is None else len(self.shape)
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """The shape of a tensor whose rank is known."""
+        assert self.shape is not None
+        return self.shape
 
     @property
     def static(self) -> bool:
@@ -108,20 +103,11 @@ class Value:
     @property
     def size(self) -> int | None:
         """Number of elements, ``None`` where not static."""
-        if self.shape is None:
-            return None
-        total = 1
-        for d in self.shape:
-            if not isinstance(d, int):
-                return None
-            total *= d
-        return total
+        return prod(self.sizes) if self.static else None
 
     def array(self) -> Array | None:
-        """Its value where it is a small constant, else ``None``."""
-        if self.tensor is None or not self.constant:
-            return None
-        return np.asarray(self.tensor.numpy())
+        """Its value where it is a small constant, ``None`` otherwise."""
+        return np.asarray(self.tensor.numpy()) if self.tensor is not None and self.constant else None
 
     def integers(self) -> list[int] | None:
         """Its values as integers, flattened, where it is a small constant of integers."""
@@ -132,65 +118,50 @@ class Value:
         return f"Value({self.name}: {self.type or '?'}{list(self.shape) if self.shape is not None else '?'})"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class NodeFacts:
     """One node.
 
     Attributes:
         ir: the node itself.
+        graph: path of its graph.
+        opset: version of the operator's domain that the model imports.
+        index: its place in the topological order of its graph, Constant nodes left out.
+        inputs, outputs: explicit ones, ``None`` for one left out.
+        implicit: outer values that its subgraphs read.
+        subgraphs: attribute name -> graph.
+        origin: label of the node that it was inlined from, empty for a node of the model itself.
+        supported: the last question about who has a kernel for it, and the answer: each target asks several times.
         name: as the model writes it, may be empty.
         key: ``Conv`` for ai.onnx, ``com.microsoft::Gelu`` for others.
         since: since_version of the operator at the model's opset, 0 where ONNX has none.
-        opset: version of the operator's domain that the model imports.
-        index: its place in the topological order of its graph, Constant nodes left out.
-        inputs: explicit inputs, ``None`` for one left out.
-        implicit: outer values that its subgraphs read.
-        outputs: ``None`` for one left out.
-        subgraphs: attribute name -> graph.
-        origin: label of the node that it was inlined from, empty where it stands in the model itself.
-        supported: what was asked last of who has a kernel for it, and the answer: each target asks several times.
     """
 
-    __slots__ = (
-        "domain",
-        "graph",
-        "implicit",
-        "index",
-        "inputs",
-        "ir",
-        "key",
-        "name",
-        "op",
-        "opset",
-        "origin",
-        "outputs",
-        "since",
-        "subgraphs",
-        "supported",
-    )
+    ir: ir.Node
+    graph: str
+    opset: int
+    index: int = 0
+    inputs: list[Value | None] = field(default_factory=list)
+    outputs: list[Value | None] = field(default_factory=list)
+    implicit: list[Value] = field(default_factory=list)
+    subgraphs: dict[str, GraphFacts] = field(default_factory=dict)
+    origin: str = ""
+    supported: tuple[object, int, object] | None = None
+    name: str = field(init=False)
+    op: str = field(init=False)
+    domain: str = field(init=False)
+    key: str = field(init=False)
+    since: int = field(init=False)
 
-    def __init__(self, node: ir.Node, graph: str, opset: int) -> None:
-        self.ir = node
-        self.graph = graph
-        self.index = 0
-        self.name = node.name or ""
-        self.op = node.op_type
-        self.domain = node.domain
+    def __post_init__(self) -> None:
+        self.name, self.op, self.domain = self.ir.name or "", self.ir.op_type, self.ir.domain
         self.key = f"{self.domain}::{self.op}" if self.domain else self.op
-        self.opset = opset
-        self.since = since_version(self.domain, self.op, opset)
-        self.inputs: list[Value | None] = []
-        self.outputs: list[Value | None] = []
-        self.implicit: list[Value] = []
-        self.subgraphs: dict[str, GraphFacts] = {}
-        self.origin = ""
-        self.supported: tuple[object, int, object] | None = None
+        self.since = since_version(self.domain, self.op, self.opset)
 
     @property
     def label(self) -> str:
         """Its name, or operator and first output where it has none."""
-        if self.name:
-            return self.name
-        return f"{self.op}({next((o.name for o in self.outputs if o is not None), '')})"
+        return self.name or f"{self.op}({next((o.name for o in self.outputs if o is not None), '')})"
 
     @property
     def path(self) -> str:
@@ -212,6 +183,27 @@ class NodeFacts:
         """The explicit input at a position, ``None`` where there is none."""
         return self.inputs[index] if index < len(self.inputs) else None
 
+    def required(self, index: int = 0) -> Value:
+        """The explicit input at a position, of which the caller knows that the node has it."""
+        value = self.inputs[index]
+        assert value is not None
+        return value
+
+    def rank(self, index: int) -> int | None:
+        """The number of dimensions of an input, ``None`` where it is left out or not known."""
+        value = self.input(index)
+        return None if value is None else value.rank
+
+    def array(self, index: int) -> Array | None:
+        """The value of an input that is a small constant, ``None`` otherwise."""
+        value = self.input(index)
+        return None if value is None else value.array()
+
+    def integers(self, index: int) -> list[int] | None:
+        """The value of an input that is a small constant of integers, flattened; ``None`` otherwise."""
+        value = self.input(index)
+        return None if value is None else value.integers()
+
     def output(self, index: int = 0) -> Value | None:
         """The output at a position, ``None`` where there is none."""
         return self.outputs[index] if index < len(self.outputs) else None
@@ -220,6 +212,7 @@ class NodeFacts:
         return f"NodeFacts({self.label}: {self.key}-{self.since})"
 
 
+@dataclass(eq=False, repr=False)
 class GraphFacts:
     """One graph: the main graph (path ``""``) or a subgraph (``If_3/then_branch``).
 
@@ -228,13 +221,12 @@ class GraphFacts:
         constants: the Constant nodes left out.
     """
 
-    def __init__(self, path: str, parent: NodeFacts | None) -> None:
-        self.path = path
-        self.parent = parent
-        self.nodes: list[NodeFacts] = []
-        self.constants: list[NodeFacts] = []
-        self.inputs: list[Value] = []
-        self.outputs: list[Value] = []
+    path: str
+    parent: NodeFacts | None
+    nodes: list[NodeFacts] = field(default_factory=list)
+    constants: list[NodeFacts] = field(default_factory=list)
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
 
     @property
     def subgraphs(self) -> list[GraphFacts]:
@@ -248,3 +240,7 @@ class GraphFacts:
             graph = stack.pop()
             yield graph
             stack.extend(reversed(graph.subgraphs))
+
+    def all_nodes(self) -> Iterator[NodeFacts]:
+        """The nodes of this graph and of all below it; Constant nodes left out."""
+        return (node for graph in self.all_graphs() for node in graph.nodes)
