@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from dmlprep.directml.targets.kernels import Kernel
 from dmlprep.directml.targets.target import Target
+
+T = TypeVar("T")
 
 
 def compare_targets(a: Target, b: Target) -> dict[str, list[str]]:
@@ -19,24 +22,18 @@ def compare_targets(a: Target, b: Target) -> dict[str, list[str]]:
         for field in ("package", "ort_version", "directml_version", "feature_level", "max_opset", "max_ir", "dml_opset")
         if getattr(a, field) != getattr(b, field)
     ]
-    old, new = _flat(a), _flat(b)
-    changed = [
-        f"{name}: {', '.join(_changes(old[name], new[name]))}"
-        for name in sorted(old.keys() & new.keys())
-        if old[name] != new[name]
-    ]
+    dml = _compared("kernels", _flat(a), _flat(b), _changes)
+    return {"versions": limits, **dml, **_compared("CPU kernels", _cpu(a), _cpu(b), _types)}
+
+
+def _compared(
+    what: str, old: Mapping[str, T], new: Mapping[str, T], changes: Callable[[T, T], list[str]]
+) -> dict[str, list[str]]:
+    changed = [name for name in sorted(old.keys() & new.keys()) if old[name] != new[name]]
     return {
-        "versions": limits,
-        "kernels added": sorted(new.keys() - old.keys()),
-        "kernels removed": sorted(old.keys() - new.keys()),
-        "kernels changed": changed,
-        "CPU kernels added": sorted(_cpu(b).keys() - _cpu(a).keys()),
-        "CPU kernels removed": sorted(_cpu(a).keys() - _cpu(b).keys()),
-        "CPU kernels changed": [
-            f"{name}: {', '.join(_types(_cpu(a)[name], _cpu(b)[name]))}"
-            for name in sorted(_cpu(a).keys() & _cpu(b).keys())
-            if _cpu(a)[name] != _cpu(b)[name]
-        ],
+        f"{what} added": sorted(new.keys() - old.keys()),
+        f"{what} removed": sorted(old.keys() - new.keys()),
+        f"{what} changed": [f"{name}: {', '.join(changes(old[name], new[name]))}" for name in changed],
     }
 
 
@@ -60,9 +57,8 @@ def _types(old: Mapping[str, frozenset[str]], new: Mapping[str, frozenset[str]])
 def _changes(old: Kernel, new: Kernel) -> list[str]:
     found = _types(old.types, new.types)
     for field in ("const", "cpu_in", "cpu_out"):
-        before_set, after_set = getattr(old, field), getattr(new, field)
-        if before_set != after_set:
-            found.append(f"{field} {sorted(before_set)} -> {sorted(after_set)}")
+        if getattr(old, field) != getattr(new, field):
+            found.append(f"{field} {sorted(getattr(old, field))} -> {sorted(getattr(new, field))}")
     for field in ("fuses", "fused_inputs", "query", "made_by"):
         if getattr(old, field) != getattr(new, field):
             found.append(f"{field} {getattr(old, field)!r} -> {getattr(new, field)!r}")

@@ -8,16 +8,10 @@ from math import prod
 from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.graph.analysis.operators import CONTROL, MOVES
 
-_NO_ARITHMETIC = (
-    MOVES
-    | CONTROL
-    | frozenset(
-        """
-    Pad Shape Size Cast CastLike ConstantOfShape Range ScatterElements ScatterND Scatter EyeLike OneHot Where NonZero
-    Unique Constant
-    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
-    )
-)
+_NO_ARITHMETIC = {
+    *(*MOVES, *CONTROL, "Pad", "Shape", "Size", "Cast", "CastLike", "ConstantOfShape", "Range", "ScatterElements"),
+    *("ScatterND", "Scatter", "EyeLike", "OneHot", "Where", "NonZero", "Unique", "Constant"),
+}
 
 
 def flops(node: NodeFacts) -> int | None:
@@ -42,17 +36,9 @@ def _dims(value: Value | None) -> tuple[int, ...] | None:
 
 def _convolution(node: NodeFacts) -> int | None:
     # each output element: C/group * kernel multiply-adds; the weight is [M, C/group, kernel...]
-    weight, out = _dims(node.input(_weight_at(node))), _dims(node.output())
-    return None if weight is None or out is None else 2 * prod(out) * prod(weight[1:])
-
-
-def _weight_at(node: NodeFacts) -> int:
-    return 3 if node.op == "QLinearConv" else 1
-
-
-def _transposed(node: NodeFacts) -> int | None:
-    # each input element spreads over M/group * kernel; the weight is [C, M/group, kernel...]
-    weight, data = _dims(node.input(1)), _dims(node.input(0))
+    # ConvTranspose: each input element spreads over M/group * kernel; the weight is [C, M/group, kernel...]
+    weight = _dims(node.input(3 if node.op == "QLinearConv" else 1))
+    data = _dims(node.input(0) if node.op == "ConvTranspose" else node.output())
     return None if weight is None or data is None else 2 * prod(data) * prod(weight[1:])
 
 
@@ -84,33 +70,17 @@ def _attention(node: NodeFacts) -> int | None:
     data = _dims(node.input(0))
     if data is None or len(data) < 3:
         return None
-    steps = data[-2]
-    total = 4 * prod(data) * steps
     weight = _dims(node.input(1)) if node.op == "Attention" and node.domain else None
-    return total + (2 * prod(data) * weight[-1] if weight else 0)
+    return 4 * prod(data) * data[-2] + (2 * prod(data) * weight[-1] if weight else 0)
 
+
+_CONVOLUTIONS = ("Conv", "ConvInteger", "QLinearConv", "NhwcConv", "FusedConv")
+_PRODUCTS = ("MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
 
 _FORMULAS: dict[str, Callable[[NodeFacts], int | None]] = {
-    "Conv": _convolution,
-    "ConvInteger": _convolution,
-    "QLinearConv": _convolution,
-    "NhwcConv": _convolution,
-    "FusedConv": _convolution,
-    "DeformConv": _convolution,
-    "ConvTranspose": _transposed,
-    "MatMul": _product,
-    "MatMulInteger": _product,
-    "QLinearMatMul": _product,
-    "FusedMatMul": _product,
-    "MatMulIntegerToFloat": _product,
-    "DynamicQuantizeMatMul": _product,
-    "Gemm": _product,
-    "FusedGemm": _product,
+    **dict.fromkeys((*_CONVOLUTIONS, "DeformConv", "ConvTranspose"), _convolution),
+    **dict.fromkeys((*_PRODUCTS, "Gemm", "FusedGemm"), _product),
     "MatMulNBits": _nbits,
-    "RNN": _recurrent,
-    "GRU": _recurrent,
-    "LSTM": _recurrent,
-    "Attention": _attention,
-    "MultiHeadAttention": _attention,
-    "GroupQueryAttention": _attention,
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), _recurrent),
+    **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
 }

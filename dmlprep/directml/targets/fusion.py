@@ -5,13 +5,20 @@ Source: ONNX Runtime, DmlExecutionProvider/src/GraphPartitioner.cpp and DmlGraph
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dmlprep.directml.targets.cpu_preferred import cpu_preferred
 from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, Value
 from dmlprep.directml.targets.kernels import Kernel
 from dmlprep.directml.targets.support import Support, dml_kernel
 from dmlprep.directml.targets.target import Target
+
+_SMALL_INITIALIZER = 100
+"""Elements; kSmallInitializerThreshold in fallback_cpu_capability.cc."""
+
+_STOPS_SEARCH = frozenset(
+    ["float16", "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float4e2m1"]
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,54 @@ def _answer(target: Target, node: NodeFacts, stays: bool) -> Support:
     return answer
 
 
+def cpu_preferred(graph: GraphFacts, kernels: dict[int, Kernel]) -> set[int]:
+    """``id`` of each node of this graph (not of its subgraphs) whose shape arithmetic ONNX Runtime keeps on the CPU.
+
+    The search starts at the readers of tensors that kernels leave in CPU memory (Shape, Size) and runs in topological
+    order. Source: onnxruntime/core/framework/fallback_cpu_capability.cc (GetCpuPreferredNodes).
+
+    Args:
+        kernels: ``id(node)`` -> the DirectML kernel that its version and types match, whatever its support query says.
+    """
+    candidates: set[int] = set()
+    on_cpu: set[int] = set()  # id of values
+    preferred: set[int] = set()
+
+    def extend(values: Iterable[Value | None]) -> None:
+        for value in values:
+            if value is not None:
+                on_cpu.add(id(value))
+                candidates.update(id(c) for c in value.consumers)
+
+    for node in graph.nodes:
+        kernel = kernels.get(id(node))
+        if kernel is not None:
+            extend(node.output(index) for index in kernel.cpu_out)
+    # Topological order: whatever makes a node a candidate stands before it.
+    for node in graph.nodes:
+        if id(node) not in candidates:
+            continue
+        kernel = kernels.get(id(node))
+        if kernel is None:
+            extend(node.outputs)
+        elif all(_from_cpu(graph, value, index, kernel, on_cpu) for index, value in enumerate(node.inputs)):
+            preferred.add(id(node))
+            extend(node.outputs)
+    return preferred
+
+
+def _from_cpu(graph: GraphFacts, value: Value | None, index: int, kernel: Kernel, on_cpu: set[int]) -> bool:
+    """Whether an input lets its node stay on the CPU."""
+    if value is None or value.type in _STOPS_SEARCH:
+        return False
+    if value.initializer and (value.size or 0) <= _SMALL_INITIALIZER and value.size is not None:
+        return True
+    if value.graph_input and value.graph == graph.path:
+        return True
+    # A tensor that the DirectML kernel reads on the CPU anyway is no reason to leave DirectML.
+    return id(value) in on_cpu and index not in kernel.cpu_in
+
+
 def unfusable(graph: GraphFacts, node: NodeFacts, kernel: Kernel, *, has_subgraph: bool) -> tuple[str, str]:
     """Code and reason why a node on DirectML cannot join a fused graph; empty where it can."""
     if has_subgraph:
@@ -114,7 +169,7 @@ def partitions(graph: GraphFacts, fusable: set[int]) -> dict[int, int]:
     partition is closed as soon as a node outside reads from it.
     """
     parent: list[int] = []
-    closed: list[bool] = []
+    closed: set[int] = set()
     home: dict[int, int] = {}  # id(node) -> partition
 
     def root(partition: int) -> int:
@@ -130,27 +185,17 @@ def partitions(graph: GraphFacts, fusable: set[int]) -> dict[int, int]:
             if value is not None and value.producer is not None and id(value.producer) in home
         }
         if id(node) not in fusable:
-            for partition in feeding:
-                closed[partition] = True
+            closed |= feeding
             continue
-        open_ones = sorted(p for p in feeding if not closed[p])
-        for partition in feeding.difference(open_ones):
-            closed[partition] = True
-        if open_ones:
-            mine = open_ones[0]
-            for other in open_ones[1:]:
-                parent[other] = mine
-        else:
-            mine = len(parent)
+        mine, *others = sorted(feeding - closed) or [len(parent)]
+        if mine == len(parent):
             parent.append(mine)
-            closed.append(False)
+        for other in others:
+            parent[other] = mine
         home[id(node)] = mine
     numbers: dict[int, int] = {}
-    return {
-        key: numbers.setdefault(root(partition), len(numbers))
-        for node in graph.nodes
-        if (key := id(node)) in home and (partition := home[key]) is not None
-    }
+    fused = [id(node) for node in graph.nodes if id(node) in home]
+    return {key: numbers.setdefault(root(home[key]), len(numbers)) for key in fused}
 
 
 def _as_visited(graph: GraphFacts) -> list[NodeFacts]:

@@ -17,7 +17,7 @@ read from CPU memory, ``cpu_out`` outputs left in CPU memory, ``fuses`` false wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
@@ -113,38 +113,26 @@ def load_tables(release: tuple[int, int]) -> Tables:
         first, _, last = span.partition("-")
         return within(release, first, last or None)
 
-    dml: dict[str, dict[int, Kernel]] = {}
-    for op, rows in file.dml.items():
-        found: dict[int, Kernel] = {}
-        for span, since, labels, *rest in rows:
-            if not has(span):
-                continue
-            types = {label: sets[i] for label, i in labels.items()}
-            if not rest:
-                found[since] = Kernel(since, types)
-                continue
-            extra: dict[str, Any] = rest[0]
-            const = frozenset(extra.get("const", ()))
-            found[since] = Kernel(
-                since,
-                types,
-                const,
-                const | frozenset(extra.get("cpu_in", ())),
-                frozenset(extra.get("cpu_out", ())),
-                extra.get("fuses", True),
-                extra.get("fused_inputs", 0),
-                extra.get("query", ""),
-                extra.get("made_by", "dml"),
-            )
-        if found:
-            dml[op] = found
-    cpu: dict[str, list[CpuKernel]] = {}
-    for op, rows in file.cpu.items():
-        for span, since, until, labels in rows:
-            if has(span):
-                kernel = CpuKernel(since, until, {label: sets[i] for label, i in labels.items()})
-                cpu.setdefault(op, []).append(kernel)
-    return Tables(dml, cpu)
+    def types(labels: dict[str, int]) -> dict[str, frozenset[str]]:
+        return {label: sets[i] for label, i in labels.items()}
+
+    dml = {
+        op: {since: _kernel(since, types(labels), *rest) for span, since, labels, *rest in rows if has(span)}
+        for op, rows in file.dml.items()
+    }
+    cpu = {
+        op: [CpuKernel(since, until, types(labels)) for span, since, until, labels in rows if has(span)]
+        for op, rows in file.cpu.items()
+    }
+    return Tables({op: rows for op, rows in dml.items() if rows}, {op: rows for op, rows in cpu.items() if rows})
+
+
+def _kernel(since: int, types: dict[str, frozenset[str]], extra: Mapping[str, Any] | None = None) -> Kernel:
+    """A kernel of a row whose last part may have any of the other fields."""
+    if not extra:
+        return Kernel(since, types)
+    const, cpu_in, cpu_out = (frozenset(extra.get(name, ())) for name in ("const", "cpu_in", "cpu_out"))
+    return Kernel(since, types, **{**extra, "const": const, "cpu_in": const | cpu_in, "cpu_out": cpu_out})
 
 
 _CONTRIB: dict[str, dict[str, str]] = {

@@ -22,12 +22,10 @@ class PrecisionFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         id: name of the fault, and of the policy's rule about it (``normalisation``).
         ops: operator types that it concerns, or that a stretch of the graph which it concerns is made of; empty for
             any.
-        outcome: what happens in FP16.
         when: ``always``, whatever the values are (the file does not load); ``usual``: with the values that models
             have; ``by value``: only with some, which the range profile finds; ``never kept``: known, but so common an
             operator that FP16 would gain nothing without it.
         limits: the numbers from which on it goes wrong, by what is measured (``standard_deviation``).
-        why: what goes wrong, as a clause.
         first: oldest release concerned (``1.15``), of those that dmlprep knows.
         last: newest release concerned, ``None`` while it lasts.
         confidence: ``measured`` on ``measured_on``; ``source``: follows from the number format, or read in a source;

@@ -11,10 +11,6 @@ from collections.abc import Callable
 from dmlprep.directml.targets.facts import NodeFacts
 
 
-def _present(node: NodeFacts, index: int) -> bool:
-    return node.input(index) is not None
-
-
 def _batch_normalization(node: NodeFacts) -> str:
     if node.attribute("training_mode", 0):
         return "training_mode is on"
@@ -47,21 +43,19 @@ def _resize(node: NodeFacts) -> str:
 
 
 def _attention(node: NodeFacts) -> str:
-    if _present(node, 4) or _present(node, 6) or node.output(1) is not None:
+    if any(value is not None for value in (node.input(4), node.input(6), node.output(1))):
         return "past or present is used"
-    for name in ("unidirectional", "do_rotary", "past_present_share_buffer"):
-        if node.attribute(name, 0):
-            return f"{name} is on"
-    return ""
+    return _on(node, "unidirectional", "do_rotary", "past_present_share_buffer")
 
 
 def _quantized_attention(node: NodeFacts) -> str:
-    if node.attribute("unidirectional", 0) and _present(node, 5):
+    if node.attribute("unidirectional", 0) and node.input(5) is not None:
         return "unidirectional with a mask"
-    for name in ("do_rotary", "past_present_share_buffer"):
-        if node.attribute(name, 0):
-            return f"{name} is on"
-    return ""
+    return _on(node, "do_rotary", "past_present_share_buffer")
+
+
+def _on(node: NodeFacts, *names: str) -> str:
+    return next((f"{name} is on" for name in names if node.attribute(name, 0)), "")
 
 
 def _matmul_nbits(node: NodeFacts) -> str:

@@ -19,35 +19,12 @@ from dmlprep.graph.analysis.schemas import schema_of
 Provider = Literal["dml", "cpu", "none"]
 
 _DML_TYPES = frozenset(
-    [
-        "float",
-        "float16",
-        "double",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "bool",
-        "uint4",
-        "int4",
-    ]
+    ["float", "float16", "double", "bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32, 64))]
 )
 _SEQUENCE_OPS = frozenset(
     [
-        "SequenceAt",
-        "SequenceConstruct",
-        "SequenceEmpty",
-        "SequenceLength",
-        "SequenceErase",
-        "SequenceInsert",
-        "OptionalGetElement",
-        "OptionalHasElement",
-        "If",
-        "ConcatFromSequence",
+        *("SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceLength", "SequenceErase", "SequenceInsert"),
+        *("OptionalGetElement", "OptionalHasElement", "If", "ConcatFromSequence"),
     ]
 )
 _HALF_AS_SINGLE = {"float16": "float"}
@@ -61,7 +38,6 @@ class Support:
         provider: ``none`` where neither has one: a function operator is inlined (``inlined``), anything else fails.
         code: reason code (``DP501``); ``DP500`` where DirectML takes it.
         reason: one clause with this node's numbers (``kernel 11, node 22``).
-        since_version: of the node's operator at the model's opset.
         inlined: ONNX Runtime replaces the node by its function body before it places nodes.
     """
 
@@ -80,10 +56,8 @@ def dml_kernel(tables: Tables, node: NodeFacts) -> Kernel | None:
 
 def cpu_kernel(tables: Tables, node: NodeFacts, stand_in: dict[str, str] | None = None) -> CpuKernel | None:
     """The CPU kernel that takes the node; ``stand_in`` as in ``kernels.mismatch``."""
-    for row in tables.cpu.get(node.key, ()):
-        if row.serves(node.since) and mismatch(node, row.types, stand_in) is None:
-            return row
-    return None
+    rows = tables.cpu.get(node.key, ())
+    return next((row for row in rows if row.serves(node.since) and mismatch(node, row.types, stand_in) is None), None)
 
 
 def node_support(tables: Tables, node: NodeFacts) -> Support:
@@ -122,34 +96,24 @@ def _refusal(tables: Tables, node: NodeFacts) -> tuple[str, str]:
     if broken is not None:
         label, value = broken
         return "DP503", f"{value.name} is {value.type}, {label} takes {', '.join(sorted(kernel.types[label]))}"
-    if kernel.query:
-        refused = QUERIES[kernel.query](node)
-        if refused:
-            return "DP504", refused
-    return _unknown_types(node, kernel)
-
-
-def _unknown_types(node: NodeFacts, kernel: Kernel) -> tuple[str, str]:
-    """Data types that DirectML does not know at all; a constant input read on the CPU may have any."""
-    for at, value in enumerate(node.inputs):
-        if value is not None and at not in kernel.const and (why := _unknown(node, value)):
-            return "DP505", why
-    for value in (*node.outputs, *node.implicit):
-        if value is not None and (why := _unknown(node, value)):
+    if kernel.query and (refused := QUERIES[kernel.query](node)):
+        return "DP504", refused
+    # A constant input that is read on the CPU may have any data type.
+    read = (v for at, v in enumerate(node.inputs) if at not in kernel.const)
+    for other in (*read, *node.outputs, *node.implicit):
+        if other is not None and (why := _unknown(node, other)):
             return "DP505", why
     return "", ""
 
 
 def _unknown(node: NodeFacts, value: Value) -> str:
+    """Why DirectML does not know the data type of a value; empty where it does."""
     kind = value.type
-    if not kind or kind in _DML_TYPES:
-        return ""
     if kind.startswith("seq("):
         if node.op not in _SEQUENCE_OPS:
             return f"{value.name} is a sequence"
-        inner = kind.removeprefix("seq(tensor(").removesuffix("))")
-        return "" if inner in _DML_TYPES else f"{value.name} is {kind}"
-    return f"{value.name} is {kind}"
+        kind = kind.removeprefix("seq(tensor(").removesuffix("))")
+    return "" if not kind or kind in _DML_TYPES else f"{value.name} is {value.type}"
 
 
 def is_function(node: NodeFacts) -> bool:

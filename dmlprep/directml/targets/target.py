@@ -32,12 +32,10 @@ class Target:
 
     Attributes:
         name: ``ort-1.24``.
-        ort_version: ONNX Runtime's version.
         directml_version: of the DirectML.dll in the wheel.
         max_opset: highest ai.onnx opset whose models load.
         max_ir: highest IR version that loads.
         dml_opset: highest opset at which no operator of note loses its DirectML kernel by a version bump.
-        title: what it is, for people.
         feature_level: of that DirectML.dll.
         package: where it comes from (``onnxruntime-windowsml``); empty for Windows itself.
         windows: the oldest Windows that its package runs on.
@@ -45,7 +43,6 @@ class Target:
         carries: the target whose kernels it has; empty for its own.
         options: the provider's options, and those of its sessions; empty where they were not read.
         opset_only: only opset and IR version are known (Windows ML in the box), no kernels.
-        sources: where its numbers come from.
     """
 
     name: str
@@ -67,9 +64,7 @@ class Target:
     @property
     def release(self) -> tuple[int, int]:
         """Major and minor version of ONNX Runtime, ``(0, 0)`` for a target of opset and IR version only."""
-        if self.opset_only:
-            return 0, 0
-        return release_number(self.ort_version)
+        return (0, 0) if self.opset_only else release_number(self.ort_version)
 
     @property
     def tables(self) -> Tables:
@@ -79,10 +74,7 @@ class Target:
             UsageError: only its opset and IR version are known.
         """
         if self.opset_only:
-            raise UsageError(
-                f"no kernels are known for {self.name}",
-                fix=f"choose one of {', '.join(target_names())}",
-            )
+            raise UsageError(f"no kernels are known for {self.name}", fix=f"choose one of {', '.join(target_names())}")
         from dmlprep.directml.targets.kernels import load_tables
 
         return load_tables(self.release)
@@ -112,7 +104,7 @@ class _Head(msgspec.Struct):
 
 
 class _Kernels(msgspec.Struct):
-    releases: dict[str, msgspec.Raw]
+    releases: dict[str, _Head]
 
 
 class _Package(msgspec.Struct):
@@ -148,7 +140,7 @@ def _releases() -> _Releases:
 
 
 @lru_cache(maxsize=1)
-def _heads() -> dict[str, msgspec.Raw]:
+def _heads() -> dict[str, _Head]:
     data = (resources.files("dmlprep.directml.targets") / "data" / "kernels.json").read_bytes()
     return msgspec.json.decode(data, type=_Kernels).releases
 
@@ -171,11 +163,10 @@ def target_names(kind: Kind = "onnxruntime") -> list[str]:
 def _load(name: str) -> Target:
     releases = _releases()
     if name.startswith(_WINDOWSML):
-        one = releases.windowsml[name.removeprefix(_WINDOWSML)]
-        carried, package = _load(one.like), releases.packages["onnxruntime-windowsml"]
         version = name.removeprefix(_WINDOWSML)
+        one, package = releases.windowsml[version], releases.packages["onnxruntime-windowsml"]
         return replace(
-            carried,
+            _load(one.like),
             name=name,
             title=f"Windows ML {version} with onnxruntime-windowsml {one.carries}",
             ort_version=".".join(one.carries.split(".")[:3]),
@@ -195,10 +186,10 @@ def _load(name: str) -> Target:
             name, "", "", windows.max_opset, windows.max_ir, windows.max_opset, windows.title,
             windows=package.windows, served=package.served, opset_only=True, sources=tuple(package.sources),
         )  # fmt: skip
-    head = msgspec.json.decode(_heads()[name], type=_Head)
-    package = releases.packages[head.package]
-    fields = {**msgspec.structs.asdict(head), "sources": (*head.sources, *package.sources)}
-    return Target(name, windows=package.windows, served=package.served, **fields)
+    head = msgspec.structs.asdict(_heads()[name])
+    package = releases.packages[head["package"]]
+    sources = (*head.pop("sources"), *package.sources)
+    return Target(name, windows=package.windows, served=package.served, sources=sources, **head)
 
 
 def latest_target() -> str:
