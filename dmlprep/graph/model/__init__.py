@@ -5,14 +5,4 @@ from dmlprep.graph.model.model import Model, Statistics
 from dmlprep.graph.model.saving import EXTERNAL_OVER, Saved
 from dmlprep.graph.model.tensors import MappedTensor, chunks
 
-__all__ = [
-    "EXTERNAL_OVER",
-    "Frozen",
-    "MappedTensor",
-    "Model",
-    "Saved",
-    "Statistics",
-    "chunks",
-    "freeze",
-    "thaw",
-]
+__all__ = ["EXTERNAL_OVER", "Frozen", "MappedTensor", "Model", "Saved", "Statistics", "chunks", "freeze", "thaw"]

@@ -9,31 +9,26 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
+from dmlprep.graph.model import protos
 from dmlprep.graph.model.checking import call_by_their_owner, weightless
 from dmlprep.graph.model.frozen import Frozen
+from dmlprep.graph.model.repairs import first_three
 from dmlprep.process.onnx_worker import calls
 from dmlprep.process.onnx_worker.door import OnnxError
 from dmlprep.record import Finding, finding
 
 
 def drop_wrong_shapes(model: ir.Model, frozen: Frozen) -> list[Finding]:
-    """Take the shapes from values inside the main graph that contradict what onnx infers without them.
+    """Take the shapes from values inside the main graph that contradict what onnx infers without them, with a note.
 
-    A type that contradicts stays: ONNX Runtime refuses the model then.
-
-    Args:
-        frozen: the same model, frozen; out of date when a note is given.
-
-    Returns:
-        a note, where any were dropped.
+    A type that contradicts stays: ONNX Runtime refuses the model then. With a note, ``frozen`` is out of date.
 
     Raises:
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     if not frozen.proto.graph.value_info:
         return []
-    proto = onnx.ModelProto()
-    proto.CopyFrom(weightless(frozen))
+    proto = protos.copy(weightless(frozen))
     call_by_their_owner(proto)
     if _agrees(proto):
         return []
@@ -52,7 +47,7 @@ def drop_wrong_shapes(model: ir.Model, frozen: Frozen) -> list[Finding]:
     for name in wrong:
         if name in values:
             values[name].shape = None
-    names = ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if wrong[3:] else "")
+    names = first_three(wrong)
     text = f"the file notes shapes inside the graph that contradict its nodes ({names}): what follows was taken"
     return [finding("DP018", f"{text}, as ONNX Runtime does", values=wrong[:100], count=len(wrong))]
 

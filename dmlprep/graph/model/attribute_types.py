@@ -14,35 +14,18 @@ from typing import Any
 
 import onnx
 
-from dmlprep.core.errors import InputError
 from dmlprep.graph.model import protos
+from dmlprep.graph.model.refusals import invalid
 
 _Type = onnx.AttributeProto
 
-_FIELDS: dict[int, str] = {
-    _Type.FLOAT: "f",
-    _Type.INT: "i",
-    _Type.STRING: "s",
-    _Type.TENSOR: "t",
-    _Type.GRAPH: "g",
-    _Type.SPARSE_TENSOR: "sparse_tensor",
-    _Type.TYPE_PROTO: "tp",
-    _Type.FLOATS: "floats",
-    _Type.INTS: "ints",
-    _Type.STRINGS: "strings",
-    _Type.TENSORS: "tensors",
-    _Type.GRAPHS: "graphs",
-    _Type.SPARSE_TENSORS: "sparse_tensors",
-    _Type.TYPE_PROTOS: "type_protos",
-}
-"""The field that holds the value, by type."""
+_SHORT = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g", "TYPE_PROTO": "tp"}
+_FIELDS = {number: _SHORT.get(name, name.lower()) for name, number in _Type.AttributeType.items() if number}
+"""The field that holds the value, by type; most are named after the type."""
 
 _TYPES = {field: number for number, field in _FIELDS.items()}
 _MESSAGES = frozenset((_Type.TENSOR, _Type.GRAPH, _Type.SPARSE_TENSOR, _Type.TYPE_PROTO))
 """Types whose value has no default: it is there, or the attribute has none."""
-
-
-_FIX = "export the model again"
 
 
 def check_attributes(proto: onnx.ModelProto, where: str) -> None:
@@ -56,36 +39,31 @@ def check_attributes(proto: onnx.ModelProto, where: str) -> None:
     for node, opsets, in_function in _nodes(proto):
         if not all(isinstance(text, str) for text in (node.domain, node.op_type, node.name)):
             # protobuf gives bytes for what is no text
-            raise InputError("a node's name or type is not UTF-8", where=where, code="DP003", fix=_FIX)
+            raise invalid("a node's name or type is not UTF-8", where)
         form = _UNKNOWN if (node.domain, node.op_type) in own else _form(node.op_type, node.domain, opsets)
         if in_function and (wrong := _wrong_count(node, form)):
-            raise InputError(wrong, where=f"{where}: node {node.name or node.op_type}", code="DP003", fix=_FIX)
-        seen = set()
+            raise invalid(wrong, f"{where}: node {node.name or node.op_type}")
+        names = set()
         for attribute in node.attribute:
-            wrong = _wrong(attribute, form.attributes)
-            if attribute.name in seen:
-                wrong = f"attribute {attribute.name!r} is there twice"
-            seen.add(attribute.name)
-            wrong = wrong or _unfit_branch(node, attribute)
-            if wrong:
+            twice = f"attribute {attribute.name!r} is there twice" if attribute.name in names else ""
+            names.add(attribute.name)
+            if wrong := twice or _wrong(attribute, form.attributes) or _unfit_branch(node, attribute):
                 label = node.name or f"{node.op_type}({', '.join(node.output)})"
-                raise InputError(wrong, where=f"{where}: node {label}", code="DP003", fix=_FIX)
+                raise invalid(wrong, f"{where}: node {label}")
 
 
 def _wrong(attribute: onnx.AttributeProto, expected: dict[str, int]) -> str:
     """What is wrong with an attribute, empty where nothing is."""
     name, kind = attribute.name, int(attribute.type)
-    held = [field.name for field, _ in attribute.ListFields() if field.name in _TYPES]
+    held = [_TYPES[field.name] for field, _ in attribute.ListFields() if field.name in _TYPES]
     # Files of IR version 1 name no types; what they hold tells.
     if not kind and len(held) == 1:
-        kind = _TYPES[held[0]]
+        kind = held[0]
     if kind not in _FIELDS:
         return f"attribute {name!r} has no type"
-    other = next((field for field in held if field != _FIELDS[kind]), None)
-    if other is not None:
-        return f"attribute {name!r} is said to be {_Type.AttributeType.Name(kind)}, and holds {_named(_TYPES[other])}"
-    if kind in _MESSAGES and not held and not attribute.ref_attr_name:
-        return f"attribute {name!r} is said to be {_Type.AttributeType.Name(kind)}, and holds nothing"
+    other = next((_named(one) for one in held if one != kind), "")
+    if other or (kind in _MESSAGES and not held and not attribute.ref_attr_name):
+        return f"attribute {name!r} is said to be {_named(kind)}, and holds {other or 'nothing'}"
     wanted = expected.get(name)
     if wanted is not None and kind != wanted:
         return f"attribute {name!r} is {_named(kind)}, where the operator takes {_named(wanted)}"
@@ -144,10 +122,9 @@ def _wrong_count(node: onnx.NodeProto, form: _Form) -> str:
 
 def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, _Opsets, bool]]:
     """Every node, with the opsets that hold for it (a function has its own), and whether a function holds it."""
-    main: _Opsets = tuple((entry.domain, entry.version) for entry in proto.opset_import)
+    main, *own = (tuple((e.domain, e.version) for e in holder.opset_import) for holder in (proto, *proto.functions))
     stack: list[tuple[onnx.GraphProto | onnx.FunctionProto, _Opsets, bool]] = [(proto.graph, main, False)]
-    for function in proto.functions:
-        stack.append((function, tuple((e.domain, e.version) for e in function.opset_import) or main, True))
+    stack += [(function, opsets or main, True) for function, opsets in zip(proto.functions, own, strict=True)]
     while stack:
         holder, opsets, in_function = stack.pop()
         for node in holder.node:
@@ -157,25 +134,20 @@ def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, _Opsets, bo
 
 @lru_cache(maxsize=4096)
 def _form(op_type: str, domain: str, opsets: _Opsets) -> _Form:
-    """What onnx says of an operator."""
     domain = "" if domain == "ai.onnx" else domain
-    version = next((v for d, v in opsets if (d or "") == domain or (d == "ai.onnx" and not domain)), None)
+    # ONNX Runtime takes the newest where a model names no version.
+    version = next((v for d, v in opsets if d == domain or (d == "ai.onnx" and not domain)), None)
+    get = onnx.defs.get_schema
     try:
-        if version is None:  # ONNX Runtime takes the newest
-            schema = onnx.defs.get_schema(op_type, domain)
-        else:
-            schema = onnx.defs.get_schema(op_type, version, domain)
+        schema = get(op_type, domain) if version is None else get(op_type, version, domain)
     except onnx.defs.SchemaError:
         return _UNKNOWN
     single = onnx.defs.OpSchema.FormalParameterOption.Single
+    attributes: dict[str, Any] = dict(schema.attributes)  # the stubs of an enumeration of C++ have no value
     return _Form(
-        {name: _number(a) for name, a in schema.attributes.items()},
+        {name: int(attribute.type.value) for name, attribute in attributes.items()},
         # All outputs of an LSTM may be left out; one that gives nothing has no use, and no place to be known by.
         max(1, int(schema.min_output)),
         (int(schema.min_input), int(schema.max_input)),
         tuple(index for index, one in enumerate(schema.inputs) if one.option == single),
     )
-
-
-def _number(attribute: Any) -> int:
-    return int(attribute.type.value)  # the stubs of an enumeration of C++ have no value

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 
-from dmlprep.core.errors import InputError, ModelRefused
 from dmlprep.graph.model import protos
+from dmlprep.graph.model.refusals import invalid, too_large
 
 MAX_RANK = 64
 """Dimensions of a tensor: numpy 2 has no more."""
@@ -30,7 +30,6 @@ _MAX_VERSION = (1 << 31) - 1
 _ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
 _NAMES_A_TYPE = frozenset(("to", "dtype", "output_dtype", "output_datatype", "stash_type"))
 """Attributes of ONNX's operators that hold an element type."""
-_MAY_BE_UNDEFINED = frozenset(("output_dtype",))
 
 
 def check_bounds(proto: onnx.ModelProto, where: str) -> None:
@@ -42,26 +41,20 @@ def check_bounds(proto: onnx.ModelProto, where: str) -> None:
     """
     depth = _nesting(proto)
     if depth > MAX_NESTING:
-        raise _beyond(f"graphs are nested {depth} deep, and no more than {MAX_NESTING} are read", where)
+        raise too_large(f"graphs are nested {depth} deep, and no more than {MAX_NESTING} are read", where)
     for holder in (proto, *proto.functions):
         for entry in holder.opset_import:
             if not 0 <= entry.version <= _MAX_VERSION:
-                what = f"{entry.version} is no version of the domain {entry.domain or 'ai.onnx'}"
-                raise InputError(what, where=where, code="DP003", fix="export the model again")
+                raise invalid(f"{entry.version} is no version of the domain {entry.domain or 'ai.onnx'}", where)
     for node in protos.nodes(proto):
         _check_types(node, where)
     for tensor in protos.tensors(proto):
         at = f"{where}: tensor {tensor.name!r}"
         if tensor.data_type not in _ELEMENT_TYPES:
-            what = f"{tensor.data_type} is no element type"
-            raise InputError(what, where=at, code="DP003", fix="export the model again")
+            raise invalid(f"{tensor.data_type} is no element type", at)
         _check_dims(tensor.dims, at)
     for name, shape in _shapes(proto):
         _check_dims([max(d.dim_value, 1) for d in shape.dim], f"{where}: {name}")
-
-
-def _beyond(what: str, where: str) -> ModelRefused:
-    return ModelRefused(what, where=where, code="DP016", fix="export a smaller model")
 
 
 def beyond_bounds(dims: Sequence[int]) -> str:
@@ -76,9 +69,9 @@ def beyond_bounds(dims: Sequence[int]) -> str:
 
 def _check_dims(dims: Sequence[int], where: str) -> None:
     if any(d < 0 for d in dims):
-        raise InputError("a tensor has a negative size", where=where, code="DP003", fix="export the model again")
+        raise invalid("a tensor has a negative size", where)
     if wrong := beyond_bounds(dims):
-        raise _beyond(wrong, where)
+        raise too_large(wrong, where)
 
 
 def _check_types(node: onnx.NodeProto, where: str) -> None:
@@ -87,14 +80,10 @@ def _check_types(node: onnx.NodeProto, where: str) -> None:
     for attribute in node.attribute:
         if attribute.name not in _NAMES_A_TYPE or attribute.type != onnx.AttributeProto.INT or attribute.ref_attr_name:
             continue
-        undefined = attribute.i == onnx.TensorProto.UNDEFINED and attribute.name not in _MAY_BE_UNDEFINED
+        undefined = attribute.i == onnx.TensorProto.UNDEFINED and attribute.name != "output_dtype"
         if attribute.i not in _ELEMENT_TYPES or undefined:
-            raise InputError(
-                f"{attribute.name}={attribute.i} is no element type",
-                where=f"{where}: node {node.name or node.op_type}",
-                code="DP003",
-                fix="export the model again",
-            )
+            at = f"{where}: node {node.name or node.op_type}"
+            raise invalid(f"{attribute.name}={attribute.i} is no element type", at)
 
 
 def _nesting(proto: onnx.ModelProto) -> int:

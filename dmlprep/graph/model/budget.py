@@ -86,35 +86,27 @@ class Budget:
     Attributes:
         made_bytes, made_nodes: what was made so far.
         most_bytes, most_nodes: what may be made in all.
+        file_bytes: bytes of the model's files, its data files among them.
     """
 
     def __init__(self, limits: Limits | None = None, *, file_bytes: int = 0, file_nodes: int = 0) -> None:
         self.limits = limits or in_force()
         self.made_bytes = self.made_nodes = 0
-        self._files, self._nodes = file_bytes, file_nodes
+        self.file_bytes, self._nodes = file_bytes, file_nodes
 
     @property
     def most_bytes(self) -> int:
-        given = self.limits.made_bytes
-        return BYTES + BYTES_PER_BYTE * self._files if given is None else given
+        limit = self.limits.made_bytes
+        return BYTES + BYTES_PER_BYTE * self.file_bytes if limit is None else limit
 
     @property
     def most_nodes(self) -> int:
-        given = self.limits.made_nodes
-        return NODES + NODES_PER_NODE * self._nodes if given is None else given
-
-    @property
-    def file_bytes(self) -> int:
-        """Bytes of the model's files, its data files among them."""
-        return self._files
-
-    def stands_on(self, *, file_bytes: int) -> None:
-        """Note how large the model's files are together."""
-        self._files = file_bytes
+        limit = self.limits.made_nodes
+        return NODES + NODES_PER_NODE * self._nodes if limit is None else limit
 
     def fork(self) -> Budget:
         """A budget with the same left, for a copy of the model."""
-        other = Budget(self.limits, file_bytes=self._files, file_nodes=self._nodes)
+        other = Budget(self.limits, file_bytes=self.file_bytes, file_nodes=self._nodes)
         other.made_bytes, other.made_nodes = self.made_bytes, self.made_nodes
         return other
 
@@ -156,19 +148,16 @@ class Budget:
         if self.affords(nbytes, nodes):
             return
         if self.made_nodes + nodes > self.most_nodes:
-            name, wanted, made = "made_nodes", nodes, self.made_nodes
-            asked, most = f"{what} would be {_count(nodes)} nodes", f"{_count(self.most_nodes)} nodes"
-            so_far = f"{_count(made)} are"
+            name, needed, so_far = "made_nodes", self.made_nodes + nodes, self.made_nodes and _count(self.made_nodes)
+            text = f"{what} would be {_count(nodes)} nodes: {_count(self.most_nodes)} nodes"
         else:
-            name, wanted, made = "made_bytes", nbytes, self.made_bytes
-            asked, most = f"{what} would take {_bytes(nbytes)}", _bytes(self.most_bytes)
-            so_far = f"{_bytes(made)} are"
-        room = f"{most} may be made of this model" + (f", and {so_far} made" if made else "")
+            name, needed, so_far = "made_bytes", self.made_bytes + nbytes, self.made_bytes and _bytes(self.made_bytes)
+            text = f"{what} would take {_bytes(nbytes)}: {_bytes(self.most_bytes)}"
         raise ModelRefused(
-            f"{asked}: {room}",
+            f"{text} may be made of this model" + (f", and {so_far} are made" if so_far else ""),
             where=where,
             code="DP014",
-            fix=f"raise the limit if you trust the model: dmlprep --limit {name}={_enough(made + wanted)} COMMAND, "
+            fix=f"raise the limit if you trust the model: dmlprep --limit {name}={_enough(needed)} COMMAND, "
             f"or {name} in [limits] of a recipe",
         )
 

@@ -28,33 +28,26 @@ def weightless(model: ir.Model | Frozen) -> onnx.ModelProto:
     if not frozen.tensors:
         return proto
     if frozen is model:
-        proto = onnx.ModelProto()
-        proto.CopyFrom(frozen.proto)
+        proto = protos.copy(frozen.proto)
     # Before IR 4 every initializer is an input as well; a weight that is taken out would leave a plain input, as here.
     known = {i.name for i in proto.graph.input}
     for graph in protos.graphs(proto):
-        kept = []
+        small = [t for t in graph.initializer if stub_index(t) is None]
+        if len(small) == len(graph.initializer):
+            continue
         for tensor in graph.initializer:
-            if stub_index(tensor) is None:
-                kept.append(tensor)
-                continue
-            if tensor.name not in known:
+            if stub_index(tensor) is not None and tensor.name not in known:
                 known.add(tensor.name)
-                proto.graph.input.append(
-                    onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-                )
-        if len(kept) != len(graph.initializer):
-            kept = [onnx.TensorProto.FromString(t.SerializeToString()) for t in kept]
-            del graph.initializer[:]
-            graph.initializer.extend(kept)
+                info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+                proto.graph.input.append(info)
+        small = [onnx.TensorProto.FromString(t.SerializeToString()) for t in small]
+        del graph.initializer[:]
+        graph.initializer.extend(small)
     return proto
 
 
 def check(model: ir.Model, *, full: bool = True, frozen: Frozen | None = None) -> str:
     """Run onnx's checker (with strict shape inference where ``full``).
-
-    Args:
-        frozen: the same model, where it was frozen already.
 
     Returns:
         the first line of what is wrong, empty when the model is valid.
@@ -62,7 +55,9 @@ def check(model: ir.Model, *, full: bool = True, frozen: Frozen | None = None) -
     Raises:
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
-    proto = _own_copy(frozen) if frozen is not None and frozen.complete else weightless(model)
+    proto = weightless(frozen if frozen is not None and frozen.complete else model)
+    if frozen is not None and proto is frozen.proto:
+        proto = protos.copy(proto)
     try:
         call_by_their_owner(proto)
         _spell_out(proto)
@@ -82,34 +77,16 @@ def check(model: ir.Model, *, full: bool = True, frozen: Frozen | None = None) -
     return ""
 
 
-def _own_copy(frozen: Frozen) -> onnx.ModelProto:
-    """``weightless``, to be changed."""
-    proto = weightless(frozen)
-    if proto is not frozen.proto:
-        return proto
-    own = onnx.ModelProto()
-    own.CopyFrom(proto)
-    return own
-
-
 def demand_valid(model: ir.Model, source: Path, frozen: Frozen | None = None) -> None:
     """Refuse a model that onnx's checker refuses, as every command that works on a model does.
-
-    Args:
-        frozen: the same model, where it was frozen already.
 
     Raises:
         InputError: the model is not valid.
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
-    wrong = check(model, full=False, frozen=frozen)
-    if wrong:
-        raise InputError(
-            f"the model is not valid ONNX: {wrong}",
-            where=str(source),
-            code="DP003",
-            fix="export it again; onnx.checker names the fault",
-        )
+    if wrong := check(model, full=False, frozen=frozen):
+        what, fix = f"the model is not valid ONNX: {wrong}", "export it again; onnx.checker names the fault"
+        raise InputError(what, where=str(source), code="DP003", fix=fix)
 
 
 def _has_shape(proto: onnx.TypeProto) -> bool:
@@ -138,10 +115,9 @@ def call_by_their_owner(proto: onnx.ModelProto) -> None:
 
 def _spell_out(proto: onnx.ModelProto) -> None:
     """Write the default that onnx leaves empty in the body of MeanVarianceNormalization, which it then refuses."""
-    for graph in protos.graphs(proto):
-        for node in graph.node:
-            if node.op_type == "MeanVarianceNormalization" and not any(a.name == "axes" for a in node.attribute):
-                node.attribute.append(onnx.helper.make_attribute("axes", [0, 2, 3]))
+    for node in (node for graph in protos.graphs(proto) for node in graph.node):
+        if node.op_type == "MeanVarianceNormalization" and not any(a.name == "axes" for a in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute("axes", [0, 2, 3]))
 
 
 def infer_shapes(model: ir.Model | Frozen, *, strict: bool = False) -> onnx.ModelProto:
@@ -165,8 +141,7 @@ def _blamed(error: ToolFailed, proto: onnx.ModelProto) -> ToolFailed:
     """The error with the node of the main graph that onnx crashes at. A crash comes at once, and each time."""
     if error.code != "DP012" or error.where:
         return error
-    part = onnx.ModelProto()
-    part.CopyFrom(proto)
+    part = protos.copy(proto)
     del part.graph.output[:]
 
     def crashes(count: int) -> bool:

@@ -12,10 +12,10 @@ from math import prod
 
 import onnx
 
-from dmlprep.core.errors import InputError, ModelRefused
 from dmlprep.graph.model import protos
 from dmlprep.graph.model.bounds import MAX_NESTING
 from dmlprep.graph.model.budget import Budget
+from dmlprep.graph.model.refusals import invalid, too_large
 
 _Key = tuple[str, str, str]
 """Domain, name and overload."""
@@ -50,18 +50,16 @@ def spend_on_functions(proto: onnx.ModelProto, budget: Budget, where: str) -> No
     """
     if not proto.functions:
         return
-    known = {_key(f.domain, f.name, f.overload) for f in proto.functions}
-    functions = {_key(f.domain, f.name, f.overload): _read(f.node, known) for f in proto.functions}
+    nodes = {_key(f.domain, f.name, f.overload): f.node for f in proto.functions}
+    functions = {key: _read(of_function, nodes) for key, of_function in nodes.items()}
     for key in _callees_first(functions, where):
         _add_calls(functions[key], functions)
-    main = _Body(calls=_read(proto.graph.node, known).calls)
+    main = _Body(calls=_read(proto.graph.node, nodes).calls)
     _add_calls(main, functions)
     if main.depth >= MAX_NESTING:
         deep = f"graphs are nested {main.depth + 1} deep with its functions in the place of their calls"
-        what = f"{deep}, and no more than {MAX_NESTING} are read"
-        raise ModelRefused(what, where=where, code="DP016", fix="export a smaller model")
-    what = "its functions in the place of their calls"
-    budget.spend(main.nbytes, main.nodes, what=what, where=where)
+        raise too_large(f"{deep}, and no more than {MAX_NESTING} are read", where)
+    budget.spend(main.nbytes, main.nodes, what="its functions in the place of their calls", where=where)
 
 
 def _key(domain: str, name: str, overload: str) -> _Key:
@@ -125,12 +123,7 @@ def _callees_first(functions: dict[_Key, _Body], where: str) -> list[_Key]:
             elif key in path:
                 ring = [f"{domain}::{name}" for domain, name, _ in [*list(path)[list(path).index(key) :], key]]
                 shown = ring if len(ring) <= 6 else [*ring[:3], "...", *ring[-2:]]
-                raise InputError(
-                    f"functions call one another in a ring: {' -> '.join(shown)}",
-                    where=where,
-                    code="DP003",
-                    fix="export the model again",
-                )
+                raise invalid(f"functions call one another in a ring: {' -> '.join(shown)}", where)
             elif key not in done:
                 path[key] = None
                 stack.append((key, True))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnx
 import onnx_ir as ir
 
 from dmlprep.graph.model import protos
@@ -46,12 +45,6 @@ def write_external_view(model: ir.Model, path: Path) -> Path:
                     if id(tensor) not in offsets:
                         offsets[id(tensor)] = append_aligned(tensor, file)
                     place, offset = own, offsets[id(tensor)]
-                _refer(proto, place.relative_to(folder).as_posix(), offset, tensor.nbytes)
+                protos.refer(proto, place.relative_to(folder).as_posix(), offset, tensor.nbytes)
     path.write_bytes(frozen.proto.SerializeToString())
     return folder
-
-
-def _refer(proto: onnx.TensorProto, location: str, offset: int, length: int) -> None:
-    del proto.external_data[:]
-    for key, value in (("location", location), ("offset", offset), ("length", length)):
-        proto.external_data.add(key=key, value=str(value))

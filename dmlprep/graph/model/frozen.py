@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from dmlprep.core.errors import DmlprepError
+from dmlprep.graph.model import protos
 from dmlprep.graph.model.walk import map_tensors
 
 _STUB = "\x00stub:"
@@ -20,6 +21,8 @@ _STUB = "\x00stub:"
 @dataclass(frozen=True)
 class Frozen:
     """A ModelProto whose large tensors are references into ``tensors``.
+
+    Functions with an argument ``frozen`` use it instead of freezing the same model again.
 
     Attributes:
         complete: whether all of them are initializers; else a tensor attribute is a reference as well.
@@ -104,9 +107,7 @@ def thaw(frozen: Frozen) -> ir.Model:
         return tensor
 
     # A copy of the proto: onnx-ir keeps pointers into it, and a snapshot must not move with the model.
-    proto = onnx.ModelProto()
-    proto.CopyFrom(frozen.proto)
-    model = ir.from_proto(proto)
+    model = ir.from_proto(protos.copy(frozen.proto))
     if frozen.tensors:
         map_tensors(model, back)
     return model

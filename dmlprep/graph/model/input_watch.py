@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from dmlprep.core.errors import InputError
 from dmlprep.core.files import unreadable
@@ -18,9 +18,8 @@ from dmlprep.graph.model.tensors import as_mapped
 from dmlprep.graph.model.walk import tensors
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """A file as it was seen: which one it is, its bytes and the time of its last change (ns), and its SHA-256."""
+class _Seen(NamedTuple):
+    """Identity (device, inode, size in bytes, time of the last change in ns) and SHA-256 of a file."""
 
     identity: tuple[int, int, int, int]
     sha256: str
@@ -64,9 +63,7 @@ class Unchanged:
         Raises:
             InputError: a file cannot be read.
         """
-        for path in paths:
-            if path not in self._seen:
-                self._seen[path] = self._look(path)
+        self.take_digests(dict.fromkeys(paths, ""))
 
     def take_digests(self, digests: Mapping[Path, str]) -> None:
         """Go on with files that another one has watched by their contents: they count as it saw them, and are not read.
@@ -110,9 +107,7 @@ class Unchanged:
         Raises:
             InputError: a file is gone, or is not what it was.
         """
-        for path, before in self._seen.items():
-            if path in self._again:
-                continue
+        for path, before in ((p, seen) for p, seen in self._seen.items() if p not in self._again):
             now = self._look(path)
             # A copy of the same contents is the same; without contents, only the file system's word can be had.
             if now.sha256 != before.sha256 or (not self._contents and now.identity != before.identity):
@@ -135,9 +130,5 @@ def _identity(path: Path) -> tuple[int, int, int, int]:
 
 
 def _changed(path: Path) -> InputError:
-    return InputError(
-        "the file was changed while it was used",
-        where=str(path),
-        code="DP015",
-        fix="run again when nothing writes to it any more",
-    )
+    fix = "run again when nothing writes to it any more"
+    return InputError("the file was changed while it was used", where=str(path), code="DP015", fix=fix)

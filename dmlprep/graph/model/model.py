@@ -39,11 +39,7 @@ class Model:
     """
 
     def __init__(
-        self,
-        graph: ir.Model,
-        path: Path | None = None,
-        notes: Sequence[Finding] = (),
-        budget: Budget | None = None,
+        self, graph: ir.Model, path: Path | None = None, notes: Sequence[Finding] = (), budget: Budget | None = None
     ) -> None:
         self.ir = graph
         self.path = path
@@ -77,11 +73,7 @@ class Model:
         return saving.write(self.ir, Path(path), external_over=external_over, force=force, progress=progress)
 
     def save_linked(self, path: Path | str) -> Path:
-        """Write the model for a run of our own, its weights left where they are; see ``external_view``.
-
-        Returns:
-            the folder that its data paths are relative to.
-        """
+        """Write the model for a run of our own (``external_view``); return the folder of its data paths."""
         return write_external_view(self.ir, Path(path))
 
     def snapshot(self) -> Frozen:
@@ -93,11 +85,7 @@ class Model:
         self.ir = thaw(frozen)
 
     def copy(self, frozen: Frozen | None = None) -> Model:
-        """A model of its own with the same tensors; what is made of it counts once it takes this one's place.
-
-        Args:
-            frozen: this model, where it was frozen already.
-        """
+        """A model of its own with the same tensors; what is made of it counts once it takes this one's place."""
         return Model(thaw(frozen or freeze(self.ir)), self.path, self.notes, self.budget.fork())
 
     def become(self, other: Model) -> None:

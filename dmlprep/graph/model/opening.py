@@ -29,6 +29,7 @@ from dmlprep.graph.model.budget import Budget
 from dmlprep.graph.model.collector import paused_collector
 from dmlprep.graph.model.expansion import spend_on_functions
 from dmlprep.graph.model.frozen import Frozen, freeze
+from dmlprep.graph.model.refusals import invalid, too_large
 from dmlprep.graph.model.repairs import describe_ends, mend, own_operators, random_nodes
 from dmlprep.graph.model.sparse import SpreadTensor, densify
 from dmlprep.graph.model.tensors import MappedTensor
@@ -37,17 +38,12 @@ from dmlprep.graph.model.wire import SELF, SPARSE, skeleton
 from dmlprep.record import Finding
 
 _NOT_ONNX = "pass a file that an ONNX exporter wrote"
+_NO_STREAM = "save it to a file first: models are mapped, not read from a stream"
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A model that was read.
-
-    Attributes:
-        frozen: the same, frozen.
-        notes: on what ONNX Runtime takes and onnx's checker does not: mended, or to be known.
-        budget: what may be made of it.
-    """
+    """A model that was read, with notes on what ONNX Runtime takes and onnx's checker does not."""
 
     ir: ir.Model
     frozen: Frozen
@@ -67,17 +63,11 @@ def read(path: Path) -> Opened:
         try:
             return _read(path)
         except UnicodeError as error:  # protobuf hands text that is not UTF-8 out as bytes, and does not take it back
-            raise InputError(
-                "the model is invalid: a name or text in it is not UTF-8",
-                where=str(path),
-                code="DP003",
-                fix="export the model again",
-            ) from error
+            raise invalid("the model is invalid: a name or text in it is not UTF-8", str(path)) from error
 
 
 def _read(path: Path) -> Opened:
     proto, size = _parse(path)
-    _refuse_what_would_be_lost(proto, path)
     check_bounds(proto, str(path))
     check_attributes(proto, str(path))
     budget = Budget(file_bytes=size, file_nodes=sum(1 for _ in protos.nodes(proto)))
@@ -93,24 +83,17 @@ def _read(path: Path) -> Opened:
         model = ir.from_proto(proto)
     except (NotImplementedError, ir.serde.SerdeError, ValueError, TypeError, KeyError, RecursionError) as error:
         if isinstance(_cause(error), NotImplementedError):
-            raise ModelRefused(
-                f"the model uses a type that dmlprep cannot keep: {_first_line(error).partition('.')[0]}",
-                where=str(path),
-                code="DP004",
-                fix="export the model without map types (zipmap=False) and sparse types",
-            ) from error
-        raise InputError(
-            f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
-        ) from error
+            what = f"the model uses a type that dmlprep cannot keep: {_first_line(error).partition('.')[0]}"
+            fix = "export the model without map types (zipmap=False) and sparse types"
+            raise ModelRefused(what, where=str(path), code="DP004", fix=fix) from error
+        raise invalid(f"the model is invalid: {_first_line(error)}", str(path)) from error
     _forget_undefined(model)
-    budget.stands_on(file_bytes=_map_external(model, path, spread) + size)
+    budget.file_bytes = _map_external(model, path, spread) + size
     try:
         # What cannot be written back (text that is not UTF-8, attributes without a type) must not get past the door.
         frozen = freeze(model)
     except (ir.serde.SerdeError, ValueError, TypeError) as error:
-        raise InputError(
-            f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
-        ) from error
+        raise invalid(f"the model is invalid: {_first_line(error)}", str(path)) from error
     whole = all(value.type is not None and value.shape is not None for value in model.graph.outputs)
     notes += describe_ends(model)
     if not whole:  # the outputs may have been given types
@@ -166,18 +149,13 @@ def _skeleton(path: Path) -> tuple[bytes, int]:
             raise InputError("this is a directory", where=where, code="DP001", fix="pass the .onnx file inside it")
         size = path.stat().st_size
         if path.is_fifo():
-            raise InputError(
-                "this is a pipe",
-                where=where,
-                code="DP001",
-                fix="save it to a file first: models are mapped, not read from a stream",
-            )
+            raise InputError("this is a pipe", where=where, code="DP001", fix=_NO_STREAM)
         if size == 0:
             raise InputError("the file is empty", where=where, code="DP001", fix="export or copy the model again")
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return skeleton(data), size
     except FileNotFoundError as error:
-        fix = "check the path" if where != "-" else "save it to a file first: models are mapped, not read from a stream"
+        fix = "check the path" if where != "-" else _NO_STREAM
         if FileSet(path.parent, path.name).aside.is_dir():
             fix = "a run was ended while it replaced this file: run the same prepare again, which puts the old one back"
         else:
@@ -198,61 +176,40 @@ def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
         proto.ParseFromString(light)
     except DecodeError as error:
         if "MaxDepth" in str(error):  # of protobuf's own parser (upb)
-            what = f"graphs are nested too deep: no more than {MAX_NESTING} are read"
-            raise ModelRefused(what, where=where, code="DP016", fix="export a smaller model") from error
+            raise too_large(f"graphs are nested too deep: no more than {MAX_NESTING} are read", where) from error
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX) from error
     _demand_graph(proto, where)
-    for holder in (proto, *proto.functions):
-        for entry in holder.opset_import:
-            if entry.domain == "ai.onnx":
-                entry.domain = ""  # two spellings of one domain; onnx-ir brings nodes to the short one, but not this
+    for entry in (entry for holder in (proto, *proto.functions) for entry in holder.opset_import):
+        if entry.domain == "ai.onnx":
+            entry.domain = ""  # two spellings of one domain; onnx-ir brings nodes to the short one, but not this
     return proto, size
 
 
 def _demand_graph(proto: onnx.ModelProto, where: str) -> None:
-    """Refuse a file without a graph, outputs or an opset."""
+    """Refuse a file without a graph, outputs or an opset, and one that onnx-ir 1.1 would change by what it drops."""
     if not proto.HasField("graph") or not proto.ir_version or not (proto.graph.node or proto.graph.output):
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX)
     if not proto.graph.output:
-        raise ModelRefused(
-            "the model has no outputs: nothing of it can be proved",
-            where=where,
-            code="DP017",
-            fix="name the values that it is to give as outputs, and export it again",
-        )
+        fix = "name the values that it is to give as outputs, and export it again"
+        raise ModelRefused("the model has no outputs: nothing of it can be proved", where=where, code="DP017", fix=fix)
     if not proto.opset_import:
-        raise InputError(
-            "the model names no opset, without which ONNX Runtime does not load it",
-            where=where,
-            code="DP003",
-            fix="export the model again",
-        )
-
-
-def _refuse_what_would_be_lost(proto: onnx.ModelProto, path: Path) -> None:
-    """onnx-ir 1.1 does not hold training information: dropping it in silence would change the model."""
+        raise invalid("the model names no opset, without which ONNX Runtime does not load it", where)
     if proto.training_info:
-        raise ModelRefused(
-            "the model has training information, which dmlprep does not keep",
-            where=str(path),
-            code="DP004",
-            fix="export the inference model",
-        )
+        what = "the model has training information, which dmlprep does not keep"
+        raise ModelRefused(what, where=where, code="DP004", fix="export the inference model")
 
 
 def _check_references(proto: onnx.ModelProto, path: Path) -> None:
     """What onnx-ir would take on trust: numbers of external data, and that every output is made by somebody."""
     for tensor in protos.tensors(proto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL and (wrong := _wrong_reference(tensor)):
-            raise InputError(wrong, where=f"{path}: tensor {tensor.name!r}", code="DP002", fix="export the model again")
+            raise invalid(wrong, f"{path}: tensor {tensor.name!r}", "DP002")
     graph = proto.graph
     made = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     made.update(name for node in graph.node for name in node.output)
     missing = next((v.name for v in graph.output if v.name not in made), None)
     if missing is not None:
-        raise InputError(
-            f"no node makes the output {missing!r}", where=str(path), code="DP003", fix="export the model again"
-        )
+        raise invalid(f"no node makes the output {missing!r}", str(path))
 
 
 def _wrong_reference(tensor: onnx.TensorProto) -> str:
@@ -289,28 +246,15 @@ def _map_external(model: ir.Model, path: Path, spread: Sequence[SpreadTensor]) -
         if location not in checked:
             checked[location] = (path, path.stat().st_size) if location == SELF else _data_file(location, folder, path)
         file, size = checked[location]
-        offset, length = tensor.offset or 0, tensor.length
-        needed = _nbytes(tensor, path)
-        if length is None:
-            length = needed
-        where = f"{path}: tensor {tensor.name!r}"
+        needed, where = _nbytes(tensor, path), f"{path}: tensor {tensor.name!r}"
+        offset, length = tensor.offset or 0, needed if tensor.length is None else tensor.length
         if offset < 0 or length < 0 or offset + length > size:
-            raise InputError(
-                f"its data (offset {offset}, {length} bytes) lies outside {file.name} ({size} bytes)",
-                where=where,
-                code="DP002",
-                fix="copy the data file again, whole",
-            )
+            what = f"its data (offset {offset}, {length} bytes) lies outside {file.name} ({size} bytes)"
+            raise InputError(what, where=where, code="DP002", fix="copy the data file again, whole")
         if length != needed:
-            raise InputError(
-                f"shape and type need {needed} bytes, the file gives {length}",
-                where=where,
-                code="DP002",
-                fix="export the model again",
-            )
-        return MappedTensor(
-            file, offset, length, tensor.dtype, ir.Shape(tensor.shape.numpy()), tensor.name or "", tensor.doc_string
-        )
+            raise invalid(f"shape and type need {needed} bytes, the file gives {length}", where, "DP002")
+        shape = ir.Shape(tensor.shape.numpy())
+        return MappedTensor(file, offset, length, tensor.dtype, shape, tensor.name or "", tensor.doc_string)
 
     map_tensors(model, mapped)
     return sum(size for file, size in dict(checked.values()).items() if file != path)
@@ -319,9 +263,9 @@ def _map_external(model: ir.Model, path: Path, spread: Sequence[SpreadTensor]) -
 def _nbytes(tensor: ir.TensorProtocol, path: Path) -> int:
     where = f"{path}: tensor {tensor.name!r}"
     if any(d < 0 for d in tensor.shape.numpy()):
-        raise InputError("a tensor has a negative size", where=where, code="DP003", fix="export the model again")
+        raise invalid("a tensor has a negative size", where)
     if tensor.dtype == ir.DataType.UNDEFINED:
-        raise InputError("a tensor has no element type", where=where, code="DP003", fix="export the model again")
+        raise invalid("a tensor has no element type", where)
     return int(tensor.nbytes)
 
 
@@ -341,39 +285,29 @@ def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
             needed *= 2
         given = len(getattr(proto, onnx.helper.tensor_dtype_to_field(proto.data_type)))
     if given != needed:
-        raise InputError(
-            f"shape and type need {needed} {unit}, the file gives {given}",
-            where=f"{path}: tensor {tensor.name!r}",
-            code="DP003",
-            fix="export the model again",
-        )
+        what = f"shape and type need {needed} {unit}, the file gives {given}"
+        raise invalid(what, f"{path}: tensor {tensor.name!r}")
 
 
 def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
     """The data file of a location, proved to be a plain file inside the model's folder."""
     where = f"{path}: external data {location!r}"
 
-    def refuse(what: str) -> InputError:
-        return InputError(
-            what,
-            where=where,
-            code="DP002",
-            fix="keep the data file itself, not a link, in the model's folder or below it",
-        )
+    def refuse(
+        what: str, fix: str = "keep the data file itself, not a link, in the model's folder or below it"
+    ) -> InputError:
+        return InputError(what, where=where, code="DP002", fix=fix)
 
     pure = location.replace("\\", "/")
     if not location or "\x00" in location or pure.startswith("/") or pure[1:2] == ":" or ".." in pure.split("/"):
         raise refuse("the path leaves the model's folder")
     if "\\" in location and sys.platform != "win32":
         # ONNX Runtime takes it for a part of the file's name here, so that nothing could be proved.
-        raise InputError(
+        raise refuse(
             "the path has a backslash, which leads into a folder on Windows only",
-            where=where,
-            code="DP002",
-            fix="prepare the model on Windows, or save it with / in the locations of its data",
+            "prepare the model on Windows, or save it with / in the locations of its data",
         )
-    file = folder / pure
-    step = folder
+    file, step = folder / pure, folder
     for part in Path(pure).parts:
         if sys.platform == "win32" and (wrong := windows_name_problem(part)):
             raise refuse(f"{part!r} {wrong}")
@@ -386,12 +320,7 @@ def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
         except OSError as error:
             raise unreadable(error, step, code="DP002") from error
     if not file.exists():
-        raise InputError(
-            "the data file is missing",
-            where=where,
-            code="DP002",
-            fix="copy it beside the model, under the name that the model has for it",
-        )
+        raise refuse("the data file is missing", "copy it beside the model, under the name that the model has for it")
     if not file.is_file():
         raise refuse("the path is no regular file")
     # What follows links of any kind has the last word.

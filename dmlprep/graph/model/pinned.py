@@ -49,21 +49,17 @@ def pinned_array(value: ir.Value, given: Value) -> Array:
         raise _wrong(name, f"the input is no tensor of a known type ({value.type or 'it has no type'})")
     array = plain_array(name, given, object if value.dtype == ir.DataType.STRING else None)
     sizes = None if value.shape is None else [d if isinstance(d, int) and d >= 0 else None for d in value.shape]
-    if not array.ndim and sizes:
-        if None in sizes:
-            raise _wrong(name, "one number fills an input whose sizes are fixed: pin them too, or give a list")
-        if math.prod(s for s in sizes if s is not None) > _MOST:
-            raise _wrong(name, f"it is too large: {_MOST} elements at most")
-        array = np.full([s for s in sizes if s is not None], given, array.dtype)
-    if array.size > _MOST:
+    fixed = [s for s in sizes or () if s is not None]
+    if not array.ndim and sizes and len(fixed) < len(sizes):
+        raise _wrong(name, "one number fills an input whose sizes are fixed: pin them too, or give a list")
+    if max(array.size, 0 if array.ndim else math.prod(fixed)) > _MOST:
         raise _wrong(name, f"it is too large: {_MOST} elements at most")
-    fits = sizes is None or (
-        len(sizes) == array.ndim and all(s in (None, n) for s, n in zip(sizes, array.shape, strict=True))
-    )
-    if not fits:
-        raise _wrong(
-            name, f"its shape is {list(array.shape)}, the input's {['?' if s is None else s for s in sizes or ()]}"
-        )
+    if not array.ndim and sizes:
+        array = np.full(fixed, given, array.dtype)
+    sizes = list(array.shape) if sizes is None else sizes
+    if len(sizes) != array.ndim or any(s not in (None, n) for s, n in zip(sizes, array.shape, strict=True)):
+        own = ["?" if s is None else s for s in sizes]
+        raise _wrong(name, f"its shape is {list(array.shape)}, the input's {own}")
     return _typed(name, array, value.dtype)
 
 
@@ -89,12 +85,8 @@ def _typed(name: str, array: Array, dtype: ir.DataType) -> Array:
 
 def _wrong(name: str, why: str) -> UsageError:
     example = f"{command_line('--pin', f'{name}:=16000')}, {command_line('--pin', f'{name}:=[1,2]')}"
-    return UsageError(
-        f"the value given for input {name!r} does not fit: {why}",
-        where=f"pin {name}",
-        code="DP208",
-        fix=f"give a value of the input's type and shape: {example}",
-    )
+    what, fix = f"the value given for input {name!r} does not fit: {why}", "give a value of the input's type and shape"
+    return UsageError(what, where=f"pin {name}", code="DP208", fix=f"{fix}: {example}")
 
 
 def short_value(given: Value) -> str:
@@ -111,11 +103,7 @@ def note_values(model: ir.Model, arrays: Mapping[str, Array]) -> None:
 
 
 def pinned_values(model: ir.Model, among: Sequence[ir.Value] | None = None) -> dict[str, Value]:
-    """The values that are noted in a model, by input.
-
-    Args:
-        among: inputs; values of others are left out.
-    """
+    """The values that are noted in a model, by input; only those of the inputs ``among``, where there are some."""
     try:
         noted = json.loads(model.metadata_props.get(_KEY, "{}"))
     except (ValueError, RecursionError):

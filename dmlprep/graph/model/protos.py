@@ -3,9 +3,23 @@ stack."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import onnx
+
+
+def copy(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy that may be changed."""
+    new = onnx.ModelProto()
+    new.CopyFrom(proto)
+    return new
+
+
+def refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+    """Let a tensor be external data: ``length`` bytes from ``offset`` on in the file at ``location``."""
+    del tensor.external_data[:]
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -27,9 +41,8 @@ def graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
 
 def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     """Every node, of functions and subgraphs too."""
-    holders: Iterable[onnx.GraphProto | onnx.FunctionProto] = (*graphs(proto), *proto.functions)
-    for holder in holders:
-        yield from holder.node
+    yield from (node for graph in graphs(proto) for node in graph.node)
+    yield from (node for function in proto.functions for node in function.node)
 
 
 def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, MutableSequence
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -17,18 +17,16 @@ from dmlprep.core.errors import InputError
 from dmlprep.graph.model.checking import infer_shapes, is_own
 from dmlprep.graph.model.protos import bodies
 from dmlprep.graph.model.random_ops import draws
+from dmlprep.graph.model.refusals import invalid
 from dmlprep.graph.model.walk import graphs, label
 from dmlprep.process.onnx_worker.door import OnnxError
 from dmlprep.record import Finding, finding
 
 Nodes = MutableSequence[onnx.NodeProto]
 
-_VERSIONS = {
-    "com.microsoft": 1,
-    "com.microsoft.experimental": 1,
-    "com.microsoft.nchwc": 1,
-    "ai.onnx.preview.training": 1,
-    "ai.onnx.training": 1,
+_OF_ONE_VERSION = {
+    *("com.microsoft", "com.microsoft.experimental", "com.microsoft.nchwc"),
+    *("ai.onnx.preview.training", "ai.onnx.training"),
 }
 """Domains of which ONNX Runtime has one version. It takes its newest where a model names none."""
 
@@ -36,10 +34,7 @@ _OF_ONNX = ("", "ai.onnx.ml")
 
 
 def mend(proto: onnx.ModelProto) -> list[Finding]:
-    """Mend a model in place, as it was parsed.
-
-    Returns:
-        a note for each kind of mend.
+    """Mend a model in place, as it was parsed, and return a note for each kind of mend.
 
     Raises:
         InputError: DP003, nodes form a cycle.
@@ -67,9 +62,13 @@ def _sort_all(proto: onnx.ModelProto) -> list[Finding]:
     moved = [where for where, nodes in lists if _sort(nodes)]
     if not moved:
         return []
-    places = ", ".join(moved[:3]) + (f" and {len(moved) - 3} more" if len(moved) > 3 else "")
-    text = f"nodes did not stand behind those that they read from ({places}): they were sorted"
+    text = f"nodes did not stand behind those that they read from ({first_three(moved)}): they were sorted"
     return [finding("DP006", text, places=moved)]
+
+
+def first_three(names: Sequence[str]) -> str:
+    """The first three names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
 def _sort(nodes: Nodes) -> bool:
@@ -117,7 +116,7 @@ def _cycle(nodes: Nodes, needs: list[set[int]], left: set[int]) -> InputError:
     ring = [*path[path.index(following) :], following]
     names = [nodes[i].name or f"{nodes[i].op_type}({nodes[i].output[0]})" for i in reversed(ring)]
     shown = names if len(names) <= 6 else [*names[:3], "...", *names[-2:]]
-    return InputError(f"nodes form a cycle: {' -> '.join(shown)}", code="DP003", fix="export the model again")
+    return invalid(f"nodes form a cycle: {' -> '.join(shown)}")
 
 
 # Versions and names
@@ -129,13 +128,13 @@ def _name_domains(proto: onnx.ModelProto) -> list[Finding]:
     named = {entry.domain for entry in proto.opset_import}
     found = []
     for domain in sorted(set(counts) - named):
-        version = _VERSIONS.get(domain) or (_newest(domain, every) if domain in _OF_ONNX else None)
+        version = 1 if domain in _OF_ONE_VERSION else _newest(domain, every) if domain in _OF_ONNX else None
         if version is None:
             continue
         proto.opset_import.add(domain=domain, version=version)
-        name = domain or "ai.onnx"
-        text = f"the model names no version of {name}, of whose operators it has {counts[domain]}: {version} was taken"
-        found.append(finding("DP007", f"{text}, as ONNX Runtime does", domain=domain, version=version))
+        missing = f"the model names no version of {domain or 'ai.onnx'}, of whose operators it has {counts[domain]}"
+        text = f"{missing}: {version} was taken, as ONNX Runtime does"
+        found.append(finding("DP007", text, domain=domain, version=version))
     return found
 
 
@@ -189,9 +188,8 @@ def describe_ends(model: ir.Model) -> list[Finding]:
             if (proto := types.get(value.name or "")) is not None:
                 value.type = value.type or ir.serde.deserialize_type_proto_for_type(proto)
                 value.shape = value.shape or ir.serde.deserialize_type_proto_for_shape(proto)
-        names = ", ".join(v.name or "" for v in lacking[:3]) + (f" and {len(lacking) - 3} more" if lacking[3:] else "")
-        text = f"outputs have no type or no shape ({names}): {what}"
-        found.append(finding("DP008", text))
+        names = first_three([v.name or "" for v in lacking])
+        found.append(finding("DP008", f"outputs have no type or no shape ({names}): {what}"))
     for value in model.graph.inputs:
         if value.shape is None and isinstance(value.type, ir.TensorType):
             text = f"input {value.name} has no shape, not even a rank"
@@ -215,9 +213,9 @@ def random_nodes(model: ir.Model) -> list[Finding]:
     drawing = [n for _, graph in graphs(model) for n in graph if draws(n)]
     if not drawing:
         return []
-    first = drawing[0]
+    first, *others = drawing
     name = f"{first.op_type} {first.name}" if first.name else label(first)
     mode = " in training mode" if first.op_type == "Dropout" else ""
-    more = f" (and {len(drawing) - 1} more nodes)" if len(drawing) > 1 else ""
+    more = f" (and {len(others)} more nodes)" if others else ""
     text = f"{name}{mode} draws random numbers in each run{more}: nothing can be compared"
     return [finding("DP011", text, node=label(first), count=len(drawing))]

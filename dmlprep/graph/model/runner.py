@@ -11,10 +11,7 @@ if TYPE_CHECKING:
 
 
 class Runner(Protocol):
-    """Runs models for passes that need values (range profile, island search, the guard of simplify).
-
-    The pipeline hands one in; passes never open sessions of their own.
-    """
+    """Runs models for passes that need values (range profile, island search, the guard of simplify)."""
 
     def run(
         self,

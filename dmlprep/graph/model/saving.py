@@ -28,13 +28,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Saved:
-    """What was written.
-
-    Attributes:
-        files: the model file, and its data file where there is one.
-        nbytes: of all files.
-        sha256: of the model file (its data file is not read again).
-    """
+    """The model file, and its data file where there is one; bytes of both; SHA-256 of the model file alone."""
 
     files: tuple[Path, ...]
     nbytes: int
@@ -86,10 +80,6 @@ def write(
 def write_sharing(model: ir.Model, target: Path, shared: SharedData, *, progress: Progress | None = None) -> Saved:
     """Write ``model`` to ``target``, its tensors into a data file beside it that other models have too.
 
-    Args:
-        shared: the file; it gets what it does not have.
-        progress: as in ``write``.
-
     Raises:
         OutputError: the disk is full, or the files cannot be written.
     """
@@ -97,8 +87,7 @@ def write_sharing(model: ir.Model, target: Path, shared: SharedData, *, progress
     with plain_errors(target, {m.path for m in map(as_mapped, frozen.tensors) if m is not None}):
         if not shared.nbytes:
             _check_room(target, frozen)  # how much of a later model is there already shows while it is written
-        used = [frozen.tensors[stub_index(proto) or 0] for proto in _stubs(frozen.proto)]
-        _refer(frozen, shared.path.name, shared.add(used, progress))
+        _refer(frozen, shared.path.name, shared.add([tensor for _, tensor in _stubs(frozen)], progress))
         payload = frozen.proto.SerializeToString()
         with Writer() as writer:
             writer.open(target).write(payload)
@@ -109,22 +98,16 @@ def write_sharing(model: ir.Model, target: Path, shared: SharedData, *, progress
 def _check_room(target: Path, frozen: Frozen) -> None:
     needed = sum(t.nbytes for t in frozen.tensors) + frozen.proto.ByteSize()
     if shutil.disk_usage(target.parent).free < needed:
-        raise OutputError(
-            f"the disk is full: {needed / 1e6:.1f} MB are needed",
-            where=str(target),
-            fix="free some space, or write elsewhere with -o",
-        )
+        what = f"the disk is full: {needed / 1e6:.1f} MB are needed"
+        raise OutputError(what, where=str(target), fix="free some space, or write elsewhere with -o")
 
 
 def _check_targets(targets: list[Path], frozen: Frozen, force: bool) -> None:
     sources = {m.path.resolve() for m in map(as_mapped, frozen.tensors) if m is not None}
     for target in targets:
         if target.resolve() in sources:
-            raise OutputError(
-                "this is a file of the input model, and input is never overwritten",
-                where=str(target),
-                fix="choose another folder with -o",
-            )
+            what = "this is a file of the input model, and input is never overwritten"
+            raise OutputError(what, where=str(target), fix="choose another folder with -o")
         if target.is_dir():
             raise OutputError("this is a directory", where=str(target), fix="name a file, or a folder with -o")
         if target.exists() and not force:
@@ -134,8 +117,7 @@ def _check_targets(targets: list[Path], frozen: Frozen, force: bool) -> None:
 def _data_file(frozen: Frozen, location: str, file: BinaryIO, progress: Progress | None) -> None:
     """Write all tensors to the data file and point the proto at it."""
     offsets: dict[int, int] = {}  # one copy for a tensor that several initializers share
-    for proto in _stubs(frozen.proto):
-        tensor = frozen.tensors[stub_index(proto) or 0]
+    for _, tensor in _stubs(frozen):
         if id(tensor) not in offsets:
             offsets[id(tensor)] = append_aligned(tensor, file, progress)
     _refer(frozen, location, offsets)
@@ -143,16 +125,20 @@ def _data_file(frozen: Frozen, location: str, file: BinaryIO, progress: Progress
 
 def _refer(frozen: Frozen, location: str, offsets: Mapping[int, int]) -> None:
     """Point the proto's initializers at a data file."""
-    for proto in _stubs(frozen.proto):
-        tensor = frozen.tensors[stub_index(proto) or 0]
-        del proto.external_data[:]
-        for key, value in (("location", location), ("offset", offsets[id(tensor)]), ("length", tensor.nbytes)):
-            proto.external_data.add(key=key, value=str(value))
+    for proto, tensor in _stubs(frozen):
+        protos.refer(proto, location, offsets[id(tensor)], tensor.nbytes)
 
 
-def _stubs(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    for graph in protos.graphs(proto):
-        yield from (t for t in graph.initializer if stub_index(t) is not None)
+def _stubs(frozen: Frozen) -> Iterator[tuple[onnx.TensorProto, ir.TensorProtocol]]:
+    """The initializers that stand for large tensors, with these."""
+    for graph in protos.graphs(frozen.proto):
+        indices = ((t, stub_index(t)) for t in graph.initializer)
+        yield from ((t, frozen.tensors[index]) for t, index in indices if index is not None)
+
+
+def _clear_reference(stub: onnx.TensorProto) -> None:
+    del stub.external_data[:]
+    stub.ClearField("data_location")
 
 
 def _tag(field: int, length: int) -> bytes:
@@ -166,29 +152,22 @@ def _inline(frozen: Frozen, file: BinaryIO, progress: Progress | None) -> None:
     fields come first, then one initializer after another with its raw_data last.
     """
     proto = frozen.proto
-    for stub in _stubs(proto):
-        index = stub_index(stub)
-        if index is not None and not any(stub is t for t in proto.graph.initializer):
-            del stub.external_data[:]
-            stub.ClearField("data_location")
-            stub.raw_data = frozen.tensors[index].tobytes()
+    for stub, tensor in _stubs(frozen):
+        if not any(stub is t for t in proto.graph.initializer):
+            _clear_reference(stub)
+            stub.raw_data = tensor.tobytes()
     heads: list[tuple[bytes, ir.TensorProtocol | None]] = []
     size = 0
-    for tensor in proto.graph.initializer:
-        index = stub_index(tensor)
+    for stub in proto.graph.initializer:
+        index = stub_index(stub)
         held = None if index is None else frozen.tensors[index]
         if held is not None:
-            del tensor.external_data[:]
-            tensor.ClearField("data_location")
-        head = tensor.SerializeToString()
-        length = len(head)
-        if held is not None:
-            raw = _tag(9, held.nbytes)
-            head += raw
-            length += len(raw) + held.nbytes
-        head = _tag(5, length) + head
+            _clear_reference(stub)
+        nbytes = held.nbytes if held is not None else 0
+        head = stub.SerializeToString() + (_tag(9, nbytes) if held is not None else b"")
+        head = _tag(5, len(head) + nbytes) + head
         heads.append((head, held))
-        size += len(head) + (held.nbytes if held is not None else 0)
+        size += len(head) + nbytes
     del proto.graph.initializer[:]
     graph = proto.graph.SerializeToString()
     proto.ClearField("graph")

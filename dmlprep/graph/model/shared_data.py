@@ -55,13 +55,7 @@ class SharedData:
         return self._digest.hexdigest()
 
     def add(self, tensors: list[ir.TensorProtocol], progress: Progress | None = None) -> dict[int, int]:
-        """Add the tensors of one model.
-
-        Args:
-            progress: is told the bytes of each tensor, once it is done.
-
-        Returns:
-            offset in bytes by ``id`` of the tensor.
+        """Add the tensors of one model, and return the offset of each in bytes, by ``id`` of the tensor.
 
         Raises:
             OSError: the file cannot be written.
@@ -71,20 +65,15 @@ class SharedData:
             return {}
         before = set(self._places.values())
         offsets: dict[int, int] = {}
-        seen: set[int] = set()
         # "r+" and not "a": a file opened to append does not take ``copy_file_range``.
         with self.path.open("r+b" if self.path.exists() else "x+b") as file:
             for tensor in tensors:
-                if id(tensor) in offsets:
-                    continue
-                file.seek(0, os.SEEK_END)
-                offset = offsets[id(tensor)] = self._place(tensor, file, progress)
-                if offset not in seen:
-                    seen.add(offset)
-                    if offset in before:
-                        self.shared += tensor.nbytes
-                    else:
-                        self.written += tensor.nbytes
+                if id(tensor) not in offsets:
+                    file.seek(0, os.SEEK_END)
+                    offsets[id(tensor)] = self._place(tensor, file, progress)
+        sizes = {offsets[id(tensor)]: tensor.nbytes for tensor in tensors}
+        self.shared = sum(nbytes for offset, nbytes in sizes.items() if offset in before)
+        self.written = sum(sizes.values()) - self.shared
         return offsets
 
     def _place(self, tensor: ir.TensorProtocol, file: BinaryIO, progress: Progress | None) -> int:

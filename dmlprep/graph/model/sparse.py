@@ -14,27 +14,17 @@ import onnx_ir as ir
 from dmlprep.core.errors import InputError, ModelRefused
 from dmlprep.graph.model import protos
 from dmlprep.graph.model.budget import Budget
+from dmlprep.graph.model.refusals import invalid
 from dmlprep.graph.model.tensors import LazyTensor
 from dmlprep.graph.model.wire import SPARSE
 from dmlprep.portable.arrays import Array
 
 
 class SpreadTensor(LazyTensor):
-    """A sparse tensor as a dense one: [dims] elements, zero but for ``values``.
-
-    Args:
-        values: [n].
-        places: [n], in the flattened tensor.
-    """
+    """A sparse tensor as a dense one: [dims], 0 but for ``values`` [n] at ``places`` [n] of its elements."""
 
     def __init__(
-        self,
-        values: Array,
-        places: Array,
-        dtype: ir.DataType,
-        dims: tuple[int, ...],
-        name: str,
-        doc_string: str | None,
+        self, values: Array, places: Array, dtype: ir.DataType, dims: tuple[int, ...], name: str, doc_string: str | None
     ) -> None:
         super().__init__((values, places), dtype, ir.Shape(dims), name, doc_string)
         self.values, self.places = values, places
@@ -70,8 +60,7 @@ def densify(proto: onnx.ModelProto, budget: Budget, where: str) -> list[SpreadTe
             doc_string=sparse.values.doc_string,
             data_location=onnx.TensorProto.EXTERNAL,
         )
-        for key, value in (("location", SPARSE), ("offset", str(len(made) - 1)), ("length", str(dense.nbytes))):
-            tensor.external_data.add(key=key, value=value)
+        protos.refer(tensor, SPARSE, len(made) - 1, dense.nbytes)
         return tensor
 
     for graph in protos.graphs(proto):
@@ -94,17 +83,14 @@ def _spread(sparse: onnx.SparseTensorProto, where: str) -> SpreadTensor:
     values, indices, dims = sparse.values, sparse.indices, tuple(sparse.dims)
     where = f"{where}: sparse tensor {values.name or 'without a name'}"
     if onnx.TensorProto.EXTERNAL in (values.data_location, indices.data_location):
-        raise ModelRefused(
-            "sparse values lie in a data file", where=where, code="DP004", fix="export the model with dense weights"
-        )
+        raise _unkept("sparse values lie in a data file", where)
     try:
         held, places = onnx.numpy_helper.to_array(values).reshape(-1), onnx.numpy_helper.to_array(indices)
         kind = ir.DataType(values.data_type)
     except (ValueError, TypeError, KeyError) as error:
         raise _invalid(str(error), where) from error
     if kind == ir.DataType.STRING or kind.bitwidth < 8:
-        what = f"sparse weights of type {kind.name} are not kept"
-        raise ModelRefused(what, where=where, code="DP004", fix="export the model with dense weights")
+        raise _unkept(f"sparse weights of type {kind.name} are not kept", where)
     size = math.prod(dims)
     if any(d < 0 for d in dims) or places.dtype != np.int64 or size >= 2**63:
         raise _invalid("its dimensions or indices are no indices", where)
@@ -117,5 +103,9 @@ def _spread(sparse: onnx.SparseTensorProto, where: str) -> SpreadTensor:
     return SpreadTensor(held, places, kind, dims, values.name, values.doc_string)
 
 
+def _unkept(what: str, where: str) -> ModelRefused:
+    return ModelRefused(what, where=where, code="DP004", fix="export the model with dense weights")
+
+
 def _invalid(what: str, where: str) -> InputError:
-    return InputError(f"a sparse tensor is invalid: {what}", where=where, code="DP003", fix="export the model again")
+    return invalid(f"a sparse tensor is invalid: {what}", where)

@@ -26,12 +26,8 @@ CHUNK_BYTES = 16 << 20
 
 def cut_short(path: Path, left: int) -> InputError:
     """The error about a file of weights that lost its last ``left`` bytes since the model was opened."""
-    return InputError(
-        f"it ended {left} bytes early: the file was changed while it was used",
-        where=str(path),
-        code="DP015",
-        fix="run again when nothing writes to it any more",
-    )
+    what, fix = f"it ended {left} bytes early", "run again when nothing writes to it any more"
+    return InputError(f"{what}: the file was changed while it was used", where=str(path), code="DP015", fix=fix)
 
 
 def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
@@ -68,22 +64,15 @@ def little_endian(values: Array) -> memoryview:
 
 
 class LazyTensor(ABC):
-    """A tensor (onnx-ir's TensorProtocol) whose values are made when they are read or saved.
-
-    Args:
-        raw: what backs the tensor.
-    """
+    """A tensor (onnx-ir's TensorProtocol), backed by ``raw``, whose values are made when they are read or saved."""
 
     def __init__(
         self, raw: object, dtype: ir.DataType, shape: ir.ShapeProtocol, name: str | None, doc_string: str | None = None
     ) -> None:
-        self.name = name
-        self.doc_string = doc_string
+        self.raw, self.dtype, self.shape = raw, dtype, shape
+        self.name, self.doc_string = name, doc_string
         self.metadata_props: MutableMapping[str, str] = {}
         self.meta: MutableMapping[str, object] = {}
-        self.dtype = dtype
-        self.shape = shape
-        self.raw = raw
 
     @property
     def size(self) -> int:
@@ -138,9 +127,7 @@ class MappedTensor(LazyTensor):
         doc_string: str | None = None,
     ) -> None:
         super().__init__(path, dtype, shape, name, doc_string)
-        self.path = path
-        self.offset = offset
-        self.length = length
+        self.path, self.offset, self.length = path, offset, length
         shape.freeze()
 
     @property
@@ -191,11 +178,7 @@ class MappedTensor(LazyTensor):
 
 
 class ReshapedTensor(LazyTensor):
-    """The elements of another tensor under other sizes; nothing is read before somebody asks.
-
-    Args:
-        sizes: as many elements as ``source`` has.
-    """
+    """The elements of another tensor under other sizes; nothing is read before somebody asks."""
 
     def __init__(self, source: ir.TensorProtocol, sizes: Sequence[int]) -> None:
         super().__init__(source, source.dtype, ir.Shape(sizes), source.name, source.doc_string)
@@ -205,19 +188,15 @@ class ReshapedTensor(LazyTensor):
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes."""
         return int(self.source.nbytes)
 
     def numpy(self) -> Array:
-        """All values, [dims]."""
         return np.asarray(self.source.numpy()).reshape(tuple(self.shape.numpy()))
 
     def tobytes(self) -> bytes:
-        """All values, little-endian."""
         return self.source.tobytes()
 
     def tofile(self, file: BinaryIO) -> None:
-        """Append the values to a file."""
         write_to(self.source, file)
 
 
@@ -229,24 +208,22 @@ def as_mapped(tensor: object) -> MappedTensor | None:
 def chunks(tensor: ir.TensorProtocol, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Array]:
     """The flattened values of a tensor, piece by piece; at most ``chunk_bytes`` of a mapped tensor stand in memory."""
     mapped = as_mapped(tensor)
-    if mapped is not None and mapped.dtype.bitwidth >= 8:
-        step = max(1, chunk_bytes * 8 // mapped.dtype.bitwidth)
-        for start in range(0, mapped.size, step):
+    flat = None if mapped is not None and mapped.dtype.bitwidth >= 8 else np.asarray(tensor.numpy()).reshape(-1)
+    itemsize = tensor.dtype.bitwidth // 8 if flat is None else flat.itemsize
+    step = max(1, chunk_bytes // max(1, itemsize))
+    for start in range(0, tensor.size, step):
+        if flat is not None:
+            yield flat[start : start + step]
+        elif mapped is not None:
             yield mapped.elements(start, min(mapped.size, start + step))
-        return
-    flat = np.asarray(tensor.numpy()).reshape(-1)
-    step = max(1, chunk_bytes // max(1, flat.itemsize))
-    for start in range(0, flat.size, step):
-        yield flat[start : start + step]
 
 
 def write_to(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
     """Append a tensor's bytes to a file, streaming where the tensor can."""
-    stream = getattr(tensor, "tofile", None)
-    if stream is None:
-        file.write(tensor.tobytes())
+    if hasattr(tensor, "tofile"):
+        tensor.tofile(file)
     else:
-        stream(file)
+        file.write(tensor.tobytes())
 
 
 def append_aligned(tensor: ir.TensorProtocol, file: BinaryIO, progress: Callable[[int], None] | None = None) -> int:

@@ -38,8 +38,7 @@ def _below(path: str, graph: GraphLike) -> Iterator[tuple[str, GraphLike]]:
         inner: list[tuple[str, GraphLike]] = []
         for node in graph:
             if node.attributes.data:  # most nodes have none, and a generator for each of them costs more than the walk
-                for name, sub in attribute_graphs(node):
-                    inner.append((join_path(path, f"{label(node)}/{name}"), sub))
+                inner += [(join_path(path, f"{label(node)}/{name}"), sub) for name, sub in attribute_graphs(node)]
         stack.extend(reversed(inner))
 
 
@@ -83,10 +82,7 @@ def count_nodes(model: ir.Model) -> int:
 
 def label(node: ir.Node) -> str:
     """A name to call a node by: its own, or its operator and first output where it has none."""
-    if node.name:
-        return str(node.name)
-    output = next((v.name for v in node.outputs if v.name), "")
-    return f"{node.op_type}({output})"
+    return str(node.name or f"{node.op_type}({next((v.name for v in node.outputs if v.name), '')})")
 
 
 @dataclass(frozen=True)
@@ -107,11 +103,7 @@ class Replaced:
 def map_tensors(
     model: ir.Model, change: Callable[[ir.TensorProtocol], ir.TensorProtocol], *, attributes: bool = True
 ) -> list[Replaced]:
-    """Replace every initializer, and with ``attributes`` every tensor attribute, by ``change(tensor)``.
-
-    Returns:
-        what stood where something else stands now.
-    """
+    """Replace initializers, and with ``attributes`` tensor attributes, by ``change(tensor)``; return what was there."""
     replaced: list[Replaced] = []
     for _, graph in graphs(model):
         if isinstance(graph, ir.Graph):
@@ -137,11 +129,11 @@ def map_tensors(
 
 def tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
     """Every tensor of the model: initializers and tensor attributes of all graphs."""
-    seen: list[ir.TensorProtocol] = []
+    every: list[ir.TensorProtocol] = []
 
     def note(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-        seen.append(tensor)
+        every.append(tensor)
         return tensor
 
     map_tensors(model, note)
-    yield from seen
+    yield from every

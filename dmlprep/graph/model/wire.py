@@ -71,10 +71,8 @@ def _skip(data: Buffer, at: int, end: int, wire: int) -> tuple[int, int]:
         stop = at + length
     elif wire == _VARINT:
         _, stop = _read_varint(data, at, end)
-    elif wire == _I64:
-        stop = at + 8
-    elif wire == _I32:
-        stop = at + 4
+    elif wire in (_I64, _I32):
+        stop = at + (8 if wire == _I64 else 4)
     else:
         raise InputError("the file is not an ONNX model", code="DP001", fix="pass a file that an ONNX exporter wrote")
     if stop > end:
@@ -86,14 +84,9 @@ def _length_delimited(field: int, payload: bytes) -> bytes:
     return varint(field << 3 | _LEN) + varint(len(payload)) + payload
 
 
-def _reference(key: str, value: str) -> bytes:
-    entry = _length_delimited(1, key.encode()) + _length_delimited(2, value.encode())
-    return _length_delimited(_T_EXTERNAL, entry)
-
-
 def _tensor(data: Buffer, start: int, end: int, threshold: int) -> bytes:
     """Copy a TensorProto, with a payload over ``threshold`` bytes turned into a reference into the file."""
-    kept: list[bytes] = []
+    pieces: list[bytes] = []
     packed: dict[int, tuple[int, int]] = {}
     data_type = 0
     external = False
@@ -111,19 +104,18 @@ def _tensor(data: Buffer, start: int, end: int, threshold: int) -> bytes:
         if field == _T_DATA_TYPE:
             data_type, _ = _read_varint(data, payload, end)
         external = external or field in (_T_EXTERNAL, _T_LOCATION)
-        kept.append(data[field_start:at])
+        pieces.append(data[field_start:at])
     # Packed floats and doubles are little-endian bytes, just as raw_data is.
     as_raw = {_T_RAW: data_type, _T_FLOAT_DATA: _FLOAT, _T_DOUBLE_DATA: _DOUBLE}
     if len(packed) != 1 or external or any(as_raw[f] != data_type for f in packed):
         return data[start:end]
     ((payload, stop),) = packed.values()
-    kept.append(varint(_T_LOCATION << 3) + varint(1))
-    kept += [
-        _reference("location", SELF),
-        _reference("offset", str(payload)),
-        _reference("length", str(stop - payload)),
-    ]
-    return b"".join(kept)
+    place = {"location": SELF, "offset": str(payload), "length": str(stop - payload)}
+    entries = (
+        _length_delimited(1, key.encode()) + _length_delimited(2, value.encode()) for key, value in place.items()
+    )
+    references = (_length_delimited(_T_EXTERNAL, entry) for entry in entries)
+    return b"".join((*pieces, varint(_T_LOCATION << 3), varint(1), *references))
 
 
 def skeleton(
