@@ -33,9 +33,8 @@ def plain_attributes(node: ir.Node) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, attr in node.attributes.items():
         if attr.type == ir.AttributeType.TENSOR:
-            tensor = attr.value
-            if tensor.nbytes <= _TENSOR_BYTES:
-                found[name] = tensor.numpy()
+            if attr.value.nbytes <= _TENSOR_BYTES:
+                found[name] = attr.value.numpy()
         elif attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
             found[name] = attr.value
     return found

@@ -11,14 +11,12 @@ from dmlprep.graph.model.walk import main_graphs
 def deciding_inputs(model: ir.Model) -> dict[str, str]:
     """Inputs that decide an If of the model, and a number that the condition compares them with, as TOML writes it.
 
-    Returns:
-        numbers by input; ``VALUE`` where the condition compares with none.
+    The number is ``VALUE`` where the condition compares with none.
     """
     found: dict[str, str] = {}
-    for graph in main_graphs(model):
-        for node in graph:
-            if node.domain in ("", "ai.onnx") and node.op_type == "If" and node.inputs:
-                found.update(_behind(node.inputs[0], model.graph))
+    for node in (node for graph in main_graphs(model) for node in graph):
+        if node.domain in ("", "ai.onnx") and node.op_type == "If" and node.inputs:
+            found.update(_behind(node.inputs[0], model.graph))
     return found
 
 

@@ -6,12 +6,15 @@ Source: the operators' text at https://onnx.ai/onnx/operators/.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+import numpy as np
 import onnx_ir as ir
 
 from dmlprep.graph.analysis.known import Known
 from dmlprep.graph.model.texts import text_of
+from dmlprep.portable.arrays import Array
 
 
 def contradiction(known: Known, node: ir.Node) -> str:
@@ -19,10 +22,7 @@ def contradiction(known: Known, node: ir.Node) -> str:
     rule = _RULES.get(node.op_type)
     try:
         return rule(known, node) if rule is not None else ""
-    except (
-        IndexError,
-        TypeError,
-    ):  # a node that its operator does not allow: onnx's checker says what is wrong with it
+    except (IndexError, TypeError):  # a node that its operator does not allow: onnx's checker says what is wrong
         return ""
 
 
@@ -38,27 +38,21 @@ def _differ(a: int | None, b: int | None) -> bool:
 
 def _reshape(known: Known, node: ir.Node) -> str:
     """onnx does not compare the number of elements: a baked batch would pass."""
-    before, after = known.dims(node.inputs[0]), known.dims(node.outputs[0])
-    if before is None or after is None:
+    before, after = known.static_shape(node.inputs[0]), known.static_shape(node.outputs[0])
+    if before is None or after is None or math.prod(before) == math.prod(after):
         return ""
-    counts = [1, 1]
-    for index, dims in enumerate((before, after)):
-        for dim in dims:
-            if not isinstance(dim, int):
-                return ""
-            counts[index] *= dim
-    return f"{counts[0]} elements do not fill {list(after)}" if counts[0] != counts[1] else ""
+    return f"{math.prod(before)} elements do not fill {after}"
 
 
 def _conv(known: Known, node: ir.Node) -> str:
     data, weight = _sizes(known, node, 0), _sizes(known, node, 1)
     if data is None or weight is None or len(data) < 3 or len(weight) != len(data):
         return ""
-    channels, wanted = data[1], weight[1]
-    if wanted is not None:
-        wanted *= node.attributes.get_int("group", 1)
-    if _differ(channels, wanted):
-        return f"{channels} channels where the weight takes {wanted}"
+    if node.op_type == "ConvTranspose":
+        return f"{data[1]} channels where the weight takes {weight[0]}" if _differ(data[1], weight[0]) else ""
+    wanted = None if weight[1] is None else weight[1] * node.attributes.get_int("group", 1)
+    if _differ(data[1], wanted):
+        return f"{data[1]} channels where the weight takes {wanted}"
     return _window(node, data[2:], weight[2:])
 
 
@@ -81,25 +75,18 @@ def _window(node: ir.Node, sizes: tuple[int | None, ...], kernel: tuple[int | No
     return ""
 
 
-def _conv_transpose(known: Known, node: ir.Node) -> str:
-    data, weight = _sizes(known, node, 0), _sizes(known, node, 1)
-    if data is None or weight is None or len(data) < 3 or len(weight) != len(data):
-        return ""
-    return f"{data[1]} channels where the weight takes {weight[0]}" if _differ(data[1], weight[0]) else ""
-
-
 def _recurrent(known: Known, node: ir.Node) -> str:
     data, weight = _sizes(known, node, 0), _sizes(known, node, 1)
     if data is None or len(data) != 3:
         return ""
     if weight is not None and len(weight) == 3 and _differ(data[2], weight[2]):
         return f"{data[2]} features where the weight takes {weight[2]}"
-    batch_first = bool(node.attributes.get_int("layout", 0))
-    batch = data[0] if batch_first else data[1]
+    axis = 0 if node.attributes.get_int("layout", 0) else 1
+    batch = data[axis]
     for index, name in ((5, "initial_h"), (6, "initial_c")):
         state = _sizes(known, node, index) if node.op_type == "LSTM" or index == 5 else None
-        if state is not None and len(state) == 3 and _differ(batch, state[0 if batch_first else 1]):
-            return f"{name} is for a batch of {state[0 if batch_first else 1]}, the input has {batch}"
+        if state is not None and len(state) == 3 and _differ(batch, state[axis]):
+            return f"{name} is for a batch of {state[axis]}, the input has {batch}"
     lengths = _sizes(known, node, 4)
     if lengths is not None and len(lengths) == 1 and _differ(batch, lengths[0]):
         return f"sequence_lens has {lengths[0]} entries, the batch is {batch}"
@@ -144,10 +131,14 @@ def _gather(known: Known, node: ir.Node) -> str:
     if data is None or indices is None or not indices.size or indices.dtype.kind not in "iu":
         return ""
     axis = node.attributes.get_int("axis", 0)
-    size = data[axis] if -len(data) <= axis < len(data) else None
-    if size is not None and not (-size <= indices.min() and indices.max() < size):
-        return f"index {int(indices.max() if indices.max() >= size else indices.min())} of {size}"
-    return ""
+    return _outside(indices, data[axis] if -len(data) <= axis < len(data) else None)
+
+
+def _outside(indices: Array, size: int | None) -> str:
+    """An index that is not one of ``size`` elements."""
+    if size is None or (-size <= indices.min() and indices.max() < size):
+        return ""
+    return f"index {int(indices.max() if indices.max() >= size else indices.min())} of {size}"
 
 
 def _gather_nd(known: Known, node: ir.Node) -> str:
@@ -155,12 +146,8 @@ def _gather_nd(known: Known, node: ir.Node) -> str:
     batch = node.attributes.get_int("batch_dims", 0)
     if data is None or indices is None or not indices.size or indices.ndim < 1:
         return ""
-    for axis in range(indices.shape[-1]):
-        size = data[batch + axis] if batch + axis < len(data) else None
-        column = indices[..., axis]
-        if size is not None and not (-size <= column.min() and column.max() < size):
-            return f"index {int(column.max() if column.max() >= size else column.min())} of {size}"
-    return ""
+    columns = zip(np.moveaxis(indices, -1, 0), data[batch:], strict=False)
+    return next(filter(None, (_outside(column, size) for column, size in columns)), "")
 
 
 def _scatter_nd(known: Known, node: ir.Node) -> str:
@@ -178,10 +165,7 @@ def _blocks(known: Known, node: ir.Node) -> str:
     if data is None or len(data) != 4 or block < 1:
         return ""
     pairs = [(data[1], block * block)] if node.op_type == "DepthToSpace" else [(data[2], block), (data[3], block)]
-    for size, divisor in pairs:
-        if size is not None and size % divisor:
-            return f"{size} is no multiple of {divisor}"
-    return ""
+    return next((f"{size} is no multiple of {divisor}" for size, divisor in pairs if size and size % divisor), "")
 
 
 def _pool(known: Known, node: ir.Node) -> str:
@@ -221,8 +205,7 @@ def _einsum(known: Known, node: ir.Node) -> str:
 
 _RULES: dict[str, Callable[[Known, ir.Node], str]] = {
     "Reshape": _reshape,
-    "Conv": _conv,
-    "ConvTranspose": _conv_transpose,
+    **dict.fromkeys(("Conv", "ConvTranspose"), _conv),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
     "PRelu": _prelu,
     "LayerNormalization": _layer_norm,
@@ -230,9 +213,7 @@ _RULES: dict[str, Callable[[Known, ir.Node], str]] = {
     "Gather": _gather,
     "GatherND": _gather_nd,
     "ScatterND": _scatter_nd,
-    "DepthToSpace": _blocks,
-    "SpaceToDepth": _blocks,
-    "MaxPool": _pool,
-    "AveragePool": _pool,
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
+    **dict.fromkeys(("MaxPool", "AveragePool"), _pool),
     "Einsum": _einsum,
 }

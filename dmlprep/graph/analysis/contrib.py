@@ -7,6 +7,7 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import onnx
 import onnx_ir as ir
@@ -33,9 +34,8 @@ def unfused(node: ir.Node) -> onnx.NodeProto | None:
     proto = ir.serde.serialize_node(node)
     proto.op_type, proto.domain = inner, ""
     del proto.input[3:]
-    kept = [a for a in proto.attribute if not a.name.startswith("activation")]
-    del proto.attribute[:]
-    proto.attribute.extend(kept)
+    for attribute in [a for a in proto.attribute if a.name.startswith("activation")]:
+        proto.attribute.remove(attribute)
     return proto
 
 
@@ -51,7 +51,7 @@ def infer(known: Known, node: ir.Node) -> list[Output | None]:
         return []
     try:
         return rule(known, node)
-    except (IndexError, TypeError):  # a rank that the operator does not have: nothing is claimed
+    except (IndexError, TypeError, ValueError):  # a rank that the operator does not have: nothing is claimed
         return []
 
 
@@ -92,40 +92,30 @@ def _attention(known: Known, node: ir.Node) -> list[Output | None]:
 
 
 def _multi_head(known: Known, node: ir.Node) -> list[Output | None]:
-    query = _dims(known, node)
+    elem, query = _elem(known, node), _dims(known, node)
     if len(query) == 5:  # packed [B, S, heads, 3, size]
-        heads, size = query[2], query[4]
-        hidden = heads * size if isinstance(heads, int) and isinstance(size, int) else None
-        return [(_elem(known, node), (query[0], query[1], hidden))]
-    key = known.dims(node.inputs[1]) if len(node.inputs) > 1 else None
-    if len(query) != 3 or key is None:
+        return [(elem, (*query[:2], _times(query[2], query[4])))]
+    key = _dims(known, node, 1)
+    if len(query) != 3:
         return []
     if len(key) == 5:  # packed key and value [B, L, heads, 2, size]
-        return [(_elem(known, node), query)]
-    value = _dims(known, node, 2)
-    if len(value) == 4:  # [B, heads, L, size]
-        heads, size = value[1], value[3]
-        return [
-            (
-                _elem(known, node),
-                (*query[:2], heads * size if isinstance(heads, int) and isinstance(size, int) else None),
-            )
-        ]
-    return [(_elem(known, node), (*query[:2], value[2]))]
+        return [(elem, query)]
+    value = _dims(known, node, 2)  # [B, heads, L, size], or [B, L, heads * size]
+    return [(elem, (*query[:2], _times(value[1], value[3]) if len(value) == 4 else value[2]))]
+
+
+def _times(a: Dim, b: Dim) -> Dim:
+    return a * b if isinstance(a, int) and isinstance(b, int) else None
 
 
 def _grouped(known: Known, node: ir.Node) -> list[Output | None]:
-    query = _dims(known, node)
-    packed = len(node.inputs) < 2 or node.inputs[1] is None
-    if len(query) != 3:
-        return []
-    hidden = query[2]
-    if packed:
+    batch, sequence, hidden = _dims(known, node)
+    if len(node.inputs) < 2 or node.inputs[1] is None:  # packed
         heads, groups = node.attributes.get_int("num_heads", 0), node.attributes.get_int("kv_num_heads", 0)
         if not isinstance(hidden, int) or heads + 2 * groups <= 0:
             return []
         hidden = hidden * heads // (heads + 2 * groups)
-    return [(_elem(known, node), (*query[:2], hidden))]
+    return [(_elem(known, node), (batch, sequence, hidden))]
 
 
 def _matmul_nbits(known: Known, node: ir.Node) -> list[Output | None]:
@@ -157,27 +147,17 @@ def _fused_matmul(known: Known, node: ir.Node) -> list[Output | None]:
     return [(_elem(known, node), _product(a, b))]
 
 
-def _matmul_to(index: int) -> Rule:
-    def run(known: Known, node: ir.Node) -> list[Output | None]:
-        return [(_elem(known, node, index), _product(_dims(known, node), _dims(known, node, 1)))]
-
-    return run
+def _matmul_to(known: Known, node: ir.Node, index: int) -> list[Output | None]:
+    return [(_elem(known, node, index), _product(_dims(known, node), _dims(known, node, 1)))]
 
 
-def _elementwise(other: int) -> Rule:
-    def run(known: Known, node: ir.Node) -> list[Output | None]:
-        return [(_elem(known, node), _broadcast(_dims(known, node), _dims(known, node, other)))]
-
-    return run
+def _elementwise(known: Known, node: ir.Node) -> list[Output | None]:
+    return [(_elem(known, node), _broadcast(_dims(known, node), _dims(known, node, 3)))]
 
 
 def _quantize(known: Known, node: ir.Node) -> list[Output | None]:
     has_zero = len(node.inputs) > 2 and node.inputs[2] is not None
     return [(_elem(known, node, 2) if has_zero else _UINT8, _dims(known, node))]
-
-
-def _dequantize(known: Known, node: ir.Node) -> list[Output | None]:
-    return [(_elem(known, node, 1), _dims(known, node))]
 
 
 def _half_width(known: Known, node: ir.Node) -> list[Output | None]:
@@ -204,11 +184,11 @@ _RULES: dict[str, Rule] = {
     "GroupQueryAttention": _grouped,
     "MatMulNBits": _matmul_nbits,
     "FusedMatMul": _fused_matmul,
-    "MatMulIntegerToFloat": _matmul_to(2),
-    "DynamicQuantizeMatMul": _matmul_to(0),
-    "QLinearAdd": _elementwise(3),
-    "QLinearMul": _elementwise(3),
+    "MatMulIntegerToFloat": partial(_matmul_to, index=2),
+    "DynamicQuantizeMatMul": partial(_matmul_to, index=0),
+    "QLinearAdd": _elementwise,
+    "QLinearMul": _elementwise,
     "QuantizeLinear": _quantize,
-    "DequantizeLinear": _dequantize,
+    "DequantizeLinear": lambda known, node: [(_elem(known, node, 1), _dims(known, node))],
     "BiasSplitGelu": _half_width,
 }

@@ -23,8 +23,9 @@ import onnx_ir as ir
 from dmlprep.core.errors import ToolFailed
 from dmlprep.graph.analysis.attributes import constant_tensor, plain_attributes
 from dmlprep.graph.analysis.folding import EVALUATORS, NUMPY_TYPES, evaluate
+from dmlprep.graph.analysis.knowledge import dims_of, is_static
 from dmlprep.graph.analysis.schemas import schema_at
-from dmlprep.graph.model import Frozen, Model
+from dmlprep.graph.model import Frozen, Model, protos
 from dmlprep.graph.model.checking import infer_shapes
 from dmlprep.graph.model.random_ops import draws
 from dmlprep.graph.model.tensors import as_mapped
@@ -62,8 +63,6 @@ def compute_the_same(one: Model, other: Model, frozen: tuple[Frozen | None, Froz
     Functions are taken to be the same in both, and so are operators of a name and domain: the models must have the same
     opsets. False where a node draws random numbers.
 
-    Args:
-        frozen: both models, where they were frozen already.
     """
     if any(draws(node) for model in (one, other) for node in nodes(model.ir)):
         return False
@@ -79,8 +78,7 @@ def compute_the_same(one: Model, other: Model, frozen: tuple[Frozen | None, Froz
 
 def _types(frozen: Frozen) -> dict[str, _Type]:
     """Types of the main graph's values as they follow from its inputs; the model's own word on others is not used."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(frozen.proto)
+    proto = protos.copy(frozen.proto)
     del proto.graph.value_info[:]
     for value in proto.graph.output:
         if value.type.HasField("tensor_type"):
@@ -88,23 +86,17 @@ def _types(frozen: Frozen) -> dict[str, _Type]:
     found = infer_shapes(Frozen(proto, frozen.tensors)).graph
     types: dict[str, _Type] = {}
     for value in (*found.input, *found.output, *found.value_info):
-        tensor = value.type.tensor_type
-        if not tensor.elem_type:
-            continue
-        sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
-        known = tensor.HasField("shape") and min(sizes, default=0) >= 0
-        types[value.name] = (tensor.elem_type, tuple(sizes) if known else None)
+        if elem_type := value.type.tensor_type.elem_type:
+            sizes = tuple(d for d in dims_of(value.type) or () if isinstance(d, int))
+            types[value.name] = elem_type, sizes if is_static(dims_of(value.type)) else None
     return types
 
 
 @dataclass
 class _Table:
-    """Numbers by what they stand for.
+    """Numbers by what they stand for, with the elements of constants, and how many may still be computed (``left``).
 
-    Attributes:
-        constants: elements by number.
-        reshaped: of what a Reshape made, the number and the shape of what it read.
-        left: elements that may still be computed.
+    ``reshaped`` has the number and the shape of what a Reshape read, by the number of what it made.
     """
 
     numbers: dict[Hashable, int] = field(default_factory=dict)
@@ -124,8 +116,7 @@ class _Table:
         return number
 
     def tensor(self, tensor: ir.TensorProtocol) -> int:
-        mapped = as_mapped(tensor)
-        shape = tuple(tensor.shape.numpy())
+        mapped, shape = as_mapped(tensor), tuple(tensor.shape.numpy())
         if mapped is not None and tensor.nbytes > _MAPPED:
             return self.number(("file", str(mapped.path), mapped.offset, mapped.length, tensor.dtype, shape))
         if tensor.nbytes > _READ:
@@ -148,11 +139,7 @@ def _outputs(model: Model, table: _Table, types: Mapping[str, _Type]) -> list[in
 
 
 class _Reader:
-    """Numbers the values of one model.
-
-    Args:
-        types: of values of the main graph, by name; without one, only Identity gives what it reads.
-    """
+    """Numbers the values of one model; without types of the main graph's values only Identity gives what it reads."""
 
     def __init__(self, table: _Table, opset: int, types: Mapping[str, _Type]) -> None:
         self._table, self._opset, self._types = table, opset, types
@@ -175,11 +162,10 @@ class _Reader:
         return self.known[value]
 
     def _node(self, node: ir.Node, depth: int) -> None:
-        if node.op_type == "Constant" and not node.domain:
-            tensor = constant_tensor(node)
-            if tensor is not None:
-                self.known[node.outputs[0]] = self._table.tensor(tensor)
-                return
+        tensor = constant_tensor(node) if node.op_type == "Constant" and not node.domain else None
+        if tensor is not None:
+            self.known[node.outputs[0]] = self._table.tensor(tensor)
+            return
         read = [self._of(value) for value in node.inputs]
         if node.op_type in _STATES and not node.domain:
             # "Optional initial value of the hidden. If not specified - assumed to be 0" (ONNX operators, LSTM).
@@ -193,9 +179,8 @@ class _Reader:
             if same is not None:
                 self.known[node.outputs[0]] = same
                 return
-        made = self._made(node)
         attributes = tuple(sorted(self._attributes(node, depth)))
-        key = (node.domain, node.op_type, node.overload, attributes, tuple(read), tuple(made))
+        key = (node.domain, node.op_type, node.overload, attributes, tuple(read), tuple(self._present(node)))
         for index, value in enumerate(node.outputs):
             self.known[value] = self._table.number((*key, index))
 
@@ -224,26 +209,22 @@ class _Reader:
         arrays = [self._table.constants.get(number) for number in read]
         if node.op_type not in EVALUATORS or not arrays or any(array is None for array in arrays):
             return False
-
-        def few(elements: int) -> bool:
-            return elements <= min(_FOLDED, self._table.left)
-
-        found = evaluate(node.op_type, self._opset, arrays, plain_attributes(node), len(node.outputs), few)
-        if found is None:
-            return False
-        self._table.left -= sum(array.size for array in found)
-        for value, array in zip(node.outputs, found, strict=True):
+        most = min(_FOLDED, self._table.left)
+        attributes, count = plain_attributes(node), len(node.outputs)
+        results = evaluate(node.op_type, self._opset, arrays, attributes, count, lambda elements: elements <= most)
+        for value, array in zip(node.outputs, results or (), strict=results is not None):
+            self._table.left -= array.size
             self.known[value] = self._table.array(array, ir.DataType.from_numpy(array.dtype))
-        return True
+        return results is not None
 
-    def _made(self, node: ir.Node) -> list[bool]:
-        """Which outputs there are. One that nobody reads is none, unless their count says what a node does (Split)."""
+    def _present(self, node: ir.Node) -> list[bool]:
+        """Which outputs count: not those that nothing reads, unless their count says what a node does (Split)."""
         schema = schema_at(node.op_type, self._opset) if not node.domain else None
         fixed = schema is not None and all(o.option != _VARIADIC for o in schema.outputs)
-        made = [bool(v.name) and (not fixed or bool(v.uses()) or v.is_graph_output()) for v in node.outputs]
-        while made and not made[-1]:
-            made.pop()
-        return made
+        present = [bool(v.name) and (not fixed or bool(v.uses()) or v.is_graph_output()) for v in node.outputs]
+        while present and not present[-1]:
+            present.pop()
+        return present
 
     def _moved(self, node: ir.Node, read: Sequence[int], depth: int) -> int | None:
         """The number of the one output, where the node gives the elements of an input as they are."""
@@ -260,7 +241,8 @@ class _Reader:
             source = node.inputs[place] if place < len(read) else None
             if source is None or self._type(source) != out:
                 continue
-            if node.op_type not in _NEUTRAL or self._neutral(node.op_type, read, place):
+            neutral = _NEUTRAL.get(node.op_type)
+            if neutral is None or (len(read) == 2 and self._is(read[1 - place], neutral)):
                 return read[place]
         return None
 
@@ -283,9 +265,6 @@ class _Reader:
             return int(tensor.dtype), tuple(tensor.shape.numpy())
         return self._types.get(value.name or "")
 
-    def _neutral(self, op_type: str, read: Sequence[int], place: int) -> bool:
-        return len(read) == 2 and self._is(read[1 - place], _NEUTRAL[op_type])
-
     def _is(self, number: int, wanted: int) -> bool:
         """Whether a value is a constant whose every element is ``wanted``."""
         array = self._table.constants.get(number)
@@ -296,14 +275,7 @@ _STATES = ("GRU", "LSTM", "RNN")
 
 _RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
-_SAME: dict[str, tuple[int, ...]] = {
-    "Add": (0, 1),
-    "Cast": (0,),
-    "Div": (0,),
-    "Expand": (0,),
-    "Mul": (0, 1),
-    "Sub": (0,),
-}
+_SAME = {"Add": (0, 1), "Cast": (0,), "Div": (0,), "Expand": (0,), "Mul": (0, 1), "Sub": (0,)}
 """Operators that give one of these inputs where it has the output's element type and shape, and the other one is
 neutral. Expand repeats nothing then, and Cast changes nothing."""
 

@@ -18,11 +18,7 @@ Tree = int | str | tuple[str, "Tree", "Tree"]
 
 @dataclass(frozen=True)
 class Expression:
-    """An integer expression over dimension names.
-
-    Attributes:
-        names: the names it reads, in order.
-    """
+    """An integer expression, and the dimension names that it reads, in order."""
 
     tree: Tree
     names: tuple[str, ...]
@@ -115,18 +111,12 @@ def parse(text: str) -> Expression | None:
     """Read a dimension name as an expression; ``None`` where it is a plain name or nothing of the kind."""
     if len(text) > _LONGEST:
         return None
-    spelled = text
-    if "_plus_" in text and not re.search(r"[-+*/%()]", text):
-        spelled = text.replace("_plus_", " + ")
-    reader = None
     try:
-        reader = _Reader(spelled)
+        reader = _Reader(text if re.search(r"[-+*/%()]", text) else text.replace("_plus_", " + "))
         tree = reader.sum()
     except ValueError:
         return None
-    if reader.peek() or isinstance(tree, (str, int)):
-        return None
-    return Expression(tree, tuple(reader.names))
+    return None if reader.peek() or isinstance(tree, (str, int)) else Expression(tree, tuple(reader.names))
 
 
 def solve(expression: Expression, value: int, sizes: Mapping[str, int]) -> tuple[str, int] | None:

@@ -24,10 +24,10 @@ def merged(a: onnx.TypeProto | None, b: onnx.TypeProto | None) -> onnx.TypeProto
     """What holds of a value that is of type ``a`` or of type ``b``."""
     if a is None or b is None or a.WhichOneof("value") != b.WhichOneof("value"):
         return None
+    if not a.HasField("tensor_type"):
+        return a if a == b else _shapeless(a)
     result = onnx.TypeProto()
     result.CopyFrom(a)
-    if not a.HasField("tensor_type"):
-        return result if a == b else _shapeless(result)
     mine, other = result.tensor_type, b.tensor_type
     if mine.elem_type != other.elem_type:
         return None
@@ -35,25 +35,22 @@ def merged(a: onnx.TypeProto | None, b: onnx.TypeProto | None) -> onnx.TypeProto
         mine.ClearField("shape")
         return result
     for left, right in zip(mine.shape.dim, other.shape.dim, strict=True):
-        if (left.dim_value, left.dim_param) != (right.dim_value, right.dim_param) or left.WhichOneof(
-            "value"
-        ) != right.WhichOneof("value"):
+        sizes = [(d.WhichOneof("value"), d.dim_value, d.dim_param) for d in (left, right)]
+        if sizes[0] != sizes[1]:
             left.Clear()
     return result
 
 
 def _shapeless(proto: onnx.TypeProto) -> onnx.TypeProto:
-    """The same type without any shape, also of the elements of a sequence or an optional."""
-    inner = proto
-    while not inner.HasField("tensor_type"):
-        if inner.HasField("sequence_type"):
-            inner = inner.sequence_type.elem_type
-        elif inner.HasField("optional_type"):
-            inner = inner.optional_type.elem_type
-        else:
-            return proto
-    inner.tensor_type.ClearField("shape")
-    return proto
+    """A copy of a type without any shape, also of the elements of a sequence or an optional."""
+    result = onnx.TypeProto()
+    result.CopyFrom(proto)
+    inner = result
+    while (which := inner.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        inner = getattr(inner, which).elem_type
+    if which == "tensor_type":
+        inner.tensor_type.ClearField("shape")
+    return result
 
 
 def _scanned(body: onnx.TypeProto | None, length: int | None, axis: int = 0) -> onnx.TypeProto | None:
@@ -134,7 +131,7 @@ def _settle(
         stable = True
         for before, after in zip(inputs, outputs, strict=False):
             old = known.types.get(before)
-            new = merged(old, known.types.get(after)) if known.types.get(after) is not None else _unshaped(old)
+            new = merged(old, known.types.get(after)) if after in known.types else old and _shapeless(old)
             if old != new:
                 # Each round takes away a size, a rank or a type: it ends.
                 known.set_type(before, new)
@@ -142,31 +139,21 @@ def _settle(
         if stable:
             return
     for value in inputs:
-        known.set_type(value, _unshaped(known.types.get(value)))
+        old = known.types.get(value)
+        known.set_type(value, old and _shapeless(old))
     walk(body, depth + 1)
-
-
-def _unshaped(proto: onnx.TypeProto | None) -> onnx.TypeProto | None:
-    if proto is None:
-        return None
-    general = onnx.TypeProto()
-    general.CopyFrom(proto)
-    return _shapeless(general)
 
 
 def _loop(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
     body = _body(node, "body")
     if body is None or len(body.inputs) < 2 or len(node.inputs) < 2 or not body.outputs:
         return False
-    iteration, condition = body.inputs[:2]
-    known.set_type(iteration, _single(iteration, onnx.TensorProto.INT64))
-    known.set_type(condition, _single(condition, onnx.TensorProto.BOOL))
+    for value, elem_type in zip(body.inputs, (onnx.TensorProto.INT64, onnx.TensorProto.BOOL), strict=False):
+        known.set_type(value, _single(value, elem_type))
     carried = list(body.inputs[2:])
-    given = list(node.inputs[2:])
-    for inner, outer in zip(carried, given, strict=False):
+    for inner, outer in zip(carried, node.inputs[2:], strict=False):
         known.set_type(inner, known.type(outer))
-    finals = list(body.outputs[1 : 1 + len(carried)])
-    _settle(known, body, carried, finals, depth, walk)
+    _settle(known, body, carried, list(body.outputs[1 : 1 + len(carried)]), depth, walk)
     for output, inner in zip(node.outputs, carried, strict=False):
         known.set_type(output, known.types.get(inner))
     trips = _trips(known, node, body)
@@ -186,17 +173,13 @@ def _single(value: ir.Value, elem_type: int) -> onnx.TypeProto:
 
 def _trips(known: Known, node: ir.Node, body: ir.Graph) -> int | None:
     """How often a loop runs, where that is certain: a constant count, and nothing that ends it early."""
-    count = known.constant(node.inputs[0])
-    start = node.inputs[1]
+    count, start, end = known.constant(node.inputs[0]), node.inputs[1], body.outputs[0]
     begins = start is None or bool(np.all(known.constants.get(start, np.array(False))))
-    end = body.outputs[0]
-    goes_on = end is body.inputs[1] or bool(np.all(known.constants.get(end, np.array(False))))
     producer = end.producer()
-    if not goes_on and producer is not None and producer.op_type == "Identity":
-        goes_on = producer.inputs[0] is body.inputs[1]
-    if count is None or count.size != 1 or not begins or not goes_on:
-        return None
-    return max(0, int(count.reshape(-1)[0]))
+    ends = [end, producer.inputs[0] if producer is not None and producer.op_type == "Identity" else None]
+    continues = body.inputs[1] in ends or bool(np.all(known.constants.get(end, np.array(False))))
+    certain = count is not None and count.size == 1 and begins and continues
+    return max(0, int(count.reshape(-1)[0])) if certain and count is not None else None
 
 
 def _scan(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
+import onnx_ir as ir
 
 from dmlprep.graph.analysis import movement
 from dmlprep.graph.analysis.movement import Attributes, Evaluator, Inputs, Uncertain, axis_of, given, ints, slice_of
@@ -18,47 +20,44 @@ from dmlprep.portable.arrays import Array
 
 __all__ = ["EVALUATORS", "NUMPY_TYPES", "Array", "Attributes", "Uncertain", "evaluate", "most_elements", "slice_of"]
 
-NUMPY_TYPES: dict[int, np.dtype] = {
-    1: np.dtype(np.float32),
-    2: np.dtype(np.uint8),
-    3: np.dtype(np.int8),
-    4: np.dtype(np.uint16),
-    5: np.dtype(np.int16),
-    6: np.dtype(np.int32),
-    7: np.dtype(np.int64),
-    9: np.dtype(np.bool_),
-    10: np.dtype(np.float16),
-    11: np.dtype(np.float64),
-    12: np.dtype(np.uint32),
-    13: np.dtype(np.uint64),
-}
+_FOLDED = (
+    "float32",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "int32",
+    "int64",
+    "bool",
+    "float16",
+    "float64",
+    "uint32",
+    "uint64",
+)
+NUMPY_TYPES = {int(ir.DataType.from_numpy(np.dtype(name))): np.dtype(name) for name in _FOLDED}
 """TensorProto.DataType -> numpy type, for the element types that are folded."""
 
 
-def _exact(*arrays: Array) -> None:
-    """Half-precision arithmetic rounds differently from runtime to runtime."""
+def _exact(inputs: Inputs) -> list[Array]:
+    """Required inputs. Half-precision arithmetic rounds differently from runtime to runtime."""
+    arrays = [given(a) for a in inputs]
     if any(a.dtype == np.float16 for a in arrays):
         raise Uncertain("float16")
+    return arrays
 
 
 def _binary(function: Callable[[Array, Array], Array]) -> Evaluator:
     def run(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-        a, b = given(inputs[0]), given(inputs[1])
+        a, b = _exact(inputs[:2])
         if "broadcast" in attributes or "axis" in attributes or a.dtype != b.dtype:
             raise Uncertain("broadcasting of opset 6")
-        _exact(a, b)
         return function(a, b)
 
     return run
 
 
 def _unary(function: Callable[[Array], Array]) -> Evaluator:
-    def run(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-        a = given(inputs[0])
-        _exact(a)
-        return function(a)
-
-    return run
+    return lambda inputs, attributes, version: function(*_exact(inputs[:1]))
 
 
 def _divide(a: Array, b: Array) -> Array:
@@ -72,16 +71,14 @@ def _divide(a: Array, b: Array) -> Array:
 
 
 def _mod(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    a, b = given(inputs[0]), given(inputs[1])
-    _exact(a, b)
+    a, b = _exact(inputs[:2])
     if a.dtype.kind in "iu" and not b.all():
         raise Uncertain("modulo zero")
     return np.asarray(np.fmod(a, b) if attributes.get("fmod", 0) else np.mod(a, b))
 
 
 def _pow(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    a, b = given(inputs[0]), given(inputs[1])
-    _exact(a, b)
+    a, b = _exact(inputs[:2])
     if a.dtype.kind in "iu" and b.dtype.kind in "iu" and (b >= 0).all() and (b < 64).all():
         return np.asarray(np.power(a, b).astype(a.dtype))
     if a.dtype.kind == "f" and b.size == 1 and float(b.reshape(-1)[0]) == 2.0:
@@ -90,15 +87,7 @@ def _pow(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 
 def _variadic(function: Callable[[Array, Array], Array]) -> Evaluator:
-    def run(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-        arrays = [given(a) for a in inputs]
-        _exact(*arrays)
-        result = arrays[0]
-        for array in arrays[1:]:
-            result = function(result, array)
-        return result
-
-    return run
+    return lambda inputs, attributes, version: reduce(function, _exact(inputs))
 
 
 def _cast(inputs: Inputs, attributes: Attributes, version: int) -> Array:
@@ -177,7 +166,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "GatherND": movement.gathered_slices,
     "Greater": _binary(np.greater),
     "GreaterOrEqual": _binary(np.greater_equal),
-    "Identity": movement.same,
+    "Identity": lambda inputs, attributes, version: given(inputs[0]),
     "Less": _binary(np.less),
     "LessOrEqual": _binary(np.less_equal),
     "Max": _variadic(np.maximum),
@@ -204,10 +193,10 @@ EVALUATORS: dict[str, Evaluator] = {
     "Squeeze": movement.squeezed,
     "Sub": _binary(np.subtract),
     "Tile": movement.tiled,
-    "Transpose": movement.transposed,
+    "Transpose": lambda inputs, attributes, version: np.transpose(given(inputs[0]), attributes.get("perm")),
     "Trilu": movement.triangle,
     "Unsqueeze": movement.unsqueezed,
-    "Where": movement.chosen,
+    "Where": lambda inputs, attributes, version: np.where(given(inputs[0]), given(inputs[1]), given(inputs[2])),
     "Xor": _binary(np.logical_xor),
 }
 """Operators of the default domain that are folded."""
@@ -219,9 +208,8 @@ def most_elements(op_type: str, inputs: Inputs, attributes: Attributes) -> int:
     Raises:
         Uncertain, ValueError, IndexError, OverflowError: the node cannot be computed.
     """
-    made = _GROWING.get(op_type)
-    if made is not None:
-        return made(inputs, attributes)
+    if op_type in _GROWING:
+        return _GROWING[op_type](inputs, attributes)
     shapes = [a.shape for a in inputs if a is not None]
     if op_type in _MOVING:
         return sum(math.prod(shape) for shape in shapes)
@@ -241,8 +229,8 @@ def _padded_size(inputs: Inputs, attributes: Attributes) -> int:
     return math.prod(size + max(0, before) + max(0, after) for size, before, after in sizes)
 
 
-def _filled_size(inputs: Inputs, attributes: Attributes) -> int:
-    return math.prod(int(v) for v in given(inputs[0]).reshape(-1))
+def _numbers(array: Array | None) -> tuple[int, ...]:
+    return tuple(int(v) for v in given(array).reshape(-1))
 
 
 def _gathered_size(inputs: Inputs, attributes: Attributes) -> int:
@@ -251,23 +239,18 @@ def _gathered_size(inputs: Inputs, attributes: Attributes) -> int:
     return math.prod((*indices.shape, *data.shape[:axis], *data.shape[axis + 1 :]))
 
 
-def _gathered_slices_size(inputs: Inputs, attributes: Attributes) -> int:
-    data, indices = given(inputs[0]), given(inputs[1])
-    return math.prod((*indices.shape[:-1], *data.shape[indices.shape[-1] :]))
-
-
 _GROWING: dict[str, Callable[[Inputs, Attributes], int]] = {
-    "ConstantOfShape": _filled_size,
-    "Expand": lambda inputs, attributes: math.prod(
-        np.broadcast_shapes(given(inputs[0]).shape, tuple(int(v) for v in given(inputs[1]).reshape(-1)))
-    ),
+    "ConstantOfShape": lambda inputs, attributes: math.prod(_numbers(inputs[0])),
+    "Expand": lambda inputs, attributes: math.prod(np.broadcast_shapes(given(inputs[0]).shape, _numbers(inputs[1]))),
     "Gather": _gathered_size,
     "GatherElements": lambda inputs, attributes: given(inputs[1]).size,
-    "GatherND": _gathered_slices_size,
+    "GatherND": lambda inputs, attributes: math.prod(
+        (*given(inputs[1]).shape[:-1], *given(inputs[0]).shape[given(inputs[1]).shape[-1] :])
+    ),
     "NonZero": lambda inputs, attributes: int(np.count_nonzero(given(inputs[0]))) * max(1, given(inputs[0]).ndim),
     "Pad": _padded_size,
     "Range": _range_length,
-    "Tile": lambda inputs, attributes: given(inputs[0]).size * math.prod(int(v) for v in given(inputs[1]).reshape(-1)),
+    "Tile": lambda inputs, attributes: given(inputs[0]).size * math.prod(_numbers(inputs[1])),
 }
 """Operators whose outputs may be larger than what they read. Those of others have the elements that they read, or
 those of their inputs broadcast."""
@@ -293,7 +276,6 @@ def evaluate(
     Args:
         version: the opset it is written in.
         inputs: values of its inputs, ``None`` for an optional one that is absent.
-        outputs: how many outputs it has.
         most: whether so many elements may be computed; asked first.
 
     Returns:

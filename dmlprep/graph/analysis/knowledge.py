@@ -76,14 +76,11 @@ def declared(value: ir.Value) -> onnx.TypeProto | None:
 
 def constant_of(value: ir.Value | None, ir_version: int) -> ir.TensorProtocol | None:
     """The tensor of an initializer that no caller can replace, or of a Constant node."""
-    if value is None:
-        return None
-    if value.is_initializer():
+    if value is not None and value.is_initializer():
         # From IR 4 on, an initializer that is also an input is only a default: its numbers may change.
         return None if value.is_graph_input() and ir_version >= 4 else value.const_value
-    node = value.producer()
-    held = node is not None and node.op_type == "Constant" and not node.domain
-    return constant_tensor(node) if node is not None and held else None
+    node = value.producer() if value is not None else None
+    return constant_tensor(node) if node is not None and node.op_type == "Constant" and not node.domain else None
 
 
 def shape_numbers(node: ir.Node, dims: Sequence[Dim]) -> Array | None:
@@ -114,11 +111,7 @@ class Knowledge:
 
     @classmethod
     def swept(cls, model: ir.Model, frozen: Frozen | None = None) -> Knowledge:
-        """Types as onnx infers them over the whole graph; where it cannot, what the model declares.
-
-        Args:
-            frozen: the same model, where it was frozen already.
-        """
+        """Types as onnx infers them over the whole graph; where it cannot, what the model declares."""
         found = cls(model)
         try:
             inferred = infer_shapes(frozen if frozen is not None and frozen.complete else model)
@@ -150,14 +143,10 @@ class Knowledge:
 
     def type(self, value: ir.Value | None) -> onnx.TypeProto | None:
         """The value's type, ``None`` where it is not known."""
-        if value is None:
-            return None
-        if value not in self.types:
-            proto = declared(value)
-            if proto is None or not type_string(proto):
-                return None
+        proto = declared(value) if value is not None and value not in self.types else None
+        if value is not None and proto is not None and type_string(proto):
             self.types[value] = proto
-        return self.types[value]
+        return self.types.get(value) if value is not None else None
 
     def dtype(self, value: ir.Value | None) -> int:
         """The element type of a tensor (``onnx.TensorProto.FLOAT`` ...), 0 where it is not known."""
@@ -197,9 +186,7 @@ class Knowledge:
         """
         types: dict[str, onnx.TypeProto] = {}
         data: dict[str, onnx.TensorProto] = {}
-        for value in inputs:
-            if value is None:
-                continue
+        for value in filter(None, inputs):
             proto, name = self.type(value), value.name or ""
             if proto is None:
                 return {}
@@ -287,12 +274,10 @@ class Knowledge:
         arrays = [a for a in known if a is not None and a.size <= _LARGEST and a.dtype in NUMPY_TYPES.values()]
         if len(arrays) < len(read):
             return None
-
-        def few(elements: int) -> bool:
-            return elements <= _MOST_AT_WORK and self.may_fold(elements)
-
-        found = evaluate(op_type, NEWEST, arrays, attributes, len(node.outputs), few)
-        return found[0] if found else None
+        results = evaluate(
+            op_type, NEWEST, arrays, attributes, len(node.outputs), lambda n: n <= _MOST_AT_WORK and self.may_fold(n)
+        )
+        return results[0] if results else None
 
     def may_fold(self, elements: int) -> bool:
         """Whether so many elements may be computed. They count from then on: sizes are the model's choice."""

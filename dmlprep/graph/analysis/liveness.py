@@ -9,18 +9,12 @@ import bisect
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that is held from one step to another, both included.
-
-    Attributes:
-        name: what lies in it.
-        nbytes: its size in bytes, 0 or more.
-        first: the step that writes it first.
-        last: the last step that needs it, ``first`` or later.
-    """
+    """Memory that is held from the step ``first``, which writes it, to ``last``, both included."""
 
     name: str
     nbytes: int
@@ -28,14 +22,8 @@ class Buffer:
     last: int
 
 
-@dataclass(frozen=True)
-class Peak:
-    """The most that is held at once.
-
-    Attributes:
-        nbytes: in bytes.
-        step: the first step at which it is; -1 where nothing is held.
-    """
+class Peak(NamedTuple):
+    """The most that is held at once, and the first step at which it is: -1 where nothing is held."""
 
     nbytes: int
     step: int

@@ -36,9 +36,7 @@ def ints(inputs: Inputs, attributes: Attributes, index: int, name: str) -> list[
     if len(inputs) > index and inputs[index] is not None:
         return [int(v) for v in np.asarray(inputs[index]).reshape(-1)]
     value = attributes.get(name)
-    if value is None:
-        return None
-    return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)]
+    return None if value is None else np.asarray(value, np.int64).reshape(-1).tolist()
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -118,10 +116,6 @@ def flattened(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     return data.reshape(math.prod(data.shape[:axis]), math.prod(data.shape[axis:]))
 
 
-def transposed(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    return np.transpose(given(inputs[0]), attributes.get("perm"))
-
-
 def expanded(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     data = given(inputs[0])
     return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(int(v) for v in given(inputs[1]))))
@@ -131,10 +125,6 @@ def tiled(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     if version < 6:
         raise Uncertain("Tile of opset 1")
     return np.tile(given(inputs[0]), given(inputs[1]))
-
-
-def chosen(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    return np.where(given(inputs[0]), given(inputs[1]), given(inputs[2]))
 
 
 def parted(inputs: Inputs, attributes: Attributes, version: int) -> Sequence[Array] | None:
@@ -185,15 +175,10 @@ def gathered_slices(inputs: Inputs, attributes: Attributes, version: int) -> Arr
     ends = data.shape[: indices.shape[-1]]
     if len(ends) != indices.shape[-1] or not ends:
         raise Uncertain("indices longer than the data has dimensions")
-    if indices.size and any(
-        not -end <= i.min() <= i.max() < end for end, i in zip(ends, _last_apart(indices), strict=True)
-    ):
+    columns = tuple(np.moveaxis(indices, -1, 0))
+    if indices.size and any(not -end <= i.min() <= i.max() < end for end, i in zip(ends, columns, strict=True)):
         raise Uncertain("an index out of range")
-    return np.asarray(data[_last_apart(indices)])
-
-
-def _last_apart(indices: Array) -> tuple[Array, ...]:
-    return tuple(np.moveaxis(indices, -1, 0))
+    return np.asarray(data[columns])
 
 
 def padded(inputs: Inputs, attributes: Attributes, version: int) -> Array:
@@ -205,10 +190,6 @@ def padded(inputs: Inputs, attributes: Attributes, version: int) -> Array:
         raise Uncertain("a negative pad")
     fill = 0 if value is None else value.reshape(-1)[0]
     return np.pad(data, list(zip(pads[: data.ndim], pads[data.ndim :], strict=True)), constant_values=fill)
-
-
-def same(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    return given(inputs[0])
 
 
 def triangle(inputs: Inputs, attributes: Attributes, version: int) -> Array:

@@ -25,12 +25,8 @@ def refuse_wrong_types(graph: ir.Graph, known: Known, *, bodies: bool = False) -
     for value in chain(graph.outputs, *(body.outputs for body in inner)):
         declared, found = _named(value.type), _of_inputs(value, known) or _known(value, known)
         if declared and found and declared != found:
-            raise ModelRefused(
-                f"output {value.name} is declared {declared}, and is {found}: ONNX Runtime does not load that",
-                where=value.name or "",
-                code="DP003",
-                fix="export the model again",
-            )
+            what = f"output {value.name} is declared {declared}, and is {found}: ONNX Runtime does not load that"
+            raise ModelRefused(what, where=value.name or "", code="DP003", fix="export the model again")
 
 
 def _of_inputs(value: ir.Value, known: Known) -> str:

@@ -6,7 +6,8 @@ a name of its own (``height//2``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator as operators
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dmlprep.graph.analysis.expressions import ANONYMOUS, Tree, parse
@@ -44,10 +45,13 @@ class Polynomial:
         return text or "0"
 
     def __add__(self, other: Polynomial) -> Polynomial:
-        return _sum(self, other, 1)
+        total = dict(self.terms)
+        for factors, count in other.terms:
+            total[factors] = total.get(factors, 0) + count
+        return _normal(total)
 
     def __sub__(self, other: Polynomial) -> Polynomial:
-        return _sum(self, other, -1)
+        return self + _normal({factors: -count for factors, count in other.terms})
 
     def __mul__(self, other: Polynomial) -> Polynomial:
         total: dict[Factors, int] = {}
@@ -88,13 +92,6 @@ def _normal(total: Mapping[Factors, int]) -> Polynomial:
     return Polynomial(tuple(sorted((f, c) for f, c in total.items() if c)))
 
 
-def _sum(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
-    total = dict(a.terms)
-    for factors, count in b.terms:
-        total[factors] = total.get(factors, 0) + sign * count
-    return _normal(total)
-
-
 def of_number(value: int) -> Polynomial:
     """A number."""
     return _normal({(): int(value)})
@@ -128,12 +125,13 @@ def _of_tree(tree: Tree) -> Polynomial | None:
         return _normal({(tree,): 1})
     operator, left, right = tree
     a, b = _of_tree(left), _of_tree(right)
-    if a is None or b is None:
-        return None
-    if operator == "+":
-        return a + b
-    if operator == "-":
-        return a - b
-    if operator == "*":
-        return a * b
-    return floor_divide(a, b) if operator in ("//", "/") else None
+    rule = _OPERATIONS.get(operator)
+    return None if a is None or b is None or rule is None else rule(a, b)
+
+
+_OPERATIONS: dict[str, Callable[[Polynomial, Polynomial], Polynomial | None]] = {
+    "+": operators.add,
+    "-": operators.sub,
+    "*": operators.mul,
+    **dict.fromkeys(("//", "/"), floor_divide),
+}

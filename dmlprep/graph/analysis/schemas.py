@@ -61,9 +61,8 @@ def since_versions() -> dict[str, tuple[int, ...]]:
 def type_constraints(op_type: str, opset: int) -> dict[str, frozenset[str]]:
     """The types that each type variable of an operator takes at ``opset``."""
     schema = schema_at(op_type, opset)
-    if schema is None:
-        return {}
-    return {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+    constraints = schema.type_constraints if schema is not None else ()
+    return {c.type_param_str: frozenset(c.allowed_type_strs) for c in constraints}
 
 
 @lru_cache(maxsize=4096)
@@ -73,18 +72,10 @@ def allowed_types(op_type: str, opset: int) -> frozenset[str]:
 
 
 @lru_cache(maxsize=4096)
-def _shape_of(schema_key: tuple[str, int]) -> tuple[frozenset[str], frozenset[str], int, int, int, int]:
-    schema = schema_at(*schema_key)
-    assert schema is not None
-    required = frozenset(name for name, a in schema.attributes.items() if a.required)
-    return (
-        frozenset(schema.attributes),
-        required,
-        schema.min_input,
-        schema.max_input,
-        schema.min_output,
-        schema.max_output,
-    )
+def _attributes_of(op_type: str, opset: int) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of an operator's attributes, and of those that are required."""
+    attributes = schema_of("", op_type, opset).attributes
+    return frozenset(attributes), frozenset(name for name, a in attributes.items() if a.required)
 
 
 @lru_cache(maxsize=4096)
@@ -106,16 +97,16 @@ def rejects(
 
     An unknown type is taken to fit.
     """
-    if schema_at(node.op_type, opset) is None:
+    schema = schema_at(node.op_type, opset)
+    if schema is None:
         return f"the operator does not exist at opset {opset}"
     key = (str(node.op_type), opset)
-    attributes, required, min_in, max_in, min_out, max_out = _shape_of(key)
-    for name in node.attributes:
-        if name not in attributes:
-            return f"attribute {name!r} does not exist at opset {opset}"
-    for name in required:
-        if name not in node.attributes:
-            return f"attribute {name!r} is required at opset {opset}"
+    attributes, required = _attributes_of(*key)
+    if (name := next((n for n in node.attributes if n not in attributes), None)) is not None:
+        return f"attribute {name!r} does not exist at opset {opset}"
+    if (name := next((n for n in required if n not in node.attributes), None)) is not None:
+        return f"attribute {name!r} is required at opset {opset}"
+    min_in, max_in, min_out, max_out = schema.min_input, schema.max_input, schema.min_output, schema.max_output
     inputs = len(node.inputs)
     while inputs and node.inputs[inputs - 1] is None:
         inputs -= 1
@@ -126,10 +117,8 @@ def rejects(
         outputs -= 1
     if not min_out <= outputs <= max_out:
         return f"{outputs} outputs are asked for, where opset {opset} has {min_out} to {max_out}"
-    for types, is_output in ((input_types, False), (output_types, True)):
-        reason = _types_rejected(key, types, is_output)
-        if reason:
-            return reason
+    if reason := _types_rejected(key, input_types, False) or _types_rejected(key, output_types, True):
+        return reason
     formal = type_parameters(*key, outputs=False)
     for i, value in enumerate(node.inputs):
         if value is None and formal and formal[min(i, len(formal) - 1)][1] == "Single":
@@ -140,11 +129,9 @@ def rejects(
 def _types_rejected(key: tuple[str, int], types: Sequence[onnx.TypeProto | None], outputs: bool) -> str:
     formal = type_parameters(*key, outputs=outputs)
     allowed = type_constraints(*key)
-    for i, known in enumerate(types):
-        if known is None or not formal:
-            continue
+    for i, known in enumerate(types if formal else ()):
         name = formal[min(i, len(formal) - 1)][0]
-        text = type_string(known)
+        text = type_string(known) if known is not None else ""
         if text and text not in allowed.get(name, frozenset((name,))):
             return f"{'output' if outputs else 'input'} {i} has type {text}, which opset {key[1]} does not take"
     return ""

@@ -52,29 +52,18 @@ def _reads(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def segments(model: Model, piece_bytes: int = PIECE_BYTES, known: Knowledge | None = None) -> list[Segment]:
-    """Where to cut: greedily by weights, and only where every value that crosses is a tensor of known type.
-
-    Args:
-        known: what is known of the model's values, where it has been inferred.
-    """
+    """Where to cut: greedily by weights, and only where every value that crosses is a tensor of known type."""
     graph = model.ir.graph
     nodes = list(graph)
     inferred = known or Inference.of(model.ir)
     made = {v: i for i, node in enumerate(nodes) for v in node.outputs}
     given = {v for v in graph.inputs if v.name not in graph.initializers}
-    reads = [
-        [*dict.fromkeys(v for v in _reads(node) if v in made or v in given or v.is_initializer())] for node in nodes
-    ]
-    last: dict[ir.Value, int] = {}
-    for i, values in enumerate(reads):
-        last.update((v, i) for v in values)
-    for value in graph.outputs:
-        last[value] = len(nodes)
+    reads = [[*dict.fromkeys(v for v in _reads(n) if v in made or v in given or v.is_initializer())] for n in nodes]
+    last = {v: i for i, values in enumerate(reads) for v in values} | dict.fromkeys(graph.outputs, len(nodes))
 
     def between(start: int, stop: int) -> Segment:
-        ins = dict.fromkeys(
-            v.name or "" for i in range(start, stop) for v in reads[i] if v in given or made.get(v, stop) < start
-        )
+        read = [v for values in reads[start:stop] for v in values if v in given or made.get(v, stop) < start]
+        ins = dict.fromkeys(v.name or "" for v in read)
         outs = [v.name or "" for node in nodes[start:stop] for v in node.outputs if last.get(v, -1) >= stop]
         return Segment(start, stop, tuple(ins), tuple(outs))
 
@@ -122,26 +111,19 @@ def run_segments(
     feeds: Mapping[str, V],
     piece_bytes: int | None = None,
 ) -> dict[str, V]:
-    """Run a model piece by piece.
+    """Run a model piece by piece, and return its outputs by name.
 
     Args:
         run: runs one model on feeds and returns all its outputs by name.
-        feeds: values of the model's inputs by name.
         piece_bytes: weights of one piece; without it ``PIECE_BYTES``, and models up to ``WHOLE_BYTES`` are one.
-
-    Returns:
-        the model's outputs by name.
 
     Raises:
         ModelRefused: as ``run`` does, and where shapes contradict each other.
     """
-    if piece_bytes is None:
-        total = model.statistics().nbytes
-        if total <= WHOLE_BYTES:
-            return run(model, feeds)
-        piece_bytes = PIECE_BYTES
+    if piece_bytes is None and model.statistics().nbytes <= WHOLE_BYTES:
+        return run(model, feeds)
     known = Inference.of(model.ir)
-    cuts = segments(model, piece_bytes, known)
+    cuts = segments(model, PIECE_BYTES if piece_bytes is None else piece_bytes, known)
     if len(cuts) == 1:
         return run(model, feeds)
     types = {v.name: proto for v, proto in known.types.items() if v.name}

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -46,21 +48,18 @@ FLOAT_BYTES = 1 << 18
 class Inference(Known):
     """The walk that fills in what is known of a model's values."""
 
-    _functions: list[onnx.FunctionProto] | None = None
+    @cached_property
+    def _functions(self) -> list[onnx.FunctionProto]:
+        return [ir.serde.serialize_function(f) for f in self.model.functions.values()]
 
     @classmethod
     def of(cls, model: ir.Model, substitute: Callable[[str], int | None] | None = None) -> Inference:
         """Infer every value of a model's main graph and its subgraphs.
 
-        Args:
-            substitute: the size of a named dimension, for what is declared and cannot be inferred.
-
         Raises:
             ModelRefused: DP202, shapes contradict each other; ``where`` names the node.
         """
-        found = cls(model)
-        if substitute is not None:
-            found.substitute = substitute
+        found = cls(model, substitute=substitute or (lambda name: None))
         for value in model.graph.inputs:
             proto = declared(value)
             for dim in proto.tensor_type.shape.dim if proto is not None and proto.HasField("tensor_type") else ():
@@ -73,10 +72,9 @@ class Inference(Known):
     def walk(self, graph: GraphLike, depth: int = 0) -> None:
         """Infer the nodes of a graph whose inputs are known by now."""
         self.walked += len(graph)
-        if isinstance(graph, ir.Graph):
-            for value in graph.initializers.values():
-                if value.const_value is not None:
-                    self._set_tensor(value, value.const_value)
+        for value in graph.initializers.values() if isinstance(graph, ir.Graph) else ():
+            if value.const_value is not None:
+                self._set_tensor(value, value.const_value)
         for node in graph:
             self.visit(node, depth)
 
@@ -120,9 +118,8 @@ class Inference(Known):
 
     def _hold_to_bounds(self, node: ir.Node, proto: onnx.TypeProto) -> None:
         if wrong := beyond_bounds([d if isinstance(d, int) else 1 for d in dims_of(proto) or ()]):
-            raise ModelRefused(
-                wrong, where=f"node {label(node)}", code="DP016", fix="give its free dimensions smaller sizes"
-            )
+            fix = "give its free dimensions smaller sizes"
+            raise ModelRefused(wrong, where=f"node {label(node)}", code="DP016", fix=fix)
 
     def _refine(self, node: ir.Node) -> None:
         """Fill in sizes that onnx does not see: it takes a shape as known only where all its numbers are."""
@@ -172,16 +169,12 @@ class Inference(Known):
         with_body = any(getattr(schema, f"has_{kind}", False) for kind in ("function", "context_dependent_function"))
         if with_body and (not found or None in map(dims_of, found.values())):
             # LessOrEqual-12 and others have a body that knows more than their own rule.
-            try:
+            with suppress(ModelRefused):  # onnx cannot read its own body of MeanVarianceNormalization-13
                 return self._by_model(node) or found
-            except ModelRefused:
-                return found  # onnx cannot read its own body (MeanVarianceNormalization-13): nothing is known then
         return found
 
     def _by_model(self, node: ir.Node) -> dict[str, onnx.TypeProto]:
         """onnx infers a model of this one node: through the body of a function, model-local or onnx's own."""
-        if self._functions is None:
-            self._functions = [ir.serde.serialize_function(f) for f in self.model.functions.values()]
         if any(v not in self.types for v in node.inputs if v is not None):
             return {}
         try:
@@ -192,12 +185,9 @@ class Inference(Known):
 
     def _contradiction(self, node: ir.Node, why: str) -> ModelRefused:
         shapes = ", ".join(f"{v.name}: {_text(self.dims(v))}" for v in node.inputs if v is not None)
-        lines = [line.strip() for line in why.splitlines() if line.strip()]
-        return ModelRefused(
-            f"{node.op_type} cannot take these shapes ({shapes}): {lines[0] if lines else 'shapes contradict'}",
-            where=f"node {label(node)}",
-            code="DP202",
-        )
+        line = next((line.strip() for line in why.splitlines() if line.strip()), "shapes contradict")
+        what = f"{node.op_type} cannot take these shapes ({shapes}): {line}"
+        return ModelRefused(what, where=f"node {label(node)}", code="DP202")
 
     def _fold(self, node: ir.Node) -> None:
         if node.op_type in ("Shape", "Size"):

@@ -15,9 +15,8 @@ def is_stored_weight(node: ir.Node, ir_version: int) -> bool:
         return False
     if any(value is not None and constant_of(value, ir_version) is None for value in node.inputs):
         return False
-    wide = node.outputs[0]
-    uses = list(wide.uses())
-    return bool(uses) and not wide.is_graph_output() and all(_is_weight(user, index) for user, index in uses)
+    uses = node.outputs[0].uses()
+    return bool(uses) and not node.outputs[0].is_graph_output() and all(_is_weight(*use) for use in uses)
 
 
 def _is_weight(user: ir.Node, index: int) -> bool:

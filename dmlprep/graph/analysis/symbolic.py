@@ -6,7 +6,9 @@ shape then, and what depends on the fixed sizes folds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from operator import add, mul, sub
 
 import numpy as np
 import onnx_ir as ir
@@ -69,10 +71,6 @@ def _shape(known: Known, node: ir.Node) -> Elements | None:
     return True, dim_elements(dims)[start:end]
 
 
-def _same(known: Known, node: ir.Node) -> Elements | None:
-    return elements(known, node.inputs[0])
-
-
 def _cast(known: Known, node: ir.Node) -> Elements | None:
     wide = cast_target(node) in (ir.DataType.INT64, ir.DataType.INT32)
     return elements(known, node.inputs[0]) if wide else None
@@ -122,11 +120,11 @@ def _reshape(known: Known, node: ir.Node) -> Elements | None:
 
 def _pairs(known: Known, node: ir.Node) -> tuple[bool, list[tuple[Element, Element]]] | None:
     a, b = elements(known, node.inputs[0]), elements(known, node.inputs[1])
-    if a is None or b is None or (len(a[1]) != len(b[1]) and 1 not in (len(a[1]), len(b[1]))):
-        return None
-    if 0 in (len(a[1]), len(b[1])):
+    if a is None or b is None or 0 in (len(a[1]), len(b[1])):
         return None
     size = max(len(a[1]), len(b[1]))
+    if any(len(e[1]) not in (1, size) for e in (a, b)):
+        return None
     left, right = (e[1] * size if len(e[1]) == 1 else e[1] for e in (a, b))
     return a[0] or b[0], list(zip(left, right, strict=True))
 
@@ -144,17 +142,16 @@ def _arithmetic(function: Callable[[Polynomial, Polynomial], Element]) -> Rule:
     return run
 
 
-def _compare(decide: Callable[[Polynomial], bool | None]) -> Rule:
-    """A comparison of a with b by what is known of a - b; given only where every element is decided."""
+def _compare(truth: Callable[[int], bool]) -> Rule:
+    """A comparison of a with b by the sign of a - b; given only where every sign is known."""
 
     def run(known: Known, node: ir.Node) -> Array | None:
-        pairs = _pairs(known, node)
-        if pairs is None or any(a is None or b is None for a, b in pairs[1]):
+        vector, pairs = _pairs(known, node) or (False, [])
+        signs = [_sign(a - b) if a is not None and b is not None else None for a, b in pairs]
+        decided = [truth(sign) for sign in signs if sign is not None]
+        if not pairs or len(decided) < len(pairs):
             return None
-        found = [decide(a - b) for a, b in pairs[1] if a is not None and b is not None]
-        if any(f is None for f in found):
-            return None
-        return np.array(found if pairs[0] else found[0], np.bool_)
+        return np.array(decided if vector else decided[0], np.bool_)
 
     return run
 
@@ -166,14 +163,6 @@ def _sign(difference: Polynomial) -> int | None:
     if (difference.at_least or 0) > 0:
         return 1
     return -1 if ((of_number(0) - difference).at_least or 0) > 0 else None
-
-
-def _by_sign(truth: Callable[[int], bool]) -> Callable[[Polynomial], bool | None]:
-    def decide(difference: Polynomial) -> bool | None:
-        sign = _sign(difference)
-        return None if sign is None else truth(sign)
-
-    return decide
 
 
 def _larger(a: Polynomial, b: Polynomial) -> Element:
@@ -204,18 +193,19 @@ def _product(known: Known, node: ir.Node) -> Elements | None:
     if data is None or not data[0] or any(i is None for i in data[1]):
         return None
     dims = known.dims(node.outputs[0])
-    if dims is None or len(dims) > 1 or (len(dims) == 1 and dims != (1,)):
+    if dims not in ((), (1,)):
         return None
-    total = of_number(1)
-    for item in data[1]:
-        if item is not None:
-            total = total * item
-    return len(dims) == 1, (total,)
+    return len(dims) == 1, (_times(data[1]),)
+
+
+def _times(items: Iterable[Element]) -> Polynomial:
+    """The product of elements, each of which is known."""
+    return reduce(mul, filter(None, items), of_number(1))
 
 
 _RULES: dict[str, Rule] = {
     "Shape": _shape,
-    "Identity": _same,
+    "Identity": lambda known, node: elements(known, node.inputs[0]),
     "Cast": _cast,
     "Gather": _gather,
     "Slice": _slice,
@@ -223,19 +213,19 @@ _RULES: dict[str, Rule] = {
     "Reshape": _reshape,
     "Squeeze": _reshape,
     "Unsqueeze": _reshape,
-    "Add": _arithmetic(lambda a, b: a + b),
-    "Sub": _arithmetic(lambda a, b: a - b),
-    "Mul": _arithmetic(lambda a, b: a * b),
+    "Add": _arithmetic(add),
+    "Sub": _arithmetic(sub),
+    "Mul": _arithmetic(mul),
     "Div": _arithmetic(floor_divide),
     "Max": _arithmetic(_larger),
     "Min": _arithmetic(_smaller),
     "Where": _where,
     "ReduceProd": _product,
-    "Equal": _compare(_by_sign(lambda sign: sign == 0)),
-    "Greater": _compare(_by_sign(lambda sign: sign > 0)),
-    "Less": _compare(_by_sign(lambda sign: sign < 0)),
-    "GreaterOrEqual": _compare(_by_sign(lambda sign: sign >= 0)),
-    "LessOrEqual": _compare(_by_sign(lambda sign: sign <= 0)),
+    "Equal": _compare(lambda sign: sign == 0),
+    "Greater": _compare(lambda sign: sign > 0),
+    "Less": _compare(lambda sign: sign < 0),
+    "GreaterOrEqual": _compare(lambda sign: sign >= 0),
+    "LessOrEqual": _compare(lambda sign: sign <= 0),
 }
 
 
@@ -308,11 +298,7 @@ def _rest(given: Sequence[Element], others: Sequence[Element]) -> Element:
             below.append(item)
     if any(i is None for i in (*above, *below)):
         return None
-    top, bottom = of_number(1), of_number(1)
-    for item in above:
-        top = top * item if item is not None else top
-    for item in below:
-        bottom = bottom * item if item is not None else bottom
+    top, bottom = _times(above), _times(below)
     return top.divided(bottom) if top.sound and bottom.sound and bottom.terms else None
 
 
@@ -352,11 +338,8 @@ def _joined(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
     first = parts[0] if parts else None
     if first is None or any(p is None or len(p) != len(first) for p in parts) or not -len(first) <= axis < len(first):
         return None
-    columns = [dim_elements(p) for p in parts if p is not None]
-    total: Element = of_number(0)
-    for column in columns:
-        item = column[axis % len(first)]
-        total = total + item if total is not None and item is not None else None
+    sizes = [dim_elements(p)[axis % len(first)] for p in parts if p is not None]
+    total = None if None in sizes else reduce(add, filter(None, sizes), of_number(0))
     return tuple(total if i == axis % len(first) else None for i in range(len(first)))
 
 
