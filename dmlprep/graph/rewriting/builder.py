@@ -31,10 +31,7 @@ class GraphBuilder:
         self._where = where
 
     def room(self, shape: Sequence[int], itemsize: int, what: str) -> None:
-        """Make sure that there is room for an array before it is computed; it counts as a constant.
-
-        Args:
-            what: what it is: ``a table of cosines``.
+        """Make sure that there is room for an array (``what``: a table of cosines) before it is computed.
 
         Raises:
             ModelRefused: DP014, there is none.
@@ -107,11 +104,16 @@ def as_attribute(name: str, value: Any) -> ir.Attr:
 
 def as_initializer(graph: ir.Graph, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Value:
     """Make ``value``, which no node makes, an initializer of ``graph`` with the type and shape of ``tensor``."""
-    value.type = ir.TensorType(tensor.dtype)
-    value.shape = ir.Shape(tensor.shape.numpy())
+    set_type(value, tensor)
     value.const_value = tensor
     graph.register_initializer(value)
     return value
+
+
+def set_type(value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    """Give ``value`` the type and shape of ``tensor``."""
+    value.type = ir.TensorType(tensor.dtype)
+    value.shape = ir.Shape(tensor.shape.numpy())
 
 
 def inherit(old: ir.Value, new: ir.Value, rename: str) -> None:

@@ -8,11 +8,9 @@ from dmlprep.graph.model.walk import GraphLike, graphs
 
 
 class Names:
-    """Names taken in any graph of a model; subgraphs share one name space with what is around them.
+    """Names that values and nodes of a model have; subgraphs share one name space with what is around them.
 
-    Attributes:
-        values: names of values that are taken.
-        nodes: names of nodes that are taken; a node and a value may have the same name.
+    A node and a value may have the same name.
     """
 
     def __init__(self, model: ir.Model | None = None) -> None:

@@ -18,7 +18,7 @@ from dmlprep.graph.analysis.attributes import constant_tensor
 from dmlprep.graph.analysis.shapes import Inference
 from dmlprep.graph.model.dims import copy_shape
 from dmlprep.graph.model.walk import main_graphs, nodes
-from dmlprep.graph.rewriting.builder import as_initializer
+from dmlprep.graph.rewriting.builder import as_initializer, set_type
 from dmlprep.graph.rewriting.names import Names
 
 KEPT_BYTES = 4 << 10
@@ -27,11 +27,9 @@ KEPT_BYTES = 4 << 10
 
 @dataclass
 class Taken:
-    """What was taken out.
+    """Tensors that were taken out, by the name of the input that stands for each.
 
-    Attributes:
-        tensors: by the name of the input that stands for each.
-        defaults: of these, initializers that were inputs as well: a caller may give others (IR 4 and later).
+    The defaults among them were inputs as well: a caller may give others (IR 4 and later).
     """
 
     tensors: dict[str, ir.TensorProtocol] = field(default_factory=dict)
@@ -63,7 +61,7 @@ def take_out(model: ir.Model) -> Taken:
                 taken.defaults.add(name)
             elif value not in inputs:
                 value.name = names.value(name)
-                _type(value, tensor)
+                set_type(value, tensor)
                 main.inputs.append(value)
             names.values.add(value.name or "")
             value.const_value = None
@@ -72,27 +70,20 @@ def take_out(model: ir.Model) -> Taken:
             tensor = _held(node)
             if tensor is None or node.outputs[0].is_graph_output():
                 continue
-            old = node.outputs[0]
-            if tensor.nbytes <= KEPT_BYTES:
-                if graph is main and old.name:
-                    constant = ir.Value(name=old.name)
-                    old.replace_all_uses_with(constant)
-                    graph.remove(node, safe=True)
-                    as_initializer(graph, constant, tensor)
+            old, is_small = node.outputs[0], tensor.nbytes <= KEPT_BYTES
+            if is_small and (graph is not main or not old.name):
                 continue
             names.values.discard(old.name or "")
-            weight = ir.Value(name=names.value(old.name or "weight"))
-            _type(weight, tensor)
-            old.replace_all_uses_with(weight)
+            new = ir.Value(name=names.value(old.name or "weight"))
+            old.replace_all_uses_with(new)
             graph.remove(node, safe=True)
-            main.inputs.append(weight)
-            taken.tensors[weight.name or ""] = tensor
+            if is_small:
+                as_initializer(graph, new, tensor)
+                continue
+            set_type(new, tensor)
+            main.inputs.append(new)
+            taken.tensors[new.name or ""] = tensor
     return taken
-
-
-def _type(value: ir.Value, tensor: ir.TensorProtocol) -> None:
-    value.type = ir.TensorType(tensor.dtype)
-    value.shape = ir.Shape(tuple(tensor.shape.numpy()))
 
 
 def _held(node: ir.Node) -> ir.TensorProtocol | None:
@@ -133,9 +124,7 @@ def put_back(proto: onnx.ModelProto, taken: Taken, original: ir.Model) -> ir.Mod
     by_name = {v.name: v for v in graph.inputs}
     if set(by_name) != was:
         raise ModelRefused("the result has other inputs", code="DP301")
-    order = [by_name[v.name] for v in original.graph.inputs if v.name in by_name]
-    graph.inputs.clear()
-    graph.inputs.extend(order)
+    graph.inputs[:] = [by_name[v.name] for v in original.graph.inputs if v.name in by_name]
     for name in taken.defaults:
         as_initializer(graph, by_name[name], taken.tensors[name])
     _restore(model, original)
@@ -146,14 +135,12 @@ def _restore(model: ir.Model, original: ir.Model) -> None:
     model.ir_version = max(original.ir_version, 4)
     for field_name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(model, field_name, getattr(original, field_name))
-    model.metadata_props.clear()
-    model.metadata_props.update(original.metadata_props)
     model.graph.name, model.graph.doc_string = original.graph.name, original.graph.doc_string
-    model.graph.metadata_props.clear()
-    model.graph.metadata_props.update(original.graph.metadata_props)
+    for new, old in ((model, original), (model.graph, original.graph)):
+        new.metadata_props.clear()
+        new.metadata_props.update(old.metadata_props)
     model.functions.clear()
-    for identifier, function in original_functions(original).items():
-        model.functions[identifier] = function
+    model.functions.update(original_functions(original))
     for domain, version in original.opset_imports.items():
         model.opset_imports.setdefault(domain, version)
     _restore_values(model, original)
@@ -185,9 +172,9 @@ def _restore_values(model: ir.Model, original: ir.Model) -> None:
                 value.type = old.type or value.type
                 value.shape = copy_shape(old.shape) if old.shape is not None else None
             elif old.shape is not None and value.shape is not None and len(old.shape) == len(value.shape):
+                value.shape = copy_shape(value.shape)
                 for axis, (size, was) in enumerate(zip(value.shape, old.shape, strict=True)):
                     if size == was and old.shape.get_denotation(axis):
-                        value.shape = copy_shape(value.shape)
                         value.shape.set_denotation(axis, old.shape.get_denotation(axis))
     write_types(model, Inference.of(model))
 
