@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx_ir as ir
 
 from dmlprep.directml.placement.placement import Crossing
 from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, Value
 from dmlprep.directml.targets.kernels import Kernel
+from dmlprep.record.aliases import SessionDevice
 
 LARGEST = 1 << 48
 """Bytes of a tensor that is believed: no machine holds 256 TiB, and sums of many stay below 64 bits."""
@@ -30,59 +29,43 @@ def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -
     that both devices read is: ONNX Runtime hands it to the CPU and copies it in each run.
     """
     found: list[Crossing] = []
-    places = _Places()
+    readers = _Readers(on_dml, kernels)
     for feed in graph.inputs:
-        on_gpu = [c for c in feed.consumers if _crosses(c, places.of(c, feed), False, on_dml, kernels)]
-        if on_gpu and any(_crosses(c, places.of(c, feed), True, on_dml, kernels) for c in feed.consumers):
-            found.append(Crossing(feed.name, "", "dml", "", on_gpu[0].label, nbytes(feed)))
+        on_gpu = readers.across(feed, False)
+        if on_gpu is not None and readers.across(feed, True) is not None:
+            found.append(Crossing(feed.name, "", "dml", "", on_gpu.label, nbytes(feed)))
     for inner in graph.all_graphs():
         for node in inner.nodes:
             kernel = kernels.get(id(node)) if id(node) in on_dml else None
             for index, value in enumerate(node.outputs):
-                if value is None:
-                    continue
                 made_on_dml = kernel is not None and index not in kernel.cpu_out
-                crossing = (
-                    c for c in value.consumers if _crosses(c, places.of(c, value), made_on_dml, on_dml, kernels)
-                )
-                reader = next(crossing, None)
-                if reader is not None:
-                    found.append(
-                        Crossing(
-                            value.name,
-                            inner.path,
-                            "cpu" if made_on_dml else "dml",
-                            node.label,
-                            reader.label,
-                            nbytes(value),
-                        )
-                    )
+                if value is not None and (reader := readers.across(value, made_on_dml)) is not None:
+                    to: SessionDevice = "cpu" if made_on_dml else "dml"
+                    found.append(Crossing(value.name, inner.path, to, node.label, reader.label, nbytes(value)))
     return found
 
 
-class _Places:
-    """At which inputs nodes read a value; each node's inputs are looked at once, however many they are."""
+class _Readers:
+    """On which device nodes read values; the inputs of each node are indexed once, however many they are."""
 
-    def __init__(self) -> None:
-        self._known: dict[int, dict[int, list[int]]] = {}
+    def __init__(self, on_dml: set[int], kernels: dict[int, Kernel]) -> None:
+        self._on_dml = on_dml
+        self._kernels = kernels
+        self._places: dict[int, dict[int, list[int]]] = {}
 
-    def of(self, reader: NodeFacts, value: Value) -> list[int]:
-        if id(reader) not in self._known:
-            found = self._known[id(reader)] = dict[int, list[int]]()
+    def across(self, value: Value, made_on_dml: bool) -> NodeFacts | None:
+        """The first node that reads a value on the other device than the one that makes it."""
+        return next((reader for reader in value.consumers if self._crosses(reader, value, made_on_dml)), None)
+
+    def _crosses(self, reader: NodeFacts, value: Value, made_on_dml: bool) -> bool:
+        if id(reader) not in self._places:
+            places = self._places[id(reader)] = dict[int, list[int]]()
             for index, read in enumerate(reader.inputs):
-                found.setdefault(id(read), []).append(index)
-        return self._known[id(reader)].get(id(value), [])
-
-
-def _crosses(
-    reader: NodeFacts, places: Sequence[int], made_on_dml: bool, on_dml: set[int], kernels: dict[int, Kernel]
-) -> bool:
-    if not places:
-        return False  # read inside its subgraph: the reader there counts
-    if id(reader) not in on_dml:
-        return made_on_dml
-    kernel = kernels[id(reader)]
-    return any((i in kernel.cpu_in) == made_on_dml for i in places)
+                places.setdefault(id(read), []).append(index)
+        at = self._places[id(reader)].get(id(value), [])
+        if id(reader) not in self._on_dml:
+            return bool(at) and made_on_dml  # no place: a node of its subgraph reads the value, and counts itself
+        return any((i in self._kernels[id(reader)].cpu_in) == made_on_dml for i in at)
 
 
 def feed_bytes(graph: GraphFacts) -> int | None:

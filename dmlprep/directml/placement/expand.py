@@ -20,7 +20,7 @@ from dmlprep.graph.rewriting.names import Names
 from dmlprep.process.onnx_worker import calls
 from dmlprep.process.onnx_worker.door import OnnxError
 
-Rename = Callable[[str], str]
+_BodyOf = Callable[[onnx.NodeProto], onnx.FunctionProto | None]
 
 
 def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
@@ -29,17 +29,14 @@ def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
     ``graph.model.expansion`` counted the result when the model was opened. It also refuses rings of calls.
     """
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-
-    def body_of(node: onnx.NodeProto) -> onnx.FunctionProto | None:
-        return functions.get((node.domain, node.op_type, node.overload))
-
     imported = {o.domain for o in model.opset_import}
     for function in model.functions:
         for opset in function.opset_import:
             if opset.domain not in imported:
                 imported.add(opset.domain)
                 model.opset_import.append(opset)
-    _expand_graph(model.graph, body_of, origins, _taken(model), inside=True)
+    names = _taken(model)
+    _expand_graph(model.graph, lambda n: functions.get((n.domain, n.op_type, n.overload)), origins, names, inside=True)
     del model.functions[:]
 
 
@@ -56,22 +53,13 @@ def expand(
         ModelRefused: DP014, they would be more nodes than ``budget`` has left.
     """
     bodies: dict[str, onnx.FunctionProto] = {}
-    for inner in graph.all_graphs():
-        for node in inner.nodes:
-            first = next((o.name for o in node.outputs if o is not None), "")
-            if first and wanted(node):
-                body = schema_body(node)
-                if body is not None:
-                    what = f"{node.domain or 'ai.onnx'}:{node.op} and others like it, as ONNX Runtime inlines them,"
-                    budget.spend(nodes=_count(body.node), what=what, where=node.name)
-                    bodies[first] = body
-    if not bodies:
-        return False
-
-    def body_of(node: onnx.NodeProto) -> onnx.FunctionProto | None:
-        return bodies.get(next((o for o in node.output if o), ""))
-
-    return _expand_graph(model.graph, body_of, origins, _taken(model))
+    for node in graph.all_nodes():
+        first = next((o.name for o in node.outputs if o is not None), "")
+        if first and wanted(node) and (body := schema_body(node)) is not None:
+            what = f"{node.domain or 'ai.onnx'}:{node.op} and others like it, as ONNX Runtime inlines them,"
+            budget.spend(nodes=_count(body.node), what=what, where=node.name)
+            bodies[first] = body
+    return _expand_graph(model.graph, lambda node: bodies.get(_first(node)), origins, _taken(model))
 
 
 def _taken(model: onnx.ModelProto) -> Names:
@@ -111,13 +99,18 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
         return None
 
 
+def _first(node: onnx.NodeProto) -> str:
+    """The name of the first output that is not left out."""
+    return next(filter(None, map(str, node.output)), "")
+
+
 def _label(node: onnx.NodeProto) -> str:
-    return node.name or f"{node.op_type}({next((o for o in node.output if o), '')})"
+    return node.name or f"{node.op_type}({_first(node)})"
 
 
 def _expand_graph(
     graph: onnx.GraphProto,
-    body_of: Callable[[onnx.NodeProto], onnx.FunctionProto | None],
+    body_of: _BodyOf,
     origins: dict[str, str],
     names: Names,
     *,
@@ -125,28 +118,23 @@ def _expand_graph(
 ) -> bool:
     """Inline the nodes that have a body; with ``inside`` also those of these bodies, and so on."""
     changed = False
-    kept: list[onnx.NodeProto] = []
-    waiting = [(node, False) for node in reversed(graph.node)]
+    remaining: list[onnx.NodeProto] = []
+    waiting = [(node, True) for node in reversed(graph.node)]
     while waiting:
-        node, made = waiting.pop()
-        if not made or inside:
-            for inner in protos.bodies(node):
-                changed = _expand_graph(inner, body_of, origins, names, inside=inside) or changed
-        body = body_of(node) if not made or inside else None
+        node, expands = waiting.pop()
+        for inner in protos.bodies(node) if expands else ():
+            changed = _expand_graph(inner, body_of, origins, names, inside=inside) or changed
+        body = body_of(node) if expands else None
         if body is None:
-            kept.append(node)
+            remaining.append(node)
             continue
         changed = True
-        first = next((o for o in node.output if o), "")
-        origin = origins.get(first) or _label(node)
+        origin = origins.get(_first(node)) or _label(node)
         new = list(_instantiate(node, body, names))
-        for inner_node in new:
-            output = next((o for o in inner_node.output if o), "")
-            if output:
-                origins[output] = origin
-        waiting += [(inner_node, True) for inner_node in reversed(new)]
-    if any(a is not b for a, b in zip(kept, graph.node, strict=False)) or len(kept) != len(graph.node):
-        copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in kept]
+        origins.update((_first(inner_node), origin) for inner_node in new if _first(inner_node))
+        waiting += [(inner_node, inside) for inner_node in reversed(new)]
+    if any(a is not b for a, b in zip(remaining, graph.node, strict=False)) or len(remaining) != len(graph.node):
+        copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in remaining]
         del graph.node[:]
         graph.node.extend(copies)
     return changed
@@ -155,13 +143,10 @@ def _expand_graph(
 def _instantiate(call: onnx.NodeProto, body: onnx.FunctionProto, names: Names) -> Iterable[onnx.NodeProto]:
     """The nodes of a body with the call's names and attributes."""
     prefix = _label(call)
-    known: dict[str, str] = {"": ""}
-    known.update(dict.fromkeys(body.input, ""))
-    known.update(zip(body.input, call.input, strict=False))
+    known: dict[str, str] = {"": "", **dict.fromkeys(body.input, ""), **dict(zip(body.input, call.input, strict=False))}
     outputs = {formal: actual for formal, actual in zip(body.output, call.output, strict=False) if actual}
     known.update({k: v for k, v in outputs.items() if k not in body.input})
-    attributes = {a.name: a for a in body.attribute_proto}
-    attributes.update({a.name: a for a in call.attribute})
+    attributes = {a.name: a for a in (*body.attribute_proto, *call.attribute)}
 
     def rename(name: str) -> str:
         if name not in known:
@@ -178,7 +163,7 @@ def _instantiate(call: onnx.NodeProto, body: onnx.FunctionProto, names: Names) -
             yield onnx.helper.make_node("Identity", [known[formal]], [actual], name=f"{prefix}/Identity")
 
 
-def _rewrite(node: onnx.NodeProto, rename: Rename, attributes: Mapping[str, AttributeProto]) -> None:
+def _rewrite(node: onnx.NodeProto, rename: Callable[[str], str], attributes: Mapping[str, AttributeProto]) -> None:
     inputs, outputs = [rename(i) for i in node.input], [rename(o) for o in node.output]
     while inputs and not inputs[-1]:
         inputs.pop()  # trailing optional inputs that the call left out
@@ -192,16 +177,11 @@ def _rewrite(node: onnx.NodeProto, rename: Rename, attributes: Mapping[str, Attr
             tensor.name = rename(tensor.name)
         for inner in graph.node:
             _rewrite(inner, rename, attributes)
-    kept: list[AttributeProto] = []
+    copies: list[AttributeProto] = []
     for attribute in node.attribute:
-        if attribute.ref_attr_name:
-            actual = attributes.get(attribute.ref_attr_name)
-            if actual is None:
-                continue
-            copy = AttributeProto.FromString(actual.SerializeToString())
-            copy.name = attribute.name
-            kept.append(copy)
-            continue
-        kept.append(AttributeProto.FromString(attribute.SerializeToString()))
+        actual = attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+        if actual is not None:
+            copies.append(AttributeProto.FromString(actual.SerializeToString()))
+            copies[-1].name = attribute.name
     del node.attribute[:]
-    node.attribute.extend(kept)
+    node.attribute.extend(copies)

@@ -30,29 +30,19 @@ def explain_node(model: Model, name: str, target: Target) -> list[str]:
     graph = read_facts(model, target.tables)
     placement = place_facts(graph, target, model.opset)
     placed = {(n.graph, n.name): n for n in placement.nodes}
-    nodes = [n for inner in graph.all_graphs() for n in inner.nodes if name in _names(n)]
+    nodes = [n for n in graph.all_nodes() if name in _names(n)]
     if not nodes:
-        constants = [n for inner in graph.all_graphs() for n in inner.constants if name in _names(n)]
-        if constants:
+        if any(name in _names(n) for inner in graph.all_graphs() for n in inner.constants):
             return [f"{name}: Constant", "ONNX Runtime turns it into an initializer; it runs nowhere"]
-        known = {label for inner in graph.all_graphs() for n in inner.nodes for label in _names(n)}
-        close = get_close_matches(name, known, 3)
-        raise UsageError(
-            f"no node {name!r}",
-            where=str(model.path or ""),
-            fix=f"close: {', '.join(close)}" if close else "dmlprep check --format json lists every node",
-        )
-    lines: list[str] = []
-    for node in nodes:
-        if lines:
-            lines.append("")
-        lines += _explain(graph, node, placed[node.graph, node.label], target)
-    return lines
+        close = get_close_matches(name, {label for n in graph.all_nodes() for label in _names(n)}, 3)
+        fix = f"close: {', '.join(close)}" if close else "dmlprep check --format json lists every node"
+        raise UsageError(f"no node {name!r}", where=str(model.path or ""), fix=fix)
+    parts = [_explain(graph, node, placed[node.graph, node.label], target) for node in nodes]
+    return [line for part in parts for line in ("", *part)][1:]
 
 
 def _names(node: NodeFacts) -> set[str]:
-    own = {node.label, node.path}
-    return own | {node.origin} if node.origin else own
+    return {node.label, node.path, node.origin or node.label}
 
 
 def _value(value: Value | None) -> str:
@@ -102,21 +92,19 @@ def _rules(node: NodeFacts, target: Target) -> list[str]:
     broken = mismatch(node, kernel.types)
     if broken is not None:
         label, value = broken
-        return [
-            *lines,
-            f"2. types: {value.name} is {value.type}, {label} takes {', '.join(sorted(kernel.types[label]))}",
-        ]
+        takes = f"{label} takes {', '.join(sorted(kernel.types[label]))}"
+        return [*lines, f"2. types: {value.name} is {value.type}, {takes}"]
     lines.append("2. types: taken")
-    if not kernel.query:
-        lines.append("3. support query: none")
-    else:
-        refused = QUERIES[kernel.query](node)
-        lines.append(f"3. support query {kernel.query}: {refused or 'passed'}")
-        if refused:
-            return lines
+    refused = QUERIES[kernel.query](node) if kernel.query else ""
+    lines.append(
+        f"3. support query {kernel.query}: {refused or 'passed'}" if kernel.query else "3. support query: none"
+    )
+    if refused:
+        return lines
     answer = target.support(node)
-    lines.append(f"4. data types of all values: {answer.reason if answer.code == 'DP505' else 'known to DirectML'}")
-    reads = [node.inputs[i] for i in sorted(kernel.cpu_in) if i < len(node.inputs)]
-    on_cpu = ", ".join(v.name for v in reads if v is not None)
-    lines.append(f"5. read on the CPU: {on_cpu or 'nothing'}")
-    return lines
+    on_cpu = ", ".join(v.name for v in map(node.input, sorted(kernel.cpu_in)) if v is not None)
+    return [
+        *lines,
+        f"4. data types of all values: {answer.reason if answer.code == 'DP505' else 'known to DirectML'}",
+        f"5. read on the CPU: {on_cpu or 'nothing'}",
+    ]

@@ -33,9 +33,6 @@ def choose_opset(model: Model, target: Target, frozen: Frozen | None = None) -> 
     (Gelu below opset 20); one without a body counts as off DirectML, so that no candidate is chosen to which it could
     not be lowered, unless it leaves DirectML at every opset.
 
-    Args:
-        frozen: the same model, where it was frozen already.
-
     Raises:
         UsageError: the target's kernels are not known.
     """
@@ -66,14 +63,10 @@ def _by_opset(
     """Nodes, and floating-point operations, that leave DirectML at each opset."""
     top = target.max_opset
     kind = roles(graph) if kind is None else kind
-    nodes = [n for inner in graph.all_graphs() for n in inner.nodes if kind[id(n)] in ("compute", "control")]
-    ours = [n for n in nodes if not n.domain]
+    ours = [n for n in graph.all_nodes() if kind[id(n)] in ("compute", "control") and not n.domain]
     trap_size = len(gelu_trap(graph)) if target.release >= (1, 20) else 0
-    found = {}
-    for opset in range(min(own, LOWEST, top), top + 1):
-        count, work = _off_dml(ours, opset, target)
-        found[opset] = (count + (trap_size if opset >= GELU_OPSET else 0), work)
-    return found
+    by_opset = {opset: _off_dml(ours, opset, target) for opset in range(min(own, LOWEST, top), top + 1)}
+    return {opset: (n + (trap_size if opset >= GELU_OPSET else 0), work) for opset, (n, work) in by_opset.items()}
 
 
 def _off_dml(nodes: list[NodeFacts], opset: int, target: Target) -> tuple[int, int]:
@@ -112,26 +105,19 @@ def _keeps_attributes(node: NodeFacts, opset: int) -> bool:
     now, older = schema_of("", node.op, node.since), schema_of("", node.op, opset)
     if now is None or older is None:
         return now is older
-    for name, attribute in node.ir.attributes.items():
-        if name in older.attributes or name in _ADAPTED:
-            continue
-        known = now.attributes.get(name)
-        default = ir.from_proto(known.default_value).value if known and known.default_value.name else None
-        if attribute.value != default:
-            return False
-    return True
+    defaults = {name: a.default_value for name, a in now.attributes.items() if a.default_value.name}
+    new = node.ir.attributes.keys() - older.attributes.keys() - _ADAPTED
+    return all(
+        node.ir.attributes[name].value == (ir.from_proto(defaults[name]).value if name in defaults else None)
+        for name in new
+    )
 
 
 def _body_on_dml(node: NodeFacts, opset: int, target: Target) -> bool:
     """Whether DirectML has kernels of the right versions for every operator of a function's body."""
     from dmlprep.directml.placement.expand import schema_body
 
-    schema = schema_of("", node.op, node.since)
-    body = schema_body(node) if schema is not None else None
-    if body is None:
-        return False
-    tables = target.tables
-    return all(
-        n.op_type == "Constant" or since_version("", n.op_type, opset) in tables.dml.get(n.op_type, {})
-        for n in body.node
+    body, kernels = schema_body(node), target.tables.dml
+    return body is not None and all(
+        n.op_type == "Constant" or since_version("", n.op_type, opset) in kernels.get(n.op_type, {}) for n in body.node
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dmlprep.directml.placement.crossings import crossings, feed_bytes
-from dmlprep.directml.placement.placement import PlacedNode, Placement, ProviderName
+from dmlprep.directml.placement.placement import PlacedNode, Placement
 from dmlprep.directml.placement.reading import read_facts
 from dmlprep.directml.placement.roles import Role, roles
 from dmlprep.directml.targets import Target
@@ -16,18 +16,9 @@ from dmlprep.directml.targets.kernels import Kernel
 from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.collector import paused_collector
 
-_PROVIDER: dict[str, ProviderName] = {
-    "dml": "DmlExecutionProvider",
-    "cpu": "CPUExecutionProvider",
-    "none": "CPUExecutionProvider",
-}
-
 
 def place(model: Model, target: Target, frozen: Frozen | None = None) -> Placement:
     """Where each node of ``model`` runs on ``target``, and why. Reads no weights.
-
-    Args:
-        frozen: the same model, where it was frozen already.
 
     Raises:
         UsageError: the target's kernels are not known.
@@ -43,12 +34,7 @@ def place_facts(
     kind: Mapping[int, Role] | None = None,
     divisions: Divisions | None = None,
 ) -> Placement:
-    """``place`` for facts that ``read_facts`` gave for this target's tables.
-
-    Args:
-        kind: the ``roles`` of the graph, where they are known.
-        divisions: of the same graph and kernels, where others need them too.
-    """
+    """``place`` for facts that ``read_facts`` gave for this target's tables; ``kind`` is their ``roles``."""
     kind = roles(graph) if kind is None else kind
     divisions = Divisions(target) if divisions is None else divisions
     placed: list[PlacedNode] = []
@@ -69,7 +55,7 @@ def place_facts(
                     graph=inner.path,
                     op=node.key,
                     since_version=node.since,
-                    provider=_PROVIDER[answer.provider],
+                    provider="DmlExecutionProvider" if answer.provider == "dml" else "CPUExecutionProvider",
                     code=answer.code,
                     reason=answer.reason,
                     partition=division.partitions.get(id(node)),
@@ -101,9 +87,7 @@ def place_facts(
 def _free_dimensions(graph: GraphFacts) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for value in graph.inputs:
-        if value.initializer:
-            continue
         for axis, size in enumerate(value.shape or ()):
-            if not isinstance(size, int):
+            if not isinstance(size, int) and not value.initializer:
                 found.setdefault(size or f"{value.name}[{axis}]", []).append(f"{value.name}[{axis}]")
     return found

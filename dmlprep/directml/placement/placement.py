@@ -23,7 +23,6 @@ class PlacedNode(msgspec.Struct, frozen=True, omit_defaults=True):
         name: the node's name; operator and first output in parentheses where it has none.
         graph: path of its graph: ``""`` the main graph, ``If_3/then_branch`` a subgraph.
         op: ``Conv``, ``com.microsoft::Gelu``.
-        since_version: of the operator at the model's opset.
         provider: the CPU also where no provider has a kernel (``DP507``): ONNX Runtime leaves it there, and fails.
         code: why it runs where it runs (``DP500``: DirectML takes it; ``dmlprep explain CODE``).
         reason: one clause with this node's numbers.
@@ -53,9 +52,7 @@ class PlacedNode(msgspec.Struct, frozen=True, omit_defaults=True):
 class Crossing(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tensor that is made on one device and read on the other in each run.
 
-    Attributes:
-        producer: empty for a graph input that both devices read.
-        nbytes: ``None`` where its shape or type is not known.
+    ``producer`` is empty for a graph input that both devices read; ``nbytes`` is ``None`` if it is not known.
     """
 
     value: str
@@ -71,11 +68,9 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         nodes: Constant nodes left out: ONNX Runtime turns them into initializers.
-        dml_nodes: how many run on DirectML.
         dml_flops: floating-point operations on DirectML, of nodes whose shapes are known.
         flops: of all nodes whose shapes are known.
         partitions: fused graphs, of all graphs of the model.
-        crossings: tensors that cross in each run.
         crossing_bytes: of those whose size is known.
         feed_bytes: bytes of the graph's inputs and outputs that go up and come down, where known.
         compute_on_cpu: names of compute nodes on the CPU; shape arithmetic, control flow and what is folded at load do

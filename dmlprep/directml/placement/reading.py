@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass, field
 
-import onnx
 import onnx_ir as ir
 
 from dmlprep.directml.placement.expand import expand, expand_local
 from dmlprep.directml.targets.building import build, infer_contrib
-from dmlprep.directml.targets.facts import GraphFacts, NodeFacts
+from dmlprep.directml.targets.facts import GraphFacts
 from dmlprep.directml.targets.kernels import Tables
 from dmlprep.directml.targets.support import is_function, node_support
 from dmlprep.graph.analysis.knowledge import Knowledge
-from dmlprep.graph.model import Model, freeze, thaw
+from dmlprep.graph.model import Model, freeze, protos, thaw
 from dmlprep.graph.model.budget import Budget
 from dmlprep.graph.model.frozen import Frozen
 
@@ -26,9 +24,6 @@ class FactsReader:
 
     A reading costs an inference of types and shapes; targets that inline the same nodes, mostly none, place the same
     facts. The model must stay as it is meanwhile.
-
-    Args:
-        frozen: the same model, where it was frozen already.
     """
 
     def __init__(self, model: Model, frozen: Frozen | None = None) -> None:
@@ -45,41 +40,36 @@ class FactsReader:
     def facts(self, tables: Tables | None = None) -> GraphFacts:
         """``read_facts`` for one target's tables; not to be changed."""
         reading = self._plain
-        if tables is None:
-            return reading.graph
         for _ in range(_ROUNDS):
-            further = reading.inlining(partial(_inlined, tables))
+            further = reading.inlining(tables) if tables is not None else None
             if further is None:
                 break
             reading = further
         return reading.graph
 
 
+@dataclass(eq=False)
 class _Reading:
     """The facts of one model, and of what it becomes where some of its nodes are inlined."""
 
-    def __init__(self, graph: GraphFacts, frozen: Frozen, origins: dict[str, str], budget: Budget) -> None:
-        self.graph = graph
-        self._budget = budget
-        self._frozen = frozen
-        self._origins = origins
-        self._known: dict[frozenset[int], _Reading | None] = {}
+    graph: GraphFacts
+    frozen: Frozen
+    origins: dict[str, str]
+    budget: Budget
+    known: dict[frozenset[int], _Reading | None] = field(default_factory=dict)
 
-    def inlining(self, wanted: Callable[[NodeFacts], bool]) -> _Reading | None:
-        """With the nodes that are ``wanted`` inlined; ``None`` where that changes nothing."""
-        nodes = (node for inner in self.graph.all_graphs() for node in inner.nodes)
-        chosen = frozenset(id(node) for node in nodes if wanted(node))
-        if not chosen:
-            return None
-        if chosen not in self._known:
-            self._known[chosen] = self._made(chosen)
-        return self._known[chosen]
+    def inlining(self, tables: Tables) -> _Reading | None:
+        """With the nodes inlined that ONNX Runtime inlines; ``None`` where that changes nothing."""
+        inlined = (n for n in self.graph.all_nodes() if is_function(n) and node_support(tables, n).inlined)
+        chosen = frozenset(map(id, inlined))
+        if chosen and chosen not in self.known:
+            self.known[chosen] = self._without(chosen)
+        return self.known.get(chosen)
 
-    def _made(self, chosen: frozenset[int]) -> _Reading | None:
-        proto = onnx.ModelProto()
-        proto.CopyFrom(self._frozen.proto)
-        frozen, origins = Frozen(proto, self._frozen.tensors), dict(self._origins)
-        budget = self._budget.fork()  # what is only read does not count against what is made
+    def _without(self, chosen: frozenset[int]) -> _Reading | None:
+        proto = protos.copy(self.frozen.proto)
+        frozen, origins = Frozen(proto, self.frozen.tensors), dict(self.origins)
+        budget = self.budget.fork()  # what is only read does not count against what is made
         if not expand(proto, self.graph, lambda node: id(node) in chosen, origins, budget):
             return None
         return _Reading(_built(thaw(frozen), frozen, origins), frozen, origins, budget)
@@ -91,7 +81,6 @@ def read_facts(model: Model, tables: Tables | None = None, frozen: Frozen | None
     Args:
         tables: of the target: function operators for which no provider has a kernel are inlined. Without it only
             model-local functions are.
-        frozen: the same model, where it was frozen already.
     """
     return FactsReader(model, frozen).facts(tables)
 
@@ -100,7 +89,3 @@ def _built(model: ir.Model, frozen: Frozen, origins: dict[str, str]) -> GraphFac
     graph = build(model, Knowledge.swept(model, frozen), origins)
     infer_contrib(model, graph)
     return graph
-
-
-def _inlined(tables: Tables, node: NodeFacts) -> bool:
-    return is_function(node) and node_support(tables, node).inlined

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -42,12 +42,9 @@ _BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeErr
 
 @dataclass(frozen=True)
 class Examined:
-    """A model looked at for one target.
+    """A model looked at for one target, with the facts of the nodes that were placed.
 
-    Attributes:
-        placement: ``None`` where only opset and IR version of the target are known, and where the model is so far from
-            valid that the rules do not apply to it.
-        facts: the nodes that were placed; ``None`` where ``placement`` is.
+    Facts and placement are ``None`` for a target without kernels, and for a model that the rules do not fit.
     """
 
     target: Target
@@ -63,16 +60,12 @@ class Examined:
             InputError: the model is so far from valid that its nodes were not placed.
         """
         if self.placement is None and not self.target.opset_only:
-            raise InputError(
-                "the model is not valid ONNX, and where its nodes would run is not known",
-                where=self.record.input,
-                code="DP003",
-                fix="export it again; onnx.checker names the fault",
-            )
+            what = "the model is not valid ONNX, and where its nodes would run is not known"
+            fix = "export it again; onnx.checker names the fault"
+            raise InputError(what, where=self.record.input, code="DP003", fix=fix)
         if self.placement is None:
-            raise UsageError(
-                f"no kernels are known for {self.target.name}", where=asked_by, fix="choose an ort- target"
-            )
+            what = f"no kernels are known for {self.target.name}"
+            raise UsageError(what, where=asked_by, fix="choose an ort- target")
         return self.placement
 
 
@@ -119,87 +112,65 @@ class _Shared:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._reader = FactsReader(model)
-        self._roles: dict[int, tuple[GraphFacts, dict[int, Role]]] = {}
-        self._matches: dict[int, Matches] = {}
-        self._operators: dict[int, set[tuple[str, int]]] = {}
-        self._alike: list[_Alike] = []
+        self._graphs: dict[int, _Graph] = {}
 
-    def graph(self, target: Target) -> tuple[GraphFacts, Mapping[int, Role]]:
-        """The nodes of the model as the target's ONNX Runtime places them, and their roles."""
-        graph = self._reader.facts(target.tables)
-        if id(graph) not in self._roles:
-            self._roles[id(graph)] = graph, roles(graph)
-        return self._roles[id(graph)]
-
-    def placed(self, graph: GraphFacts, target: Target) -> tuple[Placement, NodeTables]:
-        """Where the nodes run, and that as the table of a record."""
-        alike = self._like(graph, target)
-        if alike.placed is None:
-            placement = place_facts(graph, target, self._model.opset, self._roles[id(graph)][1], alike.divisions)
-            alike.placed = placement, NodeTables(node_table(graph, placement))
-        placement, table = alike.placed
-        return msgspec.structs.replace(placement, target=target.name), table
-
-    def hits(self, graph: GraphFacts, target: Target) -> list[Hit]:
-        """What quirks say of the nodes."""
-        alike = self._like(graph, target)
-        asked = tuple(quirk.key for quirk in concerned(target))
-        if asked not in alike.hits:
-            matches = self._matches.setdefault(id(graph), Matches(graph))
-            alike.hits[asked] = find_quirks(graph, target, matches, alike.divisions)
-        return alike.hits[asked]
-
-    def _like(self, graph: GraphFacts, target: Target) -> _Alike:
-        if id(graph) not in self._operators:
-            self._operators[id(graph)] = {
-                (node.key, node.since) for inner in graph.all_graphs() for node in inner.nodes
-            }
-        rows = rows_for(target.tables, self._operators[id(graph)])
-        found = next((a for a in self._alike if a.graph is graph and a.rows == rows), None)
-        if found is None:
-            found = _Alike(graph, rows, Divisions(target))
-            self._alike.append(found)
-        return found
+    def placed(self, target: Target) -> tuple[_Graph, _Placed]:
+        """The nodes of the model as the target's ONNX Runtime places them, and where they run."""
+        facts = self._reader.facts(target.tables)
+        if id(facts) not in self._graphs:
+            operators = {(node.key, node.since) for node in facts.all_nodes()}
+            self._graphs[id(facts)] = _Graph(facts, roles(facts), Matches(facts), operators)
+        graph = self._graphs[id(facts)]
+        rows = rows_for(target.tables, graph.operators)
+        placed = next((one for one in graph.placed if one.rows == rows), None)
+        if placed is None:
+            divisions = Divisions(target)
+            placement = place_facts(facts, target, self._model.opset, graph.roles, divisions)
+            placed = _Placed(rows, divisions, placement, NodeTables(node_table(facts, placement)))
+            graph.placed.append(placed)
+        return graph, placed
 
 
 @dataclass
-class _Alike:
-    """What targets share whose kernels for the operators of a graph are equal.
+class _Graph:
+    """The nodes of a model as some targets read them, and how the kernels of these targets place them."""
 
-    Attributes:
-        placed: where the nodes run, and that as the table of a record.
-        hits: what quirks say, by the quirks that were asked.
-    """
+    facts: GraphFacts
+    roles: dict[int, Role]
+    matches: Matches
+    operators: set[tuple[str, int]]
+    placed: list[_Placed] = field(default_factory=list)
 
-    graph: GraphFacts
+
+@dataclass
+class _Placed:
+    """The placement by targets with equal kernels for the operators of a graph; ``hits`` by keys of their quirks."""
+
     rows: Rows
     divisions: Divisions
-    placed: tuple[Placement, NodeTables] | None = None
+    placement: Placement
+    table: NodeTables
     hits: dict[tuple[str, ...], list[Hit]] = field(default_factory=dict)
 
 
 def _examined(model: Model, target: Target, files: list[Finding], shared: _Shared | None) -> Examined:
-    record = RunRecord(
-        command="check",
-        input=str(model.path or ""),
-        version=__version__,
-        target=target.name,
-        ir_before=model.ir.ir_version,
-    )
-    record.opset_before = dict(model.ir.opset_imports)
-    record.findings += files
-    record.findings += version_findings(model, target)
+    record = RunRecord(command="check", input=str(model.path or ""), version=__version__, target=target.name)
+    record.ir_before, record.opset_before = model.ir.ir_version, dict(model.ir.opset_imports)
+    record.findings += [*files, *version_findings(model, target)]
     placement: Placement | None = None
     graph: GraphFacts | None = None
     if not target.opset_only and shared is not None:
         with paused_collector():
-            graph, kind = shared.graph(target)
-            placement, table = shared.placed(graph, target)
-            best = best_opset(graph, model.opset, target, kind) if placement.compute_on_cpu else model.opset
+            read, placed = shared.placed(target)
+            graph, placement = read.facts, msgspec.structs.replace(placed.placement, target=target.name)
+            best = best_opset(graph, model.opset, target, read.roles) if placement.compute_on_cpu else model.opset
+            asked = tuple(quirk.key for quirk in concerned(target))
+            if asked not in placed.hits:
+                placed.hits[asked] = find_quirks(graph, target, read.matches, placed.divisions)
             record.findings += placement_findings(placement, best)
-            record.findings += [hit.finding() for hit in shared.hits(graph, target)]
+            record.findings += [hit.finding() for hit in placed.hits[asked]]
             record.facts.placement = placement.summary()
-            record.facts.nodes = table
+            record.facts.nodes = placed.table
             record.facts.best_opset = best
     record.exit_code = int(any(f.severity == "error" for f in record.findings))
     return Examined(target, record, placement, graph)
@@ -240,32 +211,20 @@ def _name_findings(model: Model) -> list[Finding]:
 def version_findings(model: Model, target: Target) -> list[Finding]:
     """Whether the release loads the model's opset and IR version."""
     found = []
-    if model.opset > target.max_opset:
-        found.append(
-            finding(
-                "DP520",
-                f"opset {model.opset}, {target.name} loads up to {target.max_opset}",
-                opset=model.opset,
-                highest=target.max_opset,
-            )
-        )
-    if model.ir.ir_version > target.max_ir:
-        found.append(
-            finding(
-                "DP521",
-                f"IR version {model.ir.ir_version}, {target.name} loads up to {target.max_ir}",
-                ir_version=model.ir.ir_version,
-                highest=target.max_ir,
-            )
-        )
+    opset, version = model.opset, model.ir.ir_version
+    if opset > (most := target.max_opset):
+        text = f"opset {opset}, {target.name} loads up to {most}"
+        found.append(finding("DP520", text, opset=opset, highest=most))
+    if version > (most := target.max_ir):
+        text = f"IR version {version}, {target.name} loads up to {most}"
+        found.append(finding("DP521", text, ir_version=version, highest=most))
     return found
 
 
 def placement_findings(placement: Placement, best: int) -> list[Finding]:
     """One finding for each group of nodes that leave DirectML, or that stay out of fused graphs for one reason.
 
-    Args:
-        best: the opset at which most of the model runs on DirectML.
+    ``best`` is the opset at which most of the model runs on DirectML.
     """
     away: dict[tuple[str, int, str, str], list[PlacedNode]] = {}
     loose: dict[str, list[PlacedNode]] = {}
@@ -275,7 +234,9 @@ def placement_findings(placement: Placement, best: int) -> list[Finding]:
             away.setdefault((node.op, node.since_version, node.code, role), []).append(node)
         elif node.not_fused:
             loose.setdefault(node.not_fused, []).append(node)
-    found = [_on_cpu(nodes, _remedy(code, placement.opset, best)) for (_, _, code, _), nodes in away.items()]
+    how = f"{'lower' if best < placement.opset else 'raise'} the opset to {best}"
+    of_version = None if best == placement.opset else f"{how}: dmlprep prepare does it with opset auto"
+    found = [_on_cpu(nodes, of_version if code == "DP501" else None) for (_, _, code, _), nodes in away.items()]
     found += [_unfused(nodes) for nodes in loose.values()]
     if placement.crossings:
         unknown = sum(c.nbytes is None for c in placement.crossings)
@@ -315,14 +276,6 @@ def _unfused(nodes: Sequence[PlacedNode]) -> Finding:
 
 def _names(nodes: Sequence[PlacedNode]) -> list[str]:
     return [join_path(n.graph, n.name) for n in nodes[:_NAMES_SHOWN]]
-
-
-def _remedy(code: str, opset: int, best: int) -> str | None:
-    """What to do for this model, where more can be said than the code's general remedy."""
-    if code != "DP501" or best == opset:
-        return None
-    how = "lower" if best < opset else "raise"
-    return f"{how} the opset to {best}: dmlprep prepare does it with opset auto"
 
 
 def _count(nodes: Sequence[PlacedNode]) -> str:

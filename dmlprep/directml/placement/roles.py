@@ -22,12 +22,10 @@ def roles(graph: GraphFacts) -> dict[int, Role]:
     found: dict[int, Role] = {}
     constant: set[int] = set()
     of_shape: set[int] = set()
-    for inner in graph.all_graphs():
-        for node in inner.nodes:
-            found[id(node)] = role = _role(node, constant, of_shape)
-            marks = {"constant": constant, "shape": of_shape}.get(role)
-            if marks is not None:
-                marks.update(id(v) for v in node.outputs if v is not None)
+    for node in graph.all_nodes():
+        found[id(node)] = role = _role(node, constant, of_shape)
+        if role in ("constant", "shape"):
+            (constant if role == "constant" else of_shape).update(map(id, filter(None, node.outputs)))
     return found
 
 
@@ -43,13 +41,9 @@ def _role(node: NodeFacts, constant: set[int], of_shape: set[int]) -> Role:
         return "constant"
     if node.op in CONTROL:
         return "control"
-    if (
-        any(id(v) in of_shape for v in given)
-        and all(fixed(v) or id(v) in of_shape for v in given)
-        and all(
-            v is None or (v.type in _WHOLE_NUMBERS and (v.size or 0) <= SHAPE_VALUE) or (v.size or 2) <= 1
-            for v in node.outputs
-        )
-    ):
-        return "shape"
-    return "compute"
+    from_shapes = any(id(v) in of_shape for v in given) and all(fixed(v) or id(v) in of_shape for v in given)
+    is_small = all(
+        v is None or (v.type in _WHOLE_NUMBERS and (v.size or 0) <= SHAPE_VALUE) or (v.size or 2) <= 1
+        for v in node.outputs
+    )
+    return "shape" if from_shapes and is_small else "compute"

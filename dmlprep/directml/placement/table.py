@@ -3,52 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, TypeVar
 
 from dmlprep.directml.placement.placement import PlacedNode, Placement
 from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, Value
 from dmlprep.portable.printable import printable, shortened
 from dmlprep.record.nodes import CROSSINGS, INPUTS, NAME_LENGTH, NODES, CrossingTable, NodeTable, Reason
 
+T = TypeVar("T")
+
 _ROLES = {"compute": "c", "shape": "s", "control": "k", "constant": "f"}
 _HALF, _SINGLE = frozenset({"float16", "bfloat16"}), frozenset({"float", "double"})
 
 
 def node_table(graph: GraphFacts, placement: Placement) -> NodeTable:
-    """The nodes of ``placement`` and how they hang together.
-
-    Args:
-        graph: what ``place_facts`` made the placement of.
-    """
-    every = [node for inner in graph.all_graphs() for node in inner.nodes]
-    placed = {id(node): found for node, found in zip(every, placement.nodes, strict=True)}
+    """The nodes of ``placement``, which ``place_facts`` made of ``graph``, and how they hang together."""
+    placed = {id(node): row for node, row in zip(graph.all_nodes(), placement.nodes, strict=True)}
     order = list(_in_order(graph))
     shown = order[:NODES]
     rows = [placed[id(node)] for node in shown]
     number = {id(node): index for index, node in enumerate(shown)}
-    operators, types, graphs = _Texts(), _Texts(), _Texts()
-    places: dict[tuple[str, str], int] = {}
+    operators, types, graphs = (dict[str, int]() for _ in range(3))
+    reasons: dict[tuple[str, str], int] = {}
     inside = any(row.graph for row in rows)
     return NodeTable(
         total=len(order),
-        names=[_name(row.name) for row in rows],
+        names=[recorded_name(row.name) for row in rows],
         providers="".join(map(_provider, rows)),
         floats="".join(map(_floats, shown)),
         roles="".join(_ROLES[row.role] for row in rows),
-        operator=_column(operators.place(row.op) for row in rows),
-        operators=operators.all,
-        reason=_column(places.setdefault((row.code, _name(row.reason)), len(places)) for row in rows),
+        operator=_column(_place(operators, row.op) for row in rows),
+        operators=list(map(recorded_name, operators)),
+        reason=_column(_place(reasons, (row.code, recorded_name(row.reason))) for row in rows),
         not_fused=_column(
-            places.setdefault((row.not_fused, _name(row.not_fused_reason)), len(places)) if row.not_fused else -1
+            _place(reasons, (row.not_fused, recorded_name(row.not_fused_reason))) if row.not_fused else -1
             for row in rows
         ),
-        reasons=[Reason(*one) for one in places],
-        type=_column(types.place(text) if (text := _type(node)) else -1 for node in shown),
-        types=types.all,
+        reasons=[Reason(*one) for one in reasons],
+        type=_column(_place(types, text) if (text := _type(node)) else -1 for node in shown),
+        types=list(map(recorded_name, types)),
         partition=_column(-1 if row.partition is None else row.partition for row in rows),
         inputs=" ".join(_inputs(node, number) for node in shown),
-        graph=_column(graphs.place(row.graph) for row in rows) if inside else "",
-        graphs=graphs.all if inside else [],
+        graph=_column(_place(graphs, row.graph) for row in rows) if inside else "",
+        graphs=list(map(recorded_name, graphs)),
         cpu_left_out=sum(_provider(placed[id(node)]) == "c" for node in order[NODES:]),
         crossings=_crossings(placement, rows),
     )
@@ -64,21 +61,13 @@ def _in_order(graph: GraphFacts) -> Iterator[NodeFacts]:
             waiting += reversed(body.nodes)
 
 
-class _Texts:
-    """Texts that many nodes share, each once."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, int] = {}
-
-    def place(self, text: str) -> int:
-        return self._places.setdefault(text, len(self._places))
-
-    @property
-    def all(self) -> list[str]:
-        return list(map(_name, self._places))
+def _place(places: dict[T, int], key: T) -> int:
+    """The place of what many nodes share, among all of its kind."""
+    return places.setdefault(key, len(places))
 
 
-def _name(text: str) -> str:
+def recorded_name(text: str) -> str:
+    """A name out of the file, as a record holds it."""
     return shortened(printable(text), NAME_LENGTH)
 
 
@@ -117,13 +106,11 @@ def _inputs(node: NodeFacts, number: dict[int, int]) -> str:
 
 
 def _crossings(placement: Placement, rows: list[PlacedNode]) -> CrossingTable:
-    number: dict[str, int] = {}
-    for index, row in enumerate(rows):
-        number.setdefault(row.name, index)
+    number = {row.name: index for index, row in reversed([*enumerate(rows)])}  # the first of a name
     largest = sorted(placement.crossings, key=lambda c: -(c.nbytes or 0))[:CROSSINGS]
     return CrossingTable(
         total=len(placement.crossings),
-        values=[_name(c.value) for c in largest],
+        values=[recorded_name(c.value) for c in largest],
         to="".join("d" if c.to == "dml" else "c" for c in largest),
         producer=_column(number.get(c.producer, -1) for c in largest),
         consumer=_column(number.get(c.consumer, -1) for c in largest),
