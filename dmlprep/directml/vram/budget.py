@@ -7,7 +7,7 @@ import re
 from dmlprep.core.errors import UsageError
 from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record import Finding, finding
-from dmlprep.record.memory import Held, MemoryEstimate
+from dmlprep.record.memory import MemoryEstimate
 
 _UNITS = {"": 1, "B": 1, **{f"{p}B": 1000**n for n, p in enumerate("KMGT", 1)}}
 _UNITS |= {f"{p}IB": 1024**n for n, p in enumerate("KMGT", 1)} | {p: 1000**n for n, p in enumerate("KMGT", 1)}
@@ -36,18 +36,15 @@ def vram_bytes(text: str | int) -> int:
 
 
 def over_budget(found: MemoryEstimate, vram: int) -> Finding | None:
-    """DP530 where a session needs more than the device has, DP531 where that is not known; ``None`` where it fits.
-
-    Args:
-        vram: bytes of the device's own memory.
-    """
+    """DP530 where a session needs more than ``vram`` bytes, DP531 where that is not known; ``None`` where it fits."""
     if not found.known:
         return finding("DP531", not_enough(found, vram), vram=vram)
     if found.peak <= vram:
         return None
-    largest = ", ".join(_held(one) for one in found.largest[:_NAMED])
-    helping = [way for way in found.ways if way.peak < found.peak]
-    remedy = "; ".join(f"{way.how}: {bytes_text(way.peak)}{_fits(way.peak, vram)}" for way in helping[:_NAMED])
+    largest = ", ".join(f"{one.name} ({one.kind}, {bytes_text(one.nbytes)})" for one in found.largest[:_NAMED])
+    helping = [way for way in found.ways if way.peak < found.peak][:_NAMED]
+    fitting = {way.how: ", which fits" if way.peak <= vram else "" for way in helping}
+    remedy = "; ".join(f"{way.how}: {bytes_text(way.peak)}{fitting[way.how]}" for way in helping)
     return finding(
         "DP530",
         f"{not_enough(found, vram)}; most when {found.at or 'it is loaded'} runs; the largest: {largest}",
@@ -66,11 +63,3 @@ def not_enough(found: MemoryEstimate, vram: int) -> str:
     if not found.known:
         return f"how much memory it needs is not known: {found.unknown}"
     return f"a session needs {bytes_text(found.peak)} of the device's memory, and it has {bytes_text(vram)}"
-
-
-def _held(one: Held) -> str:
-    return f"{one.name} ({one.kind}, {bytes_text(one.nbytes)})"
-
-
-def _fits(peak: int, vram: int) -> str:
-    return ", which fits" if peak <= vram else ""

@@ -8,24 +8,22 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from itertools import islice
+from math import prod
 
 import msgspec
 
 from dmlprep.directml.placement import Placement
-from dmlprep.directml.placement.crossings import LARGEST
+from dmlprep.directml.placement.crossings import LARGEST, nbytes
+from dmlprep.directml.placement.table import recorded_name
 from dmlprep.directml.targets import Target
-from dmlprep.directml.targets.facts import GraphFacts, Value
-from dmlprep.directml.targets.kernels import Tables
+from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, Value
 from dmlprep.directml.vram.device import bucket_bytes, pool_bytes, readback_bytes, upload_bytes
 from dmlprep.directml.vram.fused import SizeOf
 from dmlprep.directml.vram.running import busiest, tensors_of
 from dmlprep.directml.vram.savings import ways
 from dmlprep.directml.vram.units import Unit, units_of
-from dmlprep.directml.vram.upper_bounds import size_at_most
 from dmlprep.directml.vram.weights import weights_of
-from dmlprep.portable.printable import printable, shortened
 from dmlprep.record.memory import Held, MemoryEstimate
-from dmlprep.record.nodes import NAME_LENGTH
 
 _SHOWN = 8
 
@@ -42,8 +40,9 @@ def estimate(graph: GraphFacts, placement: Placement, target: Target, vram: int 
     Returns:
         its ``unknown`` says why, where a size that counts is free or not known.
     """
-    units = _all_units(graph, placement, target.tables)
-    size = size_at_most(graph)
+    rows, graphs = iter(placement.nodes), graph.all_graphs()
+    units = {g.path: units_of(g, list(islice(rows, len(g.nodes))), target.tables) for g in graphs}
+    size = _size_at_most(graph)
     unknown = _unknown(graph, units, size)
     if unknown:
         return MemoryEstimate(unknown=unknown)
@@ -54,11 +53,6 @@ def estimate(graph: GraphFacts, placement: Placement, target: Target, vram: int 
         return found
     less = ways(graph, found.peak, size, lambda other, tiled: _estimated(graph, units, other, tiled=tiled).peak)
     return msgspec.structs.replace(found, ways=less)
-
-
-def _all_units(graph: GraphFacts, placement: Placement, tables: Tables) -> dict[str, list[Unit]]:
-    rows = iter(placement.nodes)
-    return {inner.path: units_of(inner, list(islice(rows, len(inner.nodes))), tables) for inner in graph.all_graphs()}
 
 
 def _estimated(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf, *, tiled: bool = False) -> MemoryEstimate:
@@ -76,17 +70,12 @@ def _estimated(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf, *,
         weights=weights.kept,
         activations=pool - min(feeds, pool),
         feeds=min(feeds, pool),
-        at=_name(at),
+        at=recorded_name(at),
         largest=[
-            Held(_name(one.name), one.kind, one.nbytes, _name(one.node))
+            Held(recorded_name(one.name), one.kind, one.nbytes, recorded_name(one.node))
             for one in heapq.nsmallest(_SHOWN, [*weights.held, *held], key=lambda one: (-one.nbytes, one.name))
         ],
     )
-
-
-def _name(text: str) -> str:
-    """A name out of the file, as a record holds it."""
-    return shortened(printable(text), NAME_LENGTH)
 
 
 def _unknown(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf) -> str:
@@ -95,21 +84,65 @@ def _unknown(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf) -> s
         if value.type.startswith(("seq(", "optional(", "map(")) or value.type == "string" or size(value) is not None:
             continue
         if value.shape is None:
-            return f"the shape of {_name(value.name)} is not known"
+            return f"the shape of {recorded_name(value.name)} is not known"
         free = [str(dim or "?") for dim in value.shape if not isinstance(dim, int)]
         if free:
-            return f"{_name(value.name)} has free sizes: {_name(', '.join(dict.fromkeys(free)))}"
+            return f"{recorded_name(value.name)} has free sizes: {recorded_name(', '.join(dict.fromkeys(free)))}"
         named = value.dtype is not None
-        return f"{_name(value.name)} is {_BEYOND}" if named else f"the type of {_name(value.name)} is not known"
+        return (
+            f"{recorded_name(value.name)} is {_BEYOND}"
+            if named
+            else f"the type of {recorded_name(value.name)} is not known"
+        )
     return ""
 
 
 def _on_device(graph: GraphFacts, units: dict[str, list[Unit]]) -> Iterator[Value]:
     yield from (value for value in graph.inputs if not value.initializer)
-    for inner in units.values():
-        for unit in inner:
-            if not unit.on_dml:
-                continue
-            for node in unit.nodes:
-                yield from unit.read(node)
-                yield from (value for value in node.outputs if value is not None)
+    for unit in (unit for inner in units.values() for unit in inner if unit.on_dml):
+        for node in unit.nodes:
+            yield from (*unit.read(node), *filter(None, node.outputs))
+
+
+def _largest_sizes(graph: GraphFacts) -> dict[str, int]:
+    """Name of a size -> the largest that it can be, where its operator's inputs show it."""
+    sizes: dict[str, int] = {}
+    for node in graph.all_nodes():
+        most = _most(node)
+        for dim in (d for v in node.outputs if v is not None and most is not None for d in v.shape or ()):
+            if isinstance(dim, str) and dim:
+                sizes[dim] = max(sizes.get(dim, 0), most or 0)
+    return sizes
+
+
+def _size_at_most(graph: GraphFacts) -> SizeOf:
+    """Bytes of each value at most; ``None`` where that is not known either."""
+    bounds = _largest_sizes(graph)
+
+    def size(value: Value) -> int | None:
+        known = nbytes(value)
+        if known is not None or value.shape is None or value.dtype is None or not bounds:
+            return known
+        sizes = [dim if isinstance(dim, int) else bounds.get(dim or "") for dim in value.shape]
+        if None in sizes:
+            return None
+        most = (prod(size or 0 for size in sizes) * value.dtype.bitwidth + 7) // 8
+        return most if most <= LARGEST else None
+
+    return size
+
+
+def _most(node: NodeFacts) -> int | None:
+    """How many its operator selects at most; ``None`` where it selects nothing, or that is not known."""
+    first = node.input(0)
+    if first is None or not first.static:
+        return None
+    if node.key in ("NonZero", "Unique", "Compress"):
+        return first.size
+    scores = node.input(1)
+    if node.key != "NonMaxSuppression" or scores is None or not scores.static or scores.rank != 3:
+        return None
+    batch, classes, boxes = scores.sizes
+    limit = node.input(2)
+    wanted = (limit.integers() or [boxes])[0] if limit is not None else 0
+    return batch * classes * max(min(boxes, wanted), 0)

@@ -11,7 +11,7 @@ Measured on DirectML 1.15.4 with the sizes that its compiled graphs ask for (``d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dmlprep.directml.targets.facts import NodeFacts, Value
@@ -59,11 +59,10 @@ def inner_buffers(nodes: Sequence[NodeFacts], made: Callable[[Value], bool], siz
     Args:
         nodes: of the fused graph, in the order of execution.
         made: whether a value is an output of the fused graph.
-        size: of values whose shapes are static, as those of a fused graph are.
     """
-    places = _Places({id(node): index for index, node in enumerate(nodes)}, made, size)
-    for node in nodes:
-        places.add(node)
+    places = _Places(made, size)
+    for step, node in enumerate(nodes):
+        places.add(node, step)
     return places.buffers()
 
 
@@ -76,12 +75,7 @@ def _widens(node: NodeFacts) -> bool:
 
 @dataclass
 class _Held:
-    """One place in memory, and what is known of it.
-
-    Attributes:
-        value: the largest that lies in it.
-        outside: it is the session's: an input, an output or a weight.
-    """
+    """One place in memory, and the largest value in it; ``outside`` is the session's: an input, output or weight."""
 
     value: Value
     nbytes: int
@@ -91,19 +85,16 @@ class _Held:
 
 
 class _Places:
-    def __init__(self, step: dict[int, int], made: Callable[[Value], bool], size: SizeOf) -> None:
-        self._step = step
+    def __init__(self, made: Callable[[Value], bool], size: SizeOf) -> None:
         self._made = made
         self._size = size
         self._of: dict[int, _Held] = {}
         self._widened: list[_Held] = []
 
-    def add(self, node: NodeFacts) -> None:
-        at = self._step[id(node)]
+    def add(self, node: NodeFacts, at: int) -> None:
         for value in node.inputs:
-            if value is not None and id(value) in self._of:
-                held = self._of[id(value)]
-                held.last = max(held.last, at)
+            if id(value) in self._of:
+                self._of[id(value)].last = at
         for value in node.outputs:
             if value is None or (not value.consumers and not self._made(value)):
                 continue
@@ -117,7 +108,7 @@ class _Places:
                     self._widened.append(held)
                 continue
             self._of[id(value)] = shared
-            shared.last = max(shared.last, at)
+            shared.last = at
             shared.outside = shared.outside or self._made(value)
             if nbytes > shared.nbytes:
                 shared.value, shared.nbytes = value, nbytes
@@ -127,32 +118,28 @@ class _Places:
     def _shared(self, node: NodeFacts, value: Value) -> _Held | None:
         """The place of an input that the result takes over."""
         if node.key in _VIEWS:
-            first = node.input(0)
-            found = self._of.get(id(first)) if first is not None else None
+            place = self._of.get(id(node.input(0)))
             # A view of what stays readable is no place of its own; an output must be written.
-            return None if found is not None and found.outside and self._made(value) else found
-        if node.key not in _IN_PLACE:
-            return None
-        for source in node.inputs:
-            held = self._of.get(id(source)) if source is not None else None
-            if source is None or held is None or held.outside or len(source.consumers) > 1:
-                continue
-            if self._size(source) == self._size(value) and held.nbytes == self._size(value):
+            return None if place is not None and place.outside and self._made(value) else place
+        for source, held in self._free(node) if node.key in _IN_PLACE else ():
+            if self._size(source) == self._size(value) == held.nbytes:
                 return held
         return None
 
+    def _free(self, node: NodeFacts) -> Iterator[tuple[Value, _Held]]:
+        """The inputs whose places inside the graph nothing else reads."""
+        for source in node.inputs:
+            held = self._of.get(id(source))
+            if source is not None and held is not None and not held.outside and len(source.consumers) <= 1:
+                yield source, held
+
     def _join(self, node: NodeFacts) -> None:
         """What is concatenated is written where it goes."""
-        value = node.output()
-        whole = self._of.get(id(value)) if value is not None else None
-        if whole is None:
-            return  # nobody reads it
-        for source in node.inputs:
-            held = self._of.get(id(source)) if source is not None else None
-            if source is None or held is None or held.outside or len(source.consumers) > 1 or held.value is not source:
-                continue
-            whole.first = min(whole.first, held.first)
-            held.nbytes = 0
+        whole = self._of.get(id(node.output()))
+        for source, held in self._free(node) if whole is not None else ():
+            if whole is not None and held.value is source:
+                whole.first = min(whole.first, held.first)
+                held.nbytes = 0
 
     def buffers(self) -> list[Buffer]:
         """Of all places that are not the session's."""

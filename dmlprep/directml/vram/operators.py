@@ -47,13 +47,8 @@ def kept_bytes(node: NodeFacts, value: Value, nbytes: int, *, tiled: bool = Fals
         return nbytes
     if node.key in ("MatMul", "Gemm") and value.rank == 2 and not tiled:
         return nbytes * weight_copies(_rows(node))
-    if (
-        node.key == "Conv"
-        and value.static
-        and value.sizes
-        and value.sizes[0] > _FEW
-        and node.attribute("group", 1) == 1
-    ):
+    is_plain = node.key == "Conv" and node.attribute("group", 1) == 1 and value.static
+    if is_plain and value.sizes and value.sizes[0] > _FEW:
         channels, *_, height, width = [*value.sizes, 1, 1][:4]
         step = TILE if height * width == 1 else _HALF_TILE
         return -(-channels // step) * step * (nbytes // channels)
@@ -64,10 +59,9 @@ def _rows(node: NodeFacts) -> int:
     first = node.input(0)
     if first is None or not first.static or not first.sizes:
         return TILE
-    sizes = first.sizes
     if node.key == "Gemm":
-        return sizes[-1] if node.attribute("transA", 0) else sizes[0]
-    return prod(sizes[:-1])
+        return first.sizes[-1 if node.attribute("transA", 0) else 0]
+    return prod(first.sizes[:-1])
 
 
 def scratch_bytes(node: NodeFacts, size: SizeOf) -> int:

@@ -33,8 +33,7 @@ class Tensors:
         about: of each, what it is, in the same order.
         labels: of the steps.
         inside: step -> the fused graph that runs then: its nodes' labels, and the tensors inside it.
-        up: bytes of the inputs that go up at the beginning of a run.
-        down: bytes of the outputs that come down at its end.
+        up, down: bytes of the inputs at the beginning of a run, and of the outputs at its end.
     """
 
     buffers: list[Buffer] = field(default_factory=list)
@@ -50,15 +49,10 @@ class Tensors:
 
 
 def tensors_of(graph: GraphFacts, units: Mapping[str, Sequence[Unit]], size: SizeOf) -> Tensors:
-    """The tensors of a run of ``graph`` and of the graphs inside it, each of which runs once where its node comes.
-
-    Args:
-        units: of each graph, by its path, in the order of execution.
-        size: of every value that lies on the device.
-    """
-    found = Tensors()
-    _Graph(graph, units, size, found).run()
-    return found
+    """The tensors of a run of ``graph`` and of the graphs inside it, each of which runs once where its node comes."""
+    tensors = Tensors()
+    _Graph(graph, units, size, tensors).run()
+    return tensors
 
 
 class _Graph:
@@ -99,10 +93,9 @@ class _Graph:
 
     def _feed(self) -> None:
         """Inputs of the model go up before anything runs, and stay until its end."""
-        for value in self._graph.inputs:
-            if value.initializer or self._graph.parent is not None:
-                continue
-            if any(id(node) in self._on_dml or node.subgraphs for node in value.consumers):
+        for value in self._graph.inputs if self._graph.parent is None else ():
+            is_read = any(id(node) in self._on_dml or node.subgraphs for node in value.consumers)
+            if is_read and not value.initializer:
                 self._begin(value, len(self._found.labels), "")
                 self._found.up.append(self._size(value) or 0)
 
@@ -135,10 +128,10 @@ class _Graph:
                     self._alias[id(value)] = self._root(source)
                 else:
                     self._begin(value, step, node.label)
+        for node in unit.nodes if not unit.fused else ():
+            if nbytes := scratch_bytes(node, self._size):
+                self._found.add(Held(node.label, "scratch", nbytes, node.label), step, step)
         if not unit.fused:
-            for node in unit.nodes:
-                if nbytes := scratch_bytes(node, self._size):
-                    self._found.add(Held(node.label, "scratch", nbytes, node.label), step, step)
             return
         buffers = inner_buffers(unit.nodes, made, self._size)
         nbytes = pooled_bytes(buffers, likeness=LIKENESS, alignment=_ALIGNMENT)
@@ -157,8 +150,7 @@ class _Graph:
             if main and (key in feeds or key in outputs):
                 kind = "input" if key in feeds else "output"
             last = end if key in outputs or key in feeds else self._last[key]
-            nbytes = self._size(value) or 0
-            self._found.add(Held(value.name, kind, nbytes, node), first, last)
+            self._found.add(Held(value.name, kind, self._size(value) or 0, node), first, last)
         if main:
             made = (value for value in self._graph.outputs if id(self._root(value)) in self._begun)
             self._found.down += [self._size(value) or 0 for value in made]

@@ -19,15 +19,12 @@ _Change = Callable[[Value, int], int]
 _INT4_BITS = 4.5
 """Bits a weight: four, and one FP16 scale for every 32 (MatMulNBits with blocks of 32)."""
 
-_INT4_OPERATORS = frozenset(["MatMul", "Gemm"])
-
 
 def ways(graph: GraphFacts, peak: int, size: SizeOf, peak_with: Callable[[SizeOf, bool], int]) -> list[Way]:
     """Ways that help, the best first.
 
     Args:
         peak: bytes of the device's own memory as the model is.
-        size: of its values.
         peak_with: the same with other sizes of its values, and where asked with rows that fill tiles.
     """
     tried: list[tuple[str, str, _Change]] = [
@@ -39,9 +36,9 @@ def ways(graph: GraphFacts, peak: int, size: SizeOf, peak_with: Callable[[SizeOf
         tried.append(("batch 1", "a batch of 1, run more often", partial(_smaller, batch)))
     if _pictures(graph):
         tried.append(("half the height and width", "the picture in tiles of half its height and width", _tile))
-    found = [Way(how, option, peak_with(_changed(size, change), False)) for how, option, change in tried]
-    found.append(Way(f"rows in {TILE}s", f"sizes (a sequence) that are a multiple of {TILE}", peak_with(size, True)))
-    return sorted((way for way in found if way.peak < _WORTH * peak), key=lambda way: way.peak)
+    every = [Way(how, option, peak_with(_changed(size, change), False)) for how, option, change in tried]
+    every.append(Way(f"rows in {TILE}s", f"sizes (a sequence) that are a multiple of {TILE}", peak_with(size, True)))
+    return sorted((way for way in every if way.peak < _WORTH * peak), key=lambda way: way.peak)
 
 
 def _changed(size: SizeOf, change: _Change) -> SizeOf:
@@ -57,9 +54,8 @@ def _half(value: Value, whole: int) -> int:
 
 
 def _int4(value: Value, whole: int) -> int:
-    if not value.constant or value.rank != 2 or value.type not in ("float", "float16"):
-        return whole
-    if not any(node.key in _INT4_OPERATORS for node in value.consumers):
+    is_matrix = value.constant and value.rank == 2 and value.type in ("float", "float16")
+    if not is_matrix or not any(node.key in ("MatMul", "Gemm") for node in value.consumers):
         return whole
     return int((value.size or 0) * _INT4_BITS) // 8
 
@@ -72,20 +68,14 @@ def _batch(graph: GraphFacts) -> int:
 
 
 def _smaller(batch: int, value: Value, whole: int) -> int:
-    if value.constant or not value.shape or not isinstance(value.shape[0], int):
-        return whole
-    return whole // batch if value.shape[0] % batch == 0 else whole
+    first = value.shape[0] if value.shape and not value.constant else None
+    return whole // batch if isinstance(first, int) and first % batch == 0 else whole
 
 
 def _pictures(graph: GraphFacts) -> bool:
     """Whether the model takes a picture of some size: [N, C, H, W] in floats."""
-    shapes = (value.shape for value in graph.inputs if not value.initializer and value.type in ("float", "float16"))
-    return any(shape is not None and len(shape) == 4 and _side(shape) >= 256 for shape in shapes)
-
-
-def _side(shape: tuple[object, ...]) -> int:
-    height, width = shape[2], shape[3]
-    return min(height, width) if isinstance(height, int) and isinstance(width, int) else 0
+    fed = (v for v in graph.inputs if not v.initializer and v.type in ("float", "float16") and v.rank == 4)
+    return any(all(isinstance(side, int) and side >= 256 for side in value.dims[2:]) for value in fed)
 
 
 def _tile(value: Value, whole: int) -> int:

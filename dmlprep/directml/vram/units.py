@@ -14,14 +14,7 @@ from dmlprep.directml.targets.support import dml_kernel
 
 @dataclass
 class Unit:
-    """A fused graph, or one node.
-
-    Attributes:
-        nodes: in the order of the graph.
-        on_dml: whether DirectML runs it.
-        fused: whether it is a fused graph.
-        on_cpu: of each node, by its id, the places of inputs that are read from the CPU's memory.
-    """
+    """A fused graph, or one node; ``on_cpu`` has the inputs that are read from the CPU's memory, by ``id(node)``."""
 
     nodes: list[NodeFacts] = field(default_factory=list)
     on_dml: bool = False
@@ -44,34 +37,20 @@ class Unit:
 
 
 def units_of(graph: GraphFacts, placed: Sequence[PlacedNode], tables: Tables) -> list[Unit]:
-    """The units of one graph, in the order of execution.
-
-    Args:
-        placed: of its nodes, in their order.
-        tables: of the target.
-    """
+    """The units of one graph, in the order of execution; ``placed`` are its nodes, in their order."""
     units: list[Unit] = []
-    of_partition: dict[int, Unit] = {}
+    of_partition: dict[int, int] = {}
     home: dict[int, int] = {}
-    number: dict[int, int] = {}
     for node, row in zip(graph.nodes, placed, strict=True):
-        on_dml = row.provider == "DmlExecutionProvider"
-        unit = of_partition.get(row.partition) if row.partition is not None else None
-        if unit is None:
-            unit = Unit(on_dml=on_dml, fused=row.partition is not None)
-            number[id(unit)] = len(units)
-            units.append(unit)
-            if row.partition is not None:
-                of_partition[row.partition] = unit
-        unit.nodes.append(node)
+        on_dml, fused = row.provider == "DmlExecutionProvider", row.partition is not None
+        number = len(units) if row.partition is None else of_partition.setdefault(row.partition, len(units))
+        if number == len(units):
+            units.append(Unit(on_dml=on_dml, fused=fused))
+        units[number].nodes.append(node)
         if on_dml and (kernel := dml_kernel(tables, node)) is not None:
-            unit.on_cpu[id(node)] = kernel.cpu_in
-        home[id(node)] = number[id(unit)]
+            units[number].on_cpu[id(node)] = kernel.cpu_in
+        home[id(node)] = number
     return _sorted(units, home)
-
-
-def _read(node: NodeFacts) -> list[Value]:
-    return [value for value in [*node.inputs, *node.implicit] if value is not None]
 
 
 def _sorted(units: list[Unit], home: dict[int, int]) -> list[Unit]:
@@ -79,7 +58,8 @@ def _sorted(units: list[Unit], home: dict[int, int]) -> list[Unit]:
     waits = [0] * len(units)
     readers: list[list[int]] = [[] for _ in units]
     for index, unit in enumerate(units):
-        needs = {home[id(v.producer)] for node in unit.nodes for v in _read(node) if id(v.producer) in home}
+        read = [v.producer for node in unit.nodes for v in (*node.inputs, *node.implicit) if v is not None]
+        needs = {home[id(producer)] for producer in read if id(producer) in home}
         for other in needs - {index}:
             waits[index] += 1
             readers[other].append(index)

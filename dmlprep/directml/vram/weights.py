@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -48,28 +49,20 @@ def weights_of(units: Sequence[Unit], size: SizeOf, *, tiled: bool = False) -> W
     Args:
         tiled: as if the rows of every matrix product were a multiple of ``operators.TILE``.
     """
-    found = Weights()
-    read_by: dict[int, set[int]] = {}
-    for number, unit in enumerate(units):
-        for node in unit.nodes if unit.on_dml else ():
-            for value in unit.constants(node):
-                read_by.setdefault(id(value), set()).add(number)
+    weights = Weights()
+    on_dml = [(unit, [v for node in unit.nodes for v in unit.constants(node)]) for unit in units if unit.on_dml]
+    readers = Counter(key for _, constants in on_dml for key in {id(value) for value in constants})
     alone: dict[int, Value] = {}
-    for unit in units:
-        if not unit.on_dml:
-            continue
+    for unit, constants in on_dml:
         if unit.fused:
-            _add_block(found, unit, lambda value: len(read_by[id(value)]) == 1, size, tiled)
-        for node in unit.nodes:
-            for value in unit.constants(node):
-                if not unit.fused or len(read_by[id(value)]) > 1:
-                    alone.setdefault(id(value), value)
+            _add_block(weights, unit, lambda value: readers[id(value)] == 1, size, tiled)
+        alone.update((id(v), v) for v in constants if not unit.fused or readers[id(v)] > 1)
     for value in alone.values():
         nbytes = size(value) or 0
-        found.kept += committed_bytes(nbytes)
-        found.rising.append(nbytes)
-        found.held.append(Held(value.name, "weights", committed_bytes(nbytes)))
-    return found
+        weights.kept += committed_bytes(nbytes)
+        weights.rising.append(nbytes)
+        weights.held.append(Held(value.name, "weights", committed_bytes(nbytes)))
+    return weights
 
 
 def _add_block(found: Weights, unit: Unit, own: Callable[[Value], bool], size: SizeOf, tiled: bool) -> None:
@@ -78,9 +71,7 @@ def _add_block(found: Weights, unit: Unit, own: Callable[[Value], bool], size: S
     copied: set[int] = set()
     for node in unit.nodes:
         needed = 0
-        for value in unit.constants(node):
-            if not own(value):
-                continue
+        for value in filter(own, unit.constants(node)):
             nbytes = size(value) or 0
             needed += kept_bytes(node, value, nbytes, tiled=tiled)
             if id(value) not in copied:
