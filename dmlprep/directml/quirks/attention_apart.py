@@ -6,9 +6,7 @@ DirectML makes no session of it, or fails at the first run where sizes are free.
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
 _PLACES = {1: "keys", 2: "values"}
 _BIAS = 3
@@ -16,7 +14,7 @@ _BIAS = 3
 
 def _apart(node: NodeFacts) -> list[int]:
     """Inputs with four dimensions."""
-    return [place for place in _PLACES if (value := node.input(place)) is not None and len(value.shape or ()) == 4]
+    return [place for place in _PLACES if node.rank(place) == 4]
 
 
 def _matches(node: NodeFacts) -> str:
@@ -31,14 +29,11 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if facts.input(_BIAS) is not None:
         return "its bias has parts for keys and values, which count where the heads are side by side alone"
     for place in _PLACES:
-        known, value = facts.input(place), edit.node.inputs[place]
-        if known is None or value is None or known.shape is None:
-            return "an input is missing"
-        batch, heads, tokens, size = known.shape
+        value = edit.input(place)
+        batch, heads, tokens, size = facts.required(place).dims
         width = heads * size if isinstance(heads, int) and isinstance(size, int) else None
-        turned = edit.before(
-            "Transpose", [value], {"perm": [0, 2, 1, 3]}, like=value, shape=(batch, tokens, heads, size)
-        )
+        shape = (batch, tokens, heads, size)
+        turned = edit.before("Transpose", [value], {"perm": [0, 2, 1, 3]}, like=value, shape=shape)
         target = edit.integers([0, 0, width or -1], "shape")
         edit.set_input(place, edit.before("Reshape", [turned, target], like=value, shape=(batch, tokens, width)))
     return ""

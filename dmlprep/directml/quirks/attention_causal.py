@@ -8,9 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
 _MASK, _BIAS, _PAST = 4, 5, 6
 _LOW = -65504.0
@@ -20,52 +18,42 @@ _AXES_ARE_AN_INPUT = 13
 
 
 def _matches(node: NodeFacts) -> str:
-    query = node.input(0)
-    if not node.attribute("unidirectional", 0) or (
-        query is not None and query.shape is not None and _tokens(query.shape) == 1
-    ):
-        return ""
-    return "it is to leave out later tokens"
-
-
-def _tokens(shape: tuple[int | str | None, ...]) -> int | str | None:
-    return shape[1] if len(shape) == 3 else None
+    is_one_token = node.rank(0) == 3 and node.required().dims[1] == 1
+    return "it is to leave out later tokens" if node.attribute("unidirectional", 0) and not is_one_token else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Give it a bias that hides later tokens, in place of the attribute."""
-    query, key, past = facts.input(0), facts.input(1), facts.input(_PAST)
     heads = int(facts.attribute("num_heads", 0))
     if facts.input(_MASK) is not None or facts.input(_BIAS) is not None:
         return "it has a mask or a bias already"
-    if query is None or key is None or len(query.shape or ()) != 3 or len(key.shape or ()) != 3 or heads < 1:
+    if facts.rank(0) != 3 or facts.rank(1) != 3 or heads < 1:
         return "queries and keys are not known to be apart, with three dimensions each"
+    query, key, past = facts.required(0), facts.required(1), facts.input(_PAST)
     if query.type not in ("float", "float16"):
         return f"a bias of {query.type} was not measured"
     if edit.graph.opset_imports.get("", 0) < _AXES_ARE_AN_INPUT:
         return f"Unsqueeze takes no axes as an input before opset {_AXES_ARE_AN_INPUT}"
-    kind = np.float16 if query.type == "float16" else np.float32
+    kind = query.numpy_type
     if query.static and key.static and (past is None or past.static):
         before = past.sizes[2] if past is not None else 0
         batch, count = query.sizes[:2]
         total = before + key.sizes[1]
-        edit.room((count, total), np.dtype(kind).itemsize, "a bias")
+        edit.room((count, total), kind.itemsize, "a bias")
         later = edit.constant(np.triu(np.full((count, total), _LOW, kind), before + 1), "later")
         sizes = (batch, heads, count, total)
         bias = edit.before("Expand", [later, edit.integers(sizes, "shape")], like=later, shape=sizes)
     else:
-        bias = _made(edit, heads, kind)
+        bias = _computed_bias(edit, heads, kind)
     edit.set_input(_BIAS, bias)
     edit.drop("unidirectional")
     return ""
 
 
-def _made(edit: Edit, heads: int, kind: type[np.floating]) -> ir.Value:
+def _computed_bias(edit: Edit, heads: int, kind: np.dtype) -> ir.Value:
     """The bias [batch, heads, tokens, all tokens], of sizes that are known when it runs."""
-    node = edit.node
-    past = node.inputs[_PAST] if len(node.inputs) > _PAST else None
-    sizes = edit.before("Shape", [node.inputs[0]], dtype=ir.DataType.INT64, shape=(3,))
-    keys = edit.before("Shape", [node.inputs[1]], dtype=ir.DataType.INT64, shape=(3,))
+    past = edit.optional(_PAST)
+    sizes, keys = (edit.before("Shape", [edit.input(i)], dtype=ir.DataType.INT64, shape=(3,)) for i in (0, 1))
 
     def size(of: ir.Value, axis: int) -> ir.Value:
         return edit.before("Gather", [of, edit.constant(np.array(axis, np.int64), "axis")], like=of, shape=())
@@ -86,9 +74,8 @@ def _made(edit: Edit, heads: int, kind: type[np.floating]) -> ir.Value:
         edit.before("Unsqueeze", [each, edit.integers([0], "axes")], like=sizes, shape=(1,))
         for each in (size(sizes, 0), count, total)
     ]
-    shape = edit.before(
-        "Concat", [ends[0], edit.integers([heads], "heads"), *ends[1:]], {"axis": 0}, like=sizes, shape=(4,)
-    )
+    parts = [ends[0], edit.integers([heads], "heads"), *ends[1:]]
+    shape = edit.before("Concat", parts, {"axis": 0}, like=sizes, shape=(4,))
     return edit.before("Expand", [hidden, shape], like=low, shape=(None, heads, None, None))
 
 

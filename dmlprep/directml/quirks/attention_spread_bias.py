@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
 _BIAS = 5
 
@@ -28,9 +26,7 @@ def _matches(node: NodeFacts) -> str:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Spread the bias out before the node."""
-    bias, wanted = edit.node.inputs[_BIAS], _wanted(facts)
-    if bias is None or wanted is None:
-        return "an input is missing"
+    bias, wanted = edit.input(_BIAS), _wanted(facts) or []
     edit.set_input(_BIAS, edit.before("Expand", [bias, edit.integers(wanted, "shape")], like=bias, shape=wanted))
     return ""
 

@@ -13,7 +13,7 @@ import msgspec
 from dmlprep.directml.quirks.quirk import Quirk
 from dmlprep.record import CODES, Code
 
-_MACHINERY = frozenset({"catalog", "editing", "find", "page", "patterns", "quirk"})
+_MACHINERY = frozenset({"catalog", "declaring", "editing", "find", "page", "patterns", "quirk"})
 """Modules of this room that declare no quirk. Any other one declares one or more, as constants."""
 
 

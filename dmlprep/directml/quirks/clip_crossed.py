@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
-    low, high = (v.array() if v is not None else None for v in (node.input(1), node.input(2)))
+    low, high = node.array(1), node.array(2)
     if low is None or high is None or low.size != 1 or high.size != 1:
         return ""
-    return (
-        f"min {low.reshape(-1)[0]} above max {high.reshape(-1)[0]}" if low.reshape(-1)[0] > high.reshape(-1)[0] else ""
-    )
+    least, most = low.reshape(-1)[0], high.reshape(-1)[0]
+    return f"min {least} above max {most}" if least > most else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write Min(Max(x, min), max): every element becomes max, as ONNX defines it."""
-    data, low, high = edit.node.inputs[:3]
-    old = edit.node.outputs[0]
-    if data is None or low is None or high is None:
-        return "a bound is missing"
-    raised = edit.before("Max", [data, low], like=data)
-    return edit.become(edit.before("Min", [raised, high], like=old))
+    raised = edit.before("Max", [edit.input(), edit.input(1)], like=edit.input())
+    return edit.become(edit.before("Min", [raised, edit.input(2)], like=edit.output))
 
 
 QUIRK = Quirk(

@@ -4,39 +4,30 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk, Value
 from dmlprep.graph.model import MappedTensor
 from dmlprep.graph.model.tensors import as_mapped
 
 
 def _folds(value: Value) -> bool:
-    if value.constant:
-        return True
-    node = value.producer
-    return node is not None and bool(node.inputs) and all(v is None or v.constant for v in node.inputs)
+    inputs = value.producer.inputs if value.producer is not None else []
+    return value.constant or (bool(inputs) and all(v is None or v.constant for v in inputs))
 
 
 def _matches(node: NodeFacts) -> str:
     """The node reads a constant that is a graph output as well."""
-    for value in node.inputs:
-        if value is not None and value.graph_output and _folds(value):
-            return f"the output {value.name} is constant"
-    return ""
+    read = (v for v in node.inputs if v is not None and v.graph_output)
+    return next((f"the output {value.name} is constant" for value in read if _folds(value)), "")
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Give the reader a constant of its own, with the same values."""
     done = False
     for index, value in enumerate(edit.node.inputs):
-        if value is None or not value.is_graph_output():
-            continue
-        source = _tensor_of(value)
-        if source is None:
-            continue
-        edit.node.replace_input_with(index, edit.initializer(_again(source), "own"))
-        done = True
+        source = _tensor_of(value) if value is not None and value.is_graph_output() else None
+        if source is not None:
+            edit.set_input(index, edit.initializer(_again(source), "own"))
+            done = True
     return "" if done else "the output is computed from constants: simplify first"
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
@@ -20,8 +18,8 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """
     weight = facts.input(1)
     kernel = list(facts.attribute("kernel_shape", []))
-    if not kernel and weight is not None and weight.static and weight.shape is not None:
-        kernel = [d for d in weight.shape[2:] if isinstance(d, int)]
+    if not kernel and weight is not None and weight.static:
+        kernel = weight.sizes[2:]
     if not kernel:
         return "its kernel's size is not known"
     if facts.has("output_shape"):
@@ -30,17 +28,12 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     strides = list(facts.attribute("strides", [1] * count))
     dilations = list(facts.attribute("dilations", [1] * count))
     extra = list(facts.attribute("output_padding", [0] * count))
-    upper = facts.attribute("auto_pad") == "SAME_UPPER"
-    begin, end = [], []
-    for i in range(count):
-        total = extra[i] + (kernel[i] - 1) * dilations[i] + 1 - strides[i]
-        if total < 0:
-            return "its stride is longer than its kernel"
-        small, large = total // 2, total - total // 2
-        begin.append(small if upper else large)
-        end.append(large if upper else small)
+    totals = [extra[i] + (kernel[i] - 1) * dilations[i] + 1 - strides[i] for i in range(count)]
+    if min(totals) < 0:
+        return "its stride is longer than its kernel"
+    small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    edit.set("pads", small + large if facts.attribute("auto_pad") == "SAME_UPPER" else large + small)
     edit.drop("auto_pad")
-    edit.set("pads", [*begin, *end])
     return ""
 
 

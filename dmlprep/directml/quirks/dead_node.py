@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 from dmlprep.directml.quirks.patterns import FUSION_HELPER, does_nothing, readers
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
 
 _FEW = 1000
 """Nodes."""
@@ -61,7 +59,6 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bool]:
-    """Whether nothing else comes out of the fused graph of each node."""
     known: dict[int, bool] = {}
     return [_alone(node, partitions, known) for node in nodes]
 
@@ -69,8 +66,7 @@ def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bo
 def _alone(node: NodeFacts, partitions: Mapping[int, int], known: dict[int, bool]) -> bool:
     """Whether nothing else comes out of the fused graph of a node.
 
-    Args:
-        known: the answer by node. The nodes of a fused graph are joined by the values they share, and have one answer.
+    The nodes of a fused graph are joined by the values they share, and have one answer, which ``known`` gets.
     """
     own = partitions.get(id(node))
     if own is None:
@@ -116,7 +112,6 @@ QUIRK = Quirk(
     title="a fused graph of which nothing is read",
     ops=(),
     outcome="create fails",
-    first="1.15",
     sources=(MEASURED, FUSION_HELPER),
     matches=_matches,
     fused=_shows,

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.quirk import Quirk
-from dmlprep.directml.targets.facts import NodeFacts
-
-
-def _matches(node: NodeFacts) -> str:
-    both = node.attribute("inverse", 0) and node.attribute("onesided", 0)
-    return "inverse and onesided" if both else ""
-
+from dmlprep.directml.quirks.declaring import Quirk
 
 QUIRK = Quirk(
     id="dft-inverse-onesided",
@@ -21,5 +14,5 @@ QUIRK = Quirk(
     sources=(
         "measured on onnxruntime-windowsml 1.25.2 and 1.30.0: 80004005; 1.24.4 refuses the model on every provider",
     ),
-    matches=_matches,
+    matches=lambda node: "inverse and onesided" if node.attribute("inverse") and node.attribute("onesided") else "",
 )

@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
-
-
-def _matches(node: NodeFacts) -> str:
-    return node.op
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
@@ -19,9 +13,8 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
     The range holds 0; scale = (max - min) / 255; the zero point is -min in steps of the scale.
     """
-    x = facts.input(0)
-    data = edit.node.inputs[0]
-    if x is None or x.type != "float" or data is None:
+    data = edit.input()
+    if facts.required().type != "float":
         return "its input is not FP32"
     if facts.opset >= 23:
         return "DirectML has no kernel for QuantizeLinear at this opset: lower it to 21"
@@ -39,10 +32,9 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     byte = edit.constant(np.zeros((), np.uint8), "origin")
     below = edit.before("Neg", [ends[0]], dtype=single)
     point = edit.before("QuantizeLinear", [below, scale, byte], dtype=ir.DataType.UINT8)
-    result = edit.before("QuantizeLinear", [data, scale, point], like=edit.node.outputs[0])
-    for index, value in enumerate((result, scale, point)):
-        if index < len(edit.node.outputs):
-            edit.replace_output(value, index)
+    result = edit.before("QuantizeLinear", [data, scale, point], like=edit.output)
+    for index, value in zip(range(len(edit.node.outputs)), (result, scale, point), strict=False):
+        edit.replace_output(value, index)
     edit.remove()
     return ""
 
@@ -55,6 +47,6 @@ QUIRK = Quirk(
     ops=("DynamicQuantizeLinear",),
     outcome="wrong numbers",
     sources=(MEASURED, "onnx_backend_test_series_filters.jsonc (dynamicquantizelinear)"),
-    matches=_matches,
+    matches=lambda node: node.op,
     rewrite=_rewrite,
 )

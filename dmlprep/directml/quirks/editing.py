@@ -29,6 +29,28 @@ class Edit(GraphBuilder):
         self.node = node
         self._base = node.name or next((v.name for v in node.outputs if v.name), None) or label(node)
 
+    @property
+    def output(self) -> ir.Value:
+        """The first output of the node."""
+        return self.node.outputs[0]
+
+    def optional(self, index: int) -> ir.Value | None:
+        """The input of the node at a position, ``None`` where it is left out."""
+        return self.node.inputs[index] if index < len(self.node.inputs) else None
+
+    def input(self, index: int = 0) -> ir.Value:
+        """The input of the node at a position, of which the caller knows that the node has it."""
+        value = self.node.inputs[index]
+        assert value is not None
+        return value
+
+    def stored(self, index: int) -> ir.TensorProtocol | None:
+        """The tensor of an input that is an initializer, and not the default of a graph input; ``None`` otherwise."""
+        value = self.optional(index)
+        return (
+            value.const_value if value is not None and value.is_initializer() and not value.is_graph_input() else None
+        )
+
     def value_name(self, wish: str) -> str:
         """A free name for a value, which begins with the node's."""
         return self.names.new(f"{self._base}_{wish}")
@@ -51,13 +73,7 @@ class Edit(GraphBuilder):
         shape: Sequence[int | str | None] | None = None,
         dtype: ir.DataType | None = None,
     ) -> ir.Value:
-        """Add a node with one output before the node.
-
-        Args:
-            like: the output has this value's type.
-            shape: sizes of the output, where they are known.
-            dtype: element type of the output in place of that of ``like``.
-        """
+        """Add a node before the node; its one output has the type of ``like``, or is a tensor of type ``dtype``."""
         kind = ir.TensorType(dtype) if dtype is not None else like.type if like is not None else None
         # ONNX writes no shape without a type
         output = self.new_value(op.lower(), kind, ir.Shape(shape) if shape is not None and kind is not None else None)
@@ -71,10 +87,8 @@ class Edit(GraphBuilder):
     def twin(self) -> ir.Value:
         """A node like this one, with its inputs and attributes as they are now, before it; its first output."""
         node = self.node
-        output = self.before(node.op_type, list(node.inputs), node.attributes, like=node.outputs[0])
-        made = output.producer()
-        assert made is not None
-        made.domain = node.domain
+        output = self.before(node.op_type, list(node.inputs), node.attributes, like=self.output)
+        output.producer().domain = node.domain  # type: ignore[union-attr]
         return output
 
     def unsqueeze(self, value: ir.Value, axis: int, opset: int) -> ir.Value:
@@ -98,24 +112,19 @@ class Edit(GraphBuilder):
         like: ir.Value | None = None,
         shape: Sequence[Dim] | None = None,
     ) -> ir.Value:
-        """A part of ``data`` by Slice (opset 10); ``like`` and ``shape`` as in ``before``.
-
-        Args:
-            parts: axis -> first element, and the one after the last.
-        """
-        slots: list[ir.Value | None] = [
-            data,
-            self.integers([start for start, _ in parts.values()], "starts"),
-            self.integers([end for _, end in parts.values()], "ends"),
-            self.integers(parts, "axes"),
-        ]
-        return self.before("Slice", slots, like=data if like is None else like, shape=shape)
+        """``data`` from the first element to before the last, by axis; ``like`` and ``shape`` as in ``before``."""
+        starts = self.integers([start for start, _ in parts.values()], "starts")
+        ends = self.integers([end for _, end in parts.values()], "ends")
+        inputs = [data, starts, ends, self.integers(parts, "axes")]
+        return self.before("Slice", inputs, like=data if like is None else like, shape=shape)
 
     def single(self, value: ir.Value, kind: str) -> ir.Value:
         """``value``, of element type ``kind`` as facts write it, in FP32."""
-        if kind == "float":
-            return value
-        return self.before("Cast", [value], {"to": int(ir.DataType.FLOAT)}, dtype=ir.DataType.FLOAT)
+        return value if kind == "float" else self.cast(value, ir.DataType.FLOAT)
+
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """``value`` in another element type."""
+        return self.before("Cast", [value], {"to": int(dtype)}, dtype=dtype)
 
     def set(self, name: str, value: Attribute) -> None:
         """Write an attribute of the node."""
@@ -132,14 +141,18 @@ class Edit(GraphBuilder):
             self.node.resize_inputs(index + 1)
         self.node.replace_input_with(index, value)
 
+    def shorten(self) -> None:
+        """Take off the inputs at the end that are left out."""
+        while self.node.inputs[-1] is None:
+            self.node.resize_inputs(len(self.node.inputs) - 1)
+
     def forget(self, values: Iterable[ir.Value | None]) -> None:
         """Take weights out of their graphs that nothing reads any more."""
         for value in values:
-            graph = value.graph if value is not None and value.is_initializer() else None
-            if value is None or not isinstance(graph, ir.Graph) or value.uses():
+            if value is None or not isinstance(value.graph, ir.Graph) or not value.is_initializer():
                 continue
-            if not (value.is_graph_input() or value.is_graph_output()):
-                graph.initializers.pop(value.name or "")
+            if not (value.uses() or value.is_graph_input() or value.is_graph_output()):
+                value.graph.initializers.pop(value.name or "")
 
     def replace_output(self, new: ir.Value, index: int = 0) -> None:
         """Let ``new`` stand for an output of the node everywhere, under its name."""
@@ -153,16 +166,14 @@ class Edit(GraphBuilder):
 
     def forget_shapes(self, value: ir.Value) -> None:
         """Drop the shapes noted for ``value`` and for what is computed from it; graph outputs keep theirs."""
-        stack, seen = [value], {id(value)}
+        stack, seen = [value], {value}
         while stack:
             current = stack.pop()
             if not current.is_graph_output():
                 current.shape = None
-            for user, _ in current.uses():
-                for output in user.outputs:
-                    if id(output) not in seen:
-                        seen.add(id(output))
-                        stack.append(output)
+            new = {output for user, _ in current.uses() for output in user.outputs} - seen
+            seen |= new
+            stack += new
 
     def remove(self) -> None:
         """Remove the node; nothing may read its outputs any more."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from math import prod
 
-import numpy as np
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 _Labels = list[str]
 
@@ -21,17 +19,25 @@ def _matches(node: NodeFacts) -> str:
     A label for rows, one for columns and one that is summed make a matrix product, and so does an element-wise
     product of five dimensions that is summed along one. DirectML computes any other form wrongly.
     """
-    left, arrow, right = "".join(str(node.attribute("equation", "")).split()).partition("->")
+    left, arrow, right = _equation(node)
     terms = [set(term) for term in left.split(",")]
     if len(terms) != 2 or "." in left:
         return ""
-    every = left.replace(",", "")
-    wanted = set(right) if arrow else {label for label in every if every.count(label) == 1}
-    if len(set(every)) != 5 or len(wanted) != 4:
+    wanted = set(_wanted(left, arrow, right))
+    if len(terms[0] | terms[1]) != 5 or len(wanted) != 4:
         return ""
     if terms[0] == terms[1] or (wanted & (terms[0] - terms[1]) and wanted & (terms[1] - terms[0])):
         return ""
-    return f"{left}->{''.join(right) if arrow else ''}: five labels, one summed"
+    return f"{left}->{right}: five labels, one summed"
+
+
+def _equation(node: NodeFacts) -> tuple[str, str, str]:
+    return "".join(str(node.attribute("equation", "")).split()).partition("->")
+
+
+def _wanted(left: str, arrow: str, right: str) -> _Labels:
+    """The labels of the result, which are those that stand once where the equation has none."""
+    return [*right] if arrow else sorted(label for label in left if label != "," and left.count(label) == 1)
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
@@ -44,15 +50,14 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         return read
     terms, wanted, sizes = read
     values = [v for v in edit.node.inputs if v is not None]
-    old = edit.node.outputs[0]
-    work = _Work(edit, old, sizes, facts.opset)
+    work = _Work(edit, edit.output, sizes, facts.opset)
     labels, value = terms[0], values[0]
     if len(terms) > 1:
         labels, value = work.product((labels, value), (terms[1], values[1]), set(wanted))
     labels, value = work.summed(labels, value, set(wanted))
     value = work.ordered(labels, value, wanted)
     if value in values:
-        value = edit.before("Identity", [value], like=old)
+        value = edit.before("Identity", [value], like=edit.output)
     return edit.become(value)
 
 
@@ -63,14 +68,13 @@ def _read(facts: NodeFacts) -> tuple[list[_Labels], _Labels, dict[str, int]] | s
         return "DirectML has no MatMul for its type"
     if any(v is None or not v.static for v in facts.inputs):
         return "the sizes of its operands are not known: pin them first"
-    equation = "".join(str(facts.attribute("equation", "")).split())
-    left, arrow, right = equation.partition("->")
+    left, arrow, right = _equation(facts)
     terms = [[*term] for term in left.split(",")]
-    if len(terms) != len(facts.inputs) or len(terms) > 2 or "." in equation:
+    if len(terms) != len(facts.inputs) or len(terms) > 2 or "." in left + right:
         return "its equation does not fit its operands"
     sizes: dict[str, int] = {}
-    for value, term in zip(facts.inputs, terms, strict=True):
-        dims = [d for d in (value.shape if value is not None else None) or () if isinstance(d, int)]
+    for index, term in enumerate(terms):
+        dims = facts.required(index).sizes
         if len(term) != len(dims):
             return "its equation does not fit its operands"
         if len(set(term)) != len(term):
@@ -78,19 +82,17 @@ def _read(facts: NodeFacts) -> tuple[list[_Labels], _Labels, dict[str, int]] | s
         for label, size in zip(term, dims, strict=True):
             if sizes.setdefault(label, size) != size:
                 return f"it broadcasts {label}"
-    every = [label for term in terms for label in term]
-    wanted = [*right] if arrow else sorted(label for label in set(every) if every.count(label) == 1)
-    return terms, wanted, sizes
+    return terms, _wanted(left, arrow, right), sizes
 
 
+@dataclass
 class _Work:
     """Nodes before the Einsum, on values whose dimensions carry labels."""
 
-    def __init__(self, edit: Edit, like: ir.Value, sizes: dict[str, int], opset: int) -> None:
-        self.edit = edit
-        self.like = like
-        self.sizes = sizes
-        self.opset = opset
+    edit: Edit
+    like: ir.Value
+    sizes: dict[str, int]
+    opset: int
 
     def product(
         self, a: tuple[_Labels, ir.Value], b: tuple[_Labels, ir.Value], later: set[str]
@@ -104,13 +106,13 @@ class _Work:
         columns = [label for label in right if label not in left]
         x = self.folded(self.ordered(left, x, [*batch, *rows, *common]), batch, rows, common)
         y = self.folded(self.ordered(right, y, [*batch, *common, *columns]), batch, common, columns)
-        shape = [self.size(batch), self.size(rows), self.size(columns)]
-        product = self.edit.before("MatMul", [x, y], like=self.like, shape=shape)
+        product = self.edit.before("MatMul", [x, y], like=self.like, shape=self.shape(batch, rows, columns))
         labels = [*batch, *rows, *columns]
-        return labels, self.reshaped(product, [self.sizes[label] for label in labels])
+        return labels, self.folded(product, *labels)
 
-    def size(self, labels: Iterable[str]) -> int:
-        return prod(self.sizes[label] for label in labels)
+    def shape(self, *groups: Iterable[str]) -> list[int]:
+        """The sizes of dimensions, each of which has one label or several."""
+        return [prod(self.sizes[label] for label in group) for group in groups]
 
     def summed(self, labels: _Labels, value: ir.Value, needed: set[str]) -> tuple[_Labels, ir.Value]:
         """Without the dimensions that nothing needs."""
@@ -118,26 +120,20 @@ class _Work:
         if not axes:
             return labels, value
         rest = [label for label in labels if label in needed]
-        shape = [self.sizes[label] for label in rest]
-        if self.opset >= 13:
-            operands = [value, self.edit.integers(axes, "axes")]
-            return rest, self.edit.before("ReduceSum", operands, {"keepdims": 0}, like=self.like, shape=shape)
-        return rest, self.edit.before("ReduceSum", [value], {"axes": axes, "keepdims": 0}, like=self.like, shape=shape)
+        by_input = self.opset >= 13
+        operands = [value, self.edit.integers(axes, "axes")] if by_input else [value]
+        attributes: dict[str, int | list[int]] = {"keepdims": 0} if by_input else {"axes": axes, "keepdims": 0}
+        return rest, self.edit.before("ReduceSum", operands, attributes, like=self.like, shape=self.shape(*rest))
 
     def ordered(self, labels: _Labels, value: ir.Value, wanted: _Labels) -> ir.Value:
         if labels == wanted:
             return value
-        perm = [labels.index(label) for label in wanted]
-        return self.edit.before(
-            "Transpose", [value], {"perm": perm}, like=self.like, shape=[self.sizes[label] for label in wanted]
-        )
+        perm = {"perm": [labels.index(label) for label in wanted]}
+        return self.edit.before("Transpose", [value], perm, like=self.like, shape=self.shape(*wanted))
 
-    def folded(self, value: ir.Value, *groups: Sequence[str]) -> ir.Value:
-        return self.reshaped(value, [self.size(group) for group in groups])
-
-    def reshaped(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
-        target = self.edit.constant(np.array(shape, np.int64), "shape")
-        return self.edit.before("Reshape", [value, target], like=self.like, shape=shape)
+    def folded(self, value: ir.Value, *groups: Iterable[str]) -> ir.Value:
+        shape = self.shape(*groups)
+        return self.edit.before("Reshape", [value, self.edit.integers(shape, "shape")], like=self.like, shape=shape)
 
 
 QUIRK = Quirk(

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, ORT_SOURCE, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import DML_PROVIDER, MEASURED, Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
@@ -21,11 +18,8 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if facts.subgraphs:
         return "it has a subgraph"
     for index, value in enumerate(facts.outputs):
-        if value is None or not value.graph_output or value.size != 0:
-            continue
-        dims = value.sizes
-        empty = np.zeros(dims, ir.DataType[value.type.upper()].numpy())
-        edit.replace_output(edit.constant(empty, "empty"), index)
+        if value is not None and value.graph_output and value.size == 0:
+            edit.replace_output(edit.constant(np.zeros(value.sizes, value.numpy_type), "empty"), index)
     if not any(v.uses() or v.is_graph_output() for v in edit.node.outputs):
         edit.remove()
     return ""
@@ -38,10 +32,7 @@ QUIRK = Quirk(
     ops=(),
     outcome="empty output",
     last="1.27",
-    sources=(
-        MEASURED,
-        ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/ExecutionProvider.cpp",
-    ),
+    sources=(MEASURED, DML_PROVIDER + "ExecutionProvider.cpp"),
     matches=_matches,
     rewrite=_rewrite,
 )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
@@ -17,13 +15,12 @@ def _matches(node: NodeFacts) -> str:
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write zeros in place of the product."""
     out = facts.output()
-    dtype = out.dtype if out is not None else None
-    if out is None or dtype is None or not out.static or out.shape is None:
+    if out is None or not out.type or not out.static:
         return "the sizes of its output are not known"
     if facts.op == "Gemm" and facts.input(2) is not None:
         return "it adds C"
-    edit.room(out.sizes, dtype.numpy().itemsize, "the zeros that it computes")
-    return edit.become(edit.constant(np.zeros(out.sizes, dtype.numpy()), "zeros"))
+    edit.room(out.sizes, out.numpy_type.itemsize, "the zeros that it computes")
+    return edit.become(edit.constant(np.zeros(out.sizes, out.numpy_type), "zeros"))
 
 
 QUIRK = Quirk(

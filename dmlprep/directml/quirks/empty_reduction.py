@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 _NEUTRAL = {
-    "ReduceSum": 0.0,
-    "ReduceSumSquare": 0.0,
-    "ReduceL1": 0.0,
-    "ReduceL2": 0.0,
+    **dict.fromkeys(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2"), 0.0),
     "ReduceProd": 1.0,
-    "ReduceLogSum": -np.inf,
-    "ReduceLogSumExp": -np.inf,
+    **dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp"), -np.inf),
 }
 
 
@@ -32,14 +25,13 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     out = facts.output()
     if facts.op not in _NEUTRAL:
         return f"{facts.op} of an empty tensor is not defined"
-    if out is None or out.shape is None or not out.static or not out.type:
+    if out is None or not out.static or not out.type:
         return "the sizes of its output are not known"
-    dtype = ir.DataType[out.type.upper()].numpy()
+    dtype = out.numpy_type
     if not np.isfinite(_NEUTRAL[facts.op]) and dtype.kind not in "f":
         return "minus infinity is no integer"
     edit.room(out.sizes, dtype.itemsize, "what it computes")
-    array = np.full(out.sizes, _NEUTRAL[facts.op], dtype)
-    return edit.become(edit.constant(array, "neutral"))
+    return edit.become(edit.constant(np.full(out.sizes, _NEUTRAL[facts.op], dtype), "neutral"))
 
 
 QUIRK = Quirk(

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A node that a quirk concerns.
-
-    Attributes:
-        detail: the reason, in one clause.
-        sure: false where the reason depends on a value that is not known.
-    """
+    """A node that a quirk concerns, and why, as in ``Match``."""
 
     quirk: Quirk
     node: NodeFacts
@@ -60,7 +55,7 @@ class Matches:
     """
 
     def __init__(self, graph: GraphFacts) -> None:
-        self._nodes = [node for inner in graph.all_graphs() for node in inner.nodes]
+        self._nodes = list(graph.all_nodes())
         self._by_op: dict[str, list[NodeFacts]] = {}
         for node in self._nodes:
             self._by_op.setdefault(node.key, []).append(node)
@@ -70,22 +65,15 @@ class Matches:
         """The nodes that a quirk concerns, and what of them."""
         if quirk.key not in self._known:
             asked = [node for op in quirk.ops for node in self._by_op.get(op, ())] if quirk.ops else self._nodes
-            answers = ((node, quirk.matches(node)) for node in asked)
-            self._known[quirk.key] = [
-                (node, answer if isinstance(answer, Match) else Match(answer)) for node, answer in answers if answer
-            ]
+            answers = [(node, answer) for node in asked if (answer := quirk.matches(node))]
+            self._known[quirk.key] = [(node, Match(a) if isinstance(a, str) else a) for node, a in answers]
         return self._known[quirk.key]
 
 
 def find_quirks(
     graph: GraphFacts, target: Target, matches: Matches | None = None, divisions: Divisions | None = None
 ) -> list[Hit]:
-    """Every node of ``graph`` and its subgraphs that a quirk of the target's release concerns.
-
-    Args:
-        matches: of the same graph, where several targets are asked.
-        divisions: of the same graph and kernels, where others need them too.
-    """
+    """Every node of ``graph`` and its subgraphs that a quirk of the target's release concerns."""
     from dmlprep.directml.targets.fusion import Divisions
 
     matches = Matches(graph) if matches is None else matches
@@ -96,13 +84,8 @@ def find_quirks(
             by_node.setdefault(id(node), []).append(Hit(quirk, node, match.text, match.sure))
     hits: list[Hit] = []
     for inner in graph.all_graphs():
-        found = [
-            hit
-            for node in inner.nodes
-            if (of_node := by_node.get(id(node))) and target.support(node).provider == "dml"
-            for hit in of_node
-        ]
-        hits += _shown(found, inner, divisions)
+        nodes = [n for n in inner.nodes if id(n) in by_node and target.support(n).provider == "dml"]
+        hits += _shown([hit for node in nodes for hit in by_node[id(node)]], inner, divisions)
     return hits
 
 
@@ -113,20 +96,17 @@ def concerned(target: Target) -> list[Quirk]:
 
 def _shown(hits: list[Hit], graph: GraphFacts, divisions: Divisions) -> list[Hit]:
     """Of the hits in one graph, those that show; a quirk that shows in fused graphs only is asked for all at once."""
-    by_quirk: dict[str, list[Hit]] = {}
-    for hit in hits:
-        if hit.quirk.fused is not None:
-            by_quirk.setdefault(hit.quirk.key, []).append(hit)
     answers: dict[tuple[str, int], bool | Match] = {}
-    for name, of_quirk in by_quirk.items():
-        assert of_quirk[0].quirk.fused is not None
-        shown = of_quirk[0].quirk.fused([hit.node for hit in of_quirk], divisions.of(graph).partitions)
-        answers.update({(name, id(hit.node)): answer for hit, answer in zip(of_quirk, shown, strict=True)})
-    found = []
+    for quirk in {hit.quirk.key: hit.quirk for hit in hits}.values():
+        if quirk.fused is not None:
+            nodes = [hit.node for hit in hits if hit.quirk.key == quirk.key]
+            keys = [(quirk.key, id(node)) for node in nodes]
+            answers.update(zip(keys, quirk.fused(nodes, divisions.of(graph).partitions), strict=True))
+    shown = []
     for hit in hits:
         answer = answers.get((hit.quirk.key, id(hit.node)), True)
         if isinstance(answer, Match):
             hit = replace(hit, detail=hit.detail + answer.text, sure=hit.sure and answer.sure)
         if answer:
-            found.append(hit)
-    return found
+            shown.append(hit)
+    return shown

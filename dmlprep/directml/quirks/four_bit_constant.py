@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 from dmlprep.graph.model.constants import held_tensor
 
 _FOUR_BITS = frozenset({ir.DataType.INT4, ir.DataType.UINT4})
@@ -33,8 +31,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
             continue
         edit.room(list(tensor.shape.numpy()), 1, "a constant")
         raw = ir.Tensor(np.array(tensor.numpy()), dtype=tensor.dtype, name=tensor.name)
-        node = value.producer()
-        if node is None:
+        if (node := value.producer()) is None:
             value.const_value = raw
         else:
             node.attributes["value"] = ir.AttrTensor("value", raw)

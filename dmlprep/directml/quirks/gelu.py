@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, GraphFacts, NodeFacts, Quirk
 from dmlprep.directml.quirks.patterns import only_consumer, scalar
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import GraphFacts, NodeFacts
 
 GELU_OPSET = 20
 """From this opset on GeluFusion (level 1, ONNX Runtime 1.20 and later) makes ai.onnx Gelu of a decomposed one."""
@@ -24,13 +23,7 @@ def gelu_trap(graph: GraphFacts) -> list[NodeFacts]:
     Source: onnxruntime/core/optimizer/gelu_fusion.cc. FP16 is left out: fused, it is inlined again, as the CPU has no
     FP16 kernel either.
     """
-    return [node for inner in graph.all_graphs() for node in inner.nodes if node.op == "Erf" and _is_gelu(node)]
-
-
-def _by_erf(node: NodeFacts) -> str:
-    if node.opset < GELU_OPSET or not _is_gelu(node):
-        return ""
-    return "this GELU becomes ai.onnx Gelu-20"
+    return [node for node in graph.all_nodes() if node.op == "Erf" and _is_gelu(node)]
 
 
 def _is_fast_gelu(node: NodeFacts) -> str:
@@ -48,21 +41,26 @@ def _by_tanh(node: NodeFacts) -> str:
     data = node.input(0)
     if data is None or data.type != "float" or data.producer is None or data.producer.op != "Mul":
         return ""
-    add = only_consumer(node.output())
-    if add is None or add.op != "Add" or not _has_scalar(add, 1.0):
-        return ""
-    last = only_consumer(add.output())
-    result = last.output() if last is not None and last.op == "Mul" else None
+    last = _product_with_one_more(node)
+    result = last.output() if last is not None else None
     if result is None or result.graph_output:
         return ""
     return "this GELU by tanh becomes FastGelu" if _by_power(data.producer) or _by_products(data.producer) else ""
 
 
+def _product_with_one_more(node: NodeFacts) -> NodeFacts | None:
+    """The Mul that alone reads the Add of 1 that alone reads a node."""
+    add = only_consumer(node.output())
+    if add is None or add.op != "Add" or not _has_scalar(add, 1.0):
+        return None
+    mul = only_consumer(add.output())
+    return mul if mul is not None and mul.op == "Mul" else None
+
+
 def _other(node: NodeFacts, op: str) -> NodeFacts | None:
     """The node of this kind that makes an operand."""
-    return next(
-        (v.producer for v in node.inputs if v is not None and v.producer is not None and v.producer.op == op), None
-    )
+    makers = (v.producer for v in node.inputs if v is not None)
+    return next((maker for maker in makers if maker is not None and maker.op == op), None)
 
 
 def _by_power(scaled: NodeFacts) -> bool:
@@ -87,25 +85,13 @@ def _is_gelu(erf: NodeFacts) -> bool:
     data = erf.input(0)
     if data is None or data.type != "float" or data.producer is None:
         return False
-    before = data.producer
-    if not (
-        (before.op == "Div" and _has_scalar(before, 2**0.5)) or (before.op == "Mul" and _has_scalar(before, 0.5**0.5))
-    ):
+    before, mul = data.producer, _product_with_one_more(erf)
+    factor = {"Div": 2**0.5, "Mul": 0.5**0.5}.get(before.op)
+    if mul is None or factor is None or not _has_scalar(before, factor):
         return False
-    add = only_consumer(erf.output())
-    if add is None or add.op != "Add" or not _has_scalar(add, 1.0):
-        return False
-    mul = only_consumer(add.output())
-    if mul is None or mul.op != "Mul":
-        return False
-    if _has_scalar(mul, 0.5):
-        return True  # 0.5 * (1 + erf) first, then x
-    other = next((v for v in mul.inputs if v is not None and v is not add.output()), None)
-    scaled = other.producer if other is not None else None
-    if scaled is not None and scaled.op == "Mul" and _has_scalar(scaled, 0.5):
-        return True
-    last = only_consumer(mul.output())
-    return last is not None and last.op == "Mul" and _has_scalar(last, 0.5)
+    # 0.5 * (1 + erf) first, then x; or 0.5 * x first; or 0.5 last
+    halves = (mul, _other(mul, "Mul"), only_consumer(mul.output()))
+    return any(n is not None and n.op == "Mul" and _has_scalar(n, 0.5) for n in halves)
 
 
 def _has_scalar(node: NodeFacts, wanted: float) -> bool:
@@ -122,19 +108,14 @@ def _rewrite_sum(facts: NodeFacts, edit: Edit) -> str:
     if reader.op_type != "Add" or one is None:
         return "its Add is not there"
     anchor = edit.at(reader)
-    kind = facts.input(0)
-    dtype = ir.DataType[kind.type.upper()].numpy() if kind is not None else np.dtype(np.float32)
-    minus = anchor.constant(np.array(-1.0, dtype), "minus_one")
+    minus = anchor.constant(np.array(-1.0, facts.required().numpy_type), "minus_one")
     return anchor.become(anchor.before("Sub", [edit.node.outputs[0], minus], like=reader.outputs[0]))
 
 
 def _rewrite_fast_gelu(facts: NodeFacts, edit: Edit) -> str:
     """Write 0.5 x (1 + tanh(0.79788 (x + 0.044715 x^3))), in a form that ONNX Runtime does not fuse."""
-    data, bias = edit.node.inputs[0], edit.node.inputs[1] if len(edit.node.inputs) > 1 else None
-    kind, old = facts.input(0), edit.node.outputs[0]
-    if data is None or kind is None:
-        return "its input is missing"
-    dtype = ir.DataType[kind.type.upper()].numpy()
+    data, bias, old = edit.input(), edit.optional(1), edit.output
+    dtype = facts.required().numpy_type
 
     def made(op: str, left: ir.Value, right: ir.Value | float, what: str) -> ir.Value:
         operand = edit.constant(np.array(right, dtype), what) if isinstance(right, float) else right
@@ -163,14 +144,10 @@ GELU_TANH = Quirk(
     rewrite=_rewrite_sum,
 )
 
-FAST_GELU = Quirk(
+FAST_GELU = replace(
+    GELU_TANH,
     id="fast-gelu",
-    code="DP635",
-    title="GELU by tanh that DirectML computes by erf",
-    severity="warning",
     ops=("com.microsoft::FastGelu",),
-    outcome="wrong numbers",
-    first="1.18",
     sources=(MEASURED + ": FastGelu is 4.3e-7 off the GELU by erf, 4.7e-4 off its own formula",),
     matches=_is_fast_gelu,
     rewrite=_rewrite_fast_gelu,
@@ -183,6 +160,6 @@ GELU_DECOMPOSED = Quirk(
     outcome="runs on the CPU",
     first="1.20",
     sources=(MEASURED, "onnxruntime/core/optimizer/gelu_fusion.cc"),
-    matches=_by_erf,
+    matches=lambda node: "this GELU becomes ai.onnx Gelu-20" if node.opset >= GELU_OPSET and _is_gelu(node) else "",
     rewrite=_rewrite_sum,
 )

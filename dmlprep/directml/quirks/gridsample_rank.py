@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.quirk import MEASURED, ORT_SOURCE, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
-
-
-def _matches(node: NodeFacts) -> str:
-    x = node.input(0)
-    return f"data of rank {x.rank}" if x is not None and x.rank is not None and x.rank != 4 else ""
-
+from dmlprep.directml.quirks.declaring import DML_PROVIDER, MEASURED, Quirk
 
 QUIRK = Quirk(
     id="gridsample-rank",
@@ -17,9 +10,6 @@ QUIRK = Quirk(
     title="GridSample of volumes",
     ops=("GridSample",),
     outcome="run fails",
-    sources=(
-        MEASURED,
-        ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlGridSample.h",
-    ),
-    matches=_matches,
+    sources=(MEASURED, DML_PROVIDER + "Operators/DmlGridSample.h"),
+    matches=lambda node: f"data of rank {node.rank(0)}" if node.rank(0) not in (None, 4) else "",
 )

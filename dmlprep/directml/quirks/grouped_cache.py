@@ -6,8 +6,7 @@ both to the same memory, and that for one token alone.
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.quirk import ORT_SOURCE, Match, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import DML_OPERATORS, Match, NodeFacts, Quirk
 
 _PAST, _LENGTHS = (3, 4), 5
 
@@ -15,9 +14,8 @@ _PAST, _LENGTHS = (3, 4), 5
 def _matches(node: NodeFacts) -> str | Match:
     if all(node.input(index) is None for index in _PAST):
         return ""
-    query, lengths = node.input(0), node.input(_LENGTHS)
-    tokens = query.shape[1] if query is not None and query.shape is not None and len(query.shape) > 1 else None
-    known = lengths.integers() if lengths is not None else None
+    tokens = node.required().dims[1] if (node.rank(0) or 0) > 1 else None
+    known = node.integers(_LENGTHS)
     if known is None or not isinstance(tokens, int):
         text = "the cache may not be empty, and is read only where the application binds past and present to one memory"
         return Match(text, sure=False)
@@ -38,7 +36,7 @@ QUIRK = Quirk(
         "measured on 1.24.4 and 1.30.0 by tests/benchmarks/fused_kernels.py: past keys and values that are fed are not "
         "read; on 1.24.4 under the Python for Windows with past and present bound to one memory: one token right, "
         "three wrong",
-        f"{ORT_SOURCE}onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorGroupQueryAttention.cpp",
+        f"{DML_OPERATORS}GroupQueryAttention.cpp",
     ),
     matches=_matches,
 )

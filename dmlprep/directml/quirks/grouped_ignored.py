@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.quirk import Match, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import Match, NodeFacts, Quirk
 
 _TOTAL, _BIAS, _SINK = 6, 10, 11
 
@@ -21,8 +20,7 @@ def _matches(node: NodeFacts) -> str | Match:
     window = int(node.attribute("local_window_size", -1))
     if window < 0:
         return ""
-    total = node.input(_TOTAL)
-    known = total.integers() if total is not None else None
+    known = node.integers(_TOTAL)
     if known is None:
         return Match(f"the sequence may be longer than its window of {window}", sure=False)
     return f"its window of {window} is shorter than the sequence of {known[0]}" if known and known[0] > window else ""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
 _OUTPUTS = 3
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
 _SLICE_WITH_INPUTS = 10
 
@@ -16,10 +14,9 @@ def _matches(node: NodeFacts) -> str:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Cut the first input into queries, keys and values."""
-    packed, old = facts.input(0), edit.node.inputs[0]
+    old, shape = edit.input(), facts.required().shape
     heads, groups = int(facts.attribute("num_heads", 0)), int(facts.attribute("kv_num_heads", 0))
-    shape = packed.shape if packed is not None else None
-    if old is None or shape is None or len(shape) != 3 or not isinstance(shape[2], int):
+    if shape is None or len(shape) != 3 or not isinstance(shape[2], int):
         return "the width of its first input is not known"
     if heads < 1 or groups < 1 or shape[2] % (heads + 2 * groups):
         return f"its first input has a width of {shape[2]}, which {heads} + 2 x {groups} heads do not divide"
@@ -28,8 +25,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     size = shape[2] // (heads + 2 * groups)
     start = 0
     for index, width in enumerate((heads * size, groups * size, groups * size)):
-        part = edit.slice(old, {2: (start, start + width)}, shape=(*shape[:2], width))
-        edit.set_input(index, part)
+        edit.set_input(index, edit.slice(old, {2: (start, start + width)}, shape=(*shape[:2], width)))
         start += width
     return ""
 

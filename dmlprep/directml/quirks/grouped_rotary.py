@@ -9,12 +9,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import END, Edit
-from dmlprep.directml.quirks.quirk import Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import END, Edit, NodeFacts, Quirk
 
 _QUERY, _KEY, _LENGTHS, _COSINES, _SINES, _POSITIONS = 0, 1, 5, 7, 8, 9
-_DOMAIN = "com.microsoft"
 _MADE = "dmlprep.positions"
 """Where a value of lengths keeps, while the model is in memory, the positions that were made of it."""
 
@@ -22,16 +19,12 @@ _LEAST = 128
 """Rows of a table of positions: ONNX Runtime keeps nodes that read at most 100 constant numbers on the CPU."""
 
 
-def _matches(node: NodeFacts) -> str:
-    return "it rotates its queries and keys" if node.attribute("do_rotary", 0) else ""
-
-
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Rotate queries and keys before the node."""
-    node, table = edit.node, facts.input(_COSINES)
-    inputs = [node.inputs[i] if i < len(node.inputs) else None for i in range(_POSITIONS + 1)]
-    query, key, lengths = inputs[_QUERY], inputs[_KEY], inputs[_LENGTHS]
-    cosines, sines, positions = inputs[_COSINES:]
+    table = facts.input(_COSINES)
+    query, key, lengths, cosines, sines, positions = map(
+        edit.optional, (_QUERY, _KEY, _LENGTHS, _COSINES, _SINES, _POSITIONS)
+    )
     if query is None or key is None or lengths is None:
         return "its keys are packed into its first input, or it is given no lengths"
     if cosines is None or sines is None:
@@ -41,8 +34,8 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     rows, half = table.sizes
     wanted = {}
     for index, name in ((_QUERY, "num_heads"), (_KEY, "kv_num_heads")):
-        value, heads = facts.input(index), int(facts.attribute(name, 0))
-        width = value.shape[2] if value is not None and value.shape is not None and len(value.shape) == 3 else None
+        heads = int(facts.attribute(name, 0))
+        width = facts.required(index).dims[2] if facts.rank(index) == 3 else None
         if not isinstance(width, int) or heads < 1 or width % heads or 2 * half > width // heads:
             return "the width of its queries and keys is not known, or does not fit its cosines"
         wanted[index] = (heads, width // heads)
@@ -52,17 +45,15 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         part = {"rotary_embedding_dim": 2 * half} if 2 * half < size else {}
         attributes = {"interleaved": int(facts.attribute("rotary_interleaved", 0)), "num_heads": heads, **part}
         data = query if index == _QUERY else key
-        made = edit.new_value("rotated", data.type, data.shape if data.type is not None else None)
+        rotated = edit.new_value("rotated", data.type, data.shape if data.type is not None else None)
         slots = [data, positions, cosines, sines]
-        rotary = edit.new_node("RotaryEmbedding", slots, [made], "rotate", attributes)
-        rotary.domain = _DOMAIN
-        edit.graph.insert_before(node, rotary)
-        edit.set_input(index, made)
+        rotary = edit.new_node("RotaryEmbedding", slots, [rotated], "rotate", attributes)
+        rotary.domain = "com.microsoft"
+        edit.graph.insert_before(edit.node, rotary)
+        edit.set_input(index, rotated)
     for index in (_COSINES, _SINES, _POSITIONS):
-        if index < len(node.inputs):
-            edit.set_input(index, None)
-    while len(node.inputs) > _COSINES and node.inputs[-1] is None:
-        node.resize_inputs(len(node.inputs) - 1)
+        edit.set_input(index, None)
+    edit.shorten()
     edit.drop("do_rotary", "rotary_interleaved")
     return ""
 
@@ -73,12 +64,11 @@ def _positions(facts: NodeFacts, edit: Edit, query: ir.Value, lengths: ir.Value,
     Sequence b has lengths[b] + 1 tokens, of which the last T come now: token t is at lengths[b] - (T - 1 - t). Of a
     prompt whose shorter sequences are padded on the right, which has no cache, it is at t, the larger of the two.
     """
-    given = facts.input(_QUERY)
-    tokens = given.shape[:2] if given is not None and given.shape is not None else (None, None)
+    tokens = facts.required(_QUERY).dims[:2]
     cached = lengths.meta.get(_MADE)
     if cached is not None and None not in tokens and cached[0] == (tokens, rows) and cached[1].graph is edit.graph:
-        made: ir.Value = cached[1]
-        return made
+        known: ir.Value = cached[1]
+        return known
     single, whole = ir.DataType.INT32, ir.DataType.INT64
     count = edit.before("Shape", [query], dtype=whole, shape=[3])
     count = edit.slice(count, {0: (1, 2)}, like=count, shape=[1])
@@ -91,10 +81,10 @@ def _positions(facts: NodeFacts, edit: Edit, query: ir.Value, lengths: ir.Value,
     left = edit.before("Slice", [down, back, end], dtype=single, shape=[tokens[1]])
     column = edit.before("Reshape", [lengths, edit.integers([-1, 1], "column")], dtype=single, shape=[tokens[0], 1])
     behind = edit.before("Sub", [column, left], dtype=single, shape=list(tokens))
-    found = edit.before("Max", [behind, first], dtype=single, shape=list(tokens))
-    found = edit.before("Cast", [found], {"to": int(whole)}, dtype=whole, shape=list(tokens))
-    lengths.meta[_MADE] = ((tokens, rows), found)
-    return found
+    larger = edit.before("Max", [behind, first], dtype=single, shape=list(tokens))
+    positions = edit.before("Cast", [larger], {"to": int(whole)}, dtype=whole, shape=list(tokens))
+    lengths.meta[_MADE] = ((tokens, rows), positions)
+    return positions
 
 
 QUIRK = Quirk(
@@ -109,6 +99,6 @@ QUIRK = Quirk(
         "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorGroupQueryAttention.cpp reads "
         "neither do_rotary nor the caches of cosines and sines",
     ),
-    matches=_matches,
+    matches=lambda node: "it rotates its queries and keys" if node.attribute("do_rotary", 0) else "",
     rewrite=_rewrite,
 )

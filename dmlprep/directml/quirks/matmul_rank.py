@@ -7,9 +7,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 from dmlprep.graph.model.dims import Dim
 
 _PIN = "the sizes of its operands are not known: pin them first"
@@ -17,8 +15,7 @@ _PIN = "the sizes of its operands are not known: pin them first"
 
 def _matches(node: NodeFacts) -> str:
     ranks = [v.rank for v in (node.input(0), node.input(3 if node.op == "QLinearMatMul" else 1)) if v is not None]
-    top = max((r for r in ranks if r is not None), default=0)
-    return f"operands of rank {', '.join(str(r) for r in ranks)}" if top > 4 else ""
+    return f"operands of rank {', '.join(map(str, ranks))}" if any((r or 0) > 4 for r in ranks) else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
@@ -27,19 +24,19 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     reshape([..., M, K] @ [..., K, N]) = [P, M, K] @ [P, K, N]; a matrix as second operand takes all rows at once.
     """
     second = 3 if facts.op == "QLinearMatMul" else 1
-    a, b = facts.input(0), facts.input(second)
+    a, b = facts.required(0), facts.required(second)
     inputs = list(edit.node.inputs)
-    left, right = inputs[0], inputs[second]
+    left, right = edit.input(0), edit.input(second)
     if any(v is not None and v.size != 1 for i, v in enumerate(facts.inputs) if i not in (0, second)):
         return "it has a scale or zero point for each row or column"
-    if a is None or b is None or left is None or right is None or a.shape is None or b.shape is None:
+    if a.shape is None or b.shape is None:
         return "the rank of an operand is not known"
     if len(a.shape) < 2 or len(b.shape) < 2:
         return "an operand is a vector"
     shape = _product_shape(a.shape, b.shape)
     if shape is None or _unknown(shape) > 1:
         return _PIN
-    rows: list[Dim] = [_only(a.shape[:-1]), a.shape[-1]]
+    rows: list[Dim] = [None if _unknown(a.shape[:-1]) else prod(a.sizes[: len(a.shape) - 1]), a.shape[-1]]
     lead = [d for d in shape[:-2] if isinstance(d, int)]
     if len(b.shape) == 2:
         if _unknown(rows) > 1:
@@ -50,18 +47,11 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         if len(lead) != len(shape) - 2 or any(_unknown(d[-2:]) > (d[:-2] == (*lead,)) for _, d in pairs):
             return _PIN
         inputs[0], inputs[second] = (_fold(edit, _spread(edit, v, d, lead), [prod(lead), *d[-2:]]) for v, d in pairs)
-    product = edit.before(facts.op, inputs, like=edit.node.outputs[0])
-    target = edit.integers([d if isinstance(d, int) else -1 for d in shape], "shape")
-    return edit.become(edit.before("Reshape", [product, target], like=edit.node.outputs[0]))
+    return edit.become(_fold(edit, edit.before(facts.op, inputs, like=edit.output), shape))
 
 
 def _unknown(dims: Sequence[Dim]) -> int:
     return sum(not isinstance(d, int) for d in dims)
-
-
-def _only(dims: Sequence[Dim]) -> Dim:
-    known = [d for d in dims if isinstance(d, int)]
-    return prod(known) if len(known) == len(dims) else None
 
 
 def _product_shape(a: Sequence[Dim], b: Sequence[Dim]) -> list[Dim] | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 from dmlprep.directml.quirks.patterns import GRAPH_TRANSFORMER, fused_activation
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
 
 
 def _matches(node: NodeFacts) -> str:
@@ -15,16 +13,14 @@ def _matches(node: NodeFacts) -> str:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Put the activation between Unsqueeze and Squeeze, which the fusion does not look through."""
-    activation = fused_activation(facts)
-    old = edit.node.outputs[0]
-    uses = list(old.uses())
-    if activation is None or len(uses) != 1:
+    uses = list(edit.output.uses())
+    if fused_activation(facts) is None or len(uses) != 1:
         return "its activation was not found"
     if not facts.has("axes"):
         edit.set("axes", [0, 2, 3])  # the default; onnx's checker does not infer the form without it
     reader, _ = uses[0]
     after = edit.at(reader)
-    lifted = after.unsqueeze(old, 0, facts.opset)
+    lifted = after.unsqueeze(edit.output, 0, facts.opset)
     twin = after.before(reader.op_type, [lifted], reader.attributes, like=reader.outputs[0])
     return after.become(after.squeeze(twin, 0, facts.opset))
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import ORT_SOURCE, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import DML_OPERATORS, Edit, NodeFacts, Quirk
 
 _GROUPS, _BIAS = 4, 5
 
@@ -22,24 +20,18 @@ def _matches(node: NodeFacts) -> str:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Add the bias behind the node, and drop indices that are in order."""
-    node = edit.node
-    groups = node.inputs[_GROUPS] if len(node.inputs) > _GROUPS else None
-    if groups is not None:
-        tensor = groups.const_value if groups.is_initializer() and not groups.is_graph_input() else None
+    if edit.optional(_GROUPS) is not None:
+        tensor = edit.stored(_GROUPS)
         if tensor is None:
             return "its indices of groups are not constant"
         indices, size = np.asarray(tensor.numpy()).reshape(-1), int(facts.attribute("block_size", 0))
         if size < 1 or not (indices == np.arange(indices.size) // size).all():
             return "its indices of groups change the order of the blocks"
-    bias = node.inputs[_BIAS] if len(node.inputs) > _BIAS else None
-    for index in range(_GROUPS, len(node.inputs)):
+    bias = edit.optional(_BIAS)
+    for index in range(_GROUPS, len(edit.node.inputs)):
         edit.set_input(index, None)
-    while node.inputs[-1] is None:
-        node.resize_inputs(len(node.inputs) - 1)
-    if bias is None:
-        return ""
-    product = edit.twin()
-    return edit.become(edit.before("Add", [product, bias], like=node.outputs[0]))
+    edit.shorten()
+    return "" if bias is None else edit.become(edit.before("Add", [edit.twin(), bias], like=edit.output))
 
 
 QUIRK = Quirk(
@@ -50,7 +42,7 @@ QUIRK = Quirk(
     outcome="create fails",
     sources=(
         "measured on 1.24.4 and 1.30.0 by tests/benchmarks/matmul_nbits.py: 80070057 with either, whatever else it has",
-        f"{ORT_SOURCE}onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorMatMulNBits.cpp",
+        f"{DML_OPERATORS}MatMulNBits.cpp",
     ),
     matches=_matches,
     rewrite=_rewrite,

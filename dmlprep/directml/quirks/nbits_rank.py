@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.declaring import DML_OPERATORS, ORT_SOURCE, Edit, NodeFacts, Quirk
 from dmlprep.directml.quirks.patterns import only_consumer
 from dmlprep.directml.quirks.quantize_axis import per_axis
 from dmlprep.directml.quirks.quantize_blocked import becomes_nbits
-from dmlprep.directml.quirks.quirk import ORT_SOURCE, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
 
 _MOST = 4
 """Dimensions that the kernel takes; it takes two at least."""
@@ -18,45 +16,43 @@ _TYPES = frozenset({"int4", "uint4", "int8", "uint8"})
 
 
 def _matches_nbits(node: NodeFacts) -> str:
-    data = node.input(0)
-    if data is None or data.rank is None or 2 <= data.rank <= _MOST:
+    rank = node.rank(0)
+    if rank is None or 2 <= rank <= _MOST:
         return ""
-    return "its data is a vector" if data.rank == 1 else f"its data has {data.rank} dimensions"
+    return "its data is a vector" if rank == 1 else f"its data has {rank} dimensions"
 
 
 def _weights_of(node: NodeFacts) -> NodeFacts | None:
     """The DequantizeLinear that gives a MatMul with a vector its weights alone."""
-    data, weights = node.input(0), node.input(1)
-    made = weights.producer if weights is not None else None
-    if data is None or data.rank != 1 or made is None or made.key != "DequantizeLinear":
+    weights = node.input(1)
+    maker = weights.producer if weights is not None else None
+    if node.rank(0) != 1 or maker is None or maker.key != "DequantizeLinear":
         return None
-    stored = made.input(0)
+    stored = maker.input(0)
     fits = stored is not None and stored.constant and stored.rank == 2 and stored.type in _TYPES
-    return made if fits and only_consumer(weights) is node else None
+    return maker if fits and only_consumer(weights) is node else None
 
 
 def _matches_fused(node: NodeFacts) -> str:
-    made = _weights_of(node)
-    if made is None or (made.attribute("axis", 1) != 0 if made.attribute("block_size", 0) else per_axis(made) == 0):
+    maker = _weights_of(node)
+    if maker is None or (maker.attribute("axis", 1) != 0 if maker.attribute("block_size", 0) else per_axis(maker) == 0):
         return ""
     return "a vector is multiplied with quantized weights"
 
 
 def _matches_fused_blocks(node: NodeFacts) -> str:
     """Up to ONNX Runtime 1.24 only weights of four bits, in blocks along the vector, become a MatMulNBits."""
-    made = _weights_of(node)
-    return _matches_fused(node) if made is not None and becomes_nbits(made) else ""
+    maker = _weights_of(node)
+    return _matches_fused(node) if maker is not None and becomes_nbits(maker) else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Lay the data out as a matrix before the node, and the product as it was behind it."""
-    data, out, value = facts.input(0), facts.output(), edit.node.inputs[0]
-    if data is None or data.shape is None or out is None or value is None:
-        return "the rank of its data is not known"
-    if len(data.shape) == 1:
+    out, value = facts.output(), edit.input()
+    if facts.rank(0) == 1:
         rows, result = [1, -1], [-1]
     else:
-        sizes = out.shape if out.shape is not None else (None, None)
+        sizes = out.shape if out is not None and out.shape is not None else (None, None)
         result = [size if isinstance(size, int) else -1 for size in sizes]
         if result.count(-1) > 1:
             return "the sizes of its data are not known: pin them first"
@@ -64,7 +60,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     edit.set_input(0, edit.before("Reshape", [value, edit.integers(rows, "matrix")], like=value))
     product = edit.twin()
     product.shape = None
-    return edit.become(edit.before("Reshape", [product, edit.integers(result, "shape")], like=edit.node.outputs[0]))
+    return edit.become(edit.before("Reshape", [product, edit.integers(result, "shape")], like=edit.output))
 
 
 NBITS = Quirk(
@@ -75,7 +71,7 @@ NBITS = Quirk(
     outcome="create fails",
     sources=(
         "measured by tests/benchmarks/quirks_by_release.py: 80070057 with 1, 5 and 6 dimensions, right with 2, 3 and 4",
-        f"{ORT_SOURCE}onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorMatMulNBits.cpp",
+        f"{DML_OPERATORS}MatMulNBits.cpp",
     ),
     matches=_matches_nbits,
     rewrite=_rewrite,

@@ -8,9 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import ORT_SOURCE, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import DML_OPERATORS, Edit, NodeFacts, Quirk
 
 _ZEROS = 3
 
@@ -33,8 +31,7 @@ def _blocks(node: NodeFacts) -> int:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Pack the zero points, or leave them out."""
-    held = edit.node.inputs[_ZEROS]
-    tensor = held.const_value if held is not None and held.is_initializer() and not held.is_graph_input() else None
+    tensor = edit.stored(_ZEROS)
     if tensor is None:
         return "its zero points are not constant"
     bits, columns, count = int(facts.attribute("bits", 4)), int(facts.attribute("N", 0)), _blocks(facts)
@@ -42,32 +39,23 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     packed = numbers.dtype == np.uint8
     if numbers.size != columns * (-(-count * bits // 8) if packed else count):
         return "it has another number of zero points than blocks"
-    if packed and (numbers == 128).all():  # of 8 bits: see the matcher
-        edit.set_input(_ZEROS, None)
-        _shorten(edit.node)
-        return ""
-    if packed:
+    if packed and not (numbers == 128).all():  # of 8 bits: see the matcher
         return "some of its zero points are not the middle of the numbers"
-    whole = numbers.astype(np.float64).reshape(columns, count)
-    if not ((whole == np.rint(whole)) & (whole >= 0) & (whole < 1 << bits)).all():
+    whole = numbers.astype(np.float64)
+    if not packed and not ((whole == np.rint(whole)) & (whole >= 0) & (whole < 1 << bits)).all():
         return "its zero points are no whole numbers of as many bits"
-    if (whole == 1 << bits - 1).all():
+    if packed or (whole == 1 << bits - 1).all():
         edit.set_input(_ZEROS, None)
-        _shorten(edit.node)
+        edit.shorten()
         return ""
     if bits == 8 and count % 2:
         return "its zero points are an odd number, and not the middle of the numbers"
-    made = whole.astype(np.uint8)
+    bytes_ = whole.reshape(columns, count).astype(np.uint8)
     if bits == 4:
-        even = np.concatenate([made, np.zeros((columns, count % 2), np.uint8)], 1)
-        made = np.asarray(even[:, 0::2] | even[:, 1::2] << 4, np.uint8)
-    edit.set_input(_ZEROS, edit.constant(made, "zero_points"))
+        even = np.pad(bytes_, ((0, 0), (0, count % 2)))
+        bytes_ = np.asarray(even[:, 0::2] | even[:, 1::2] << 4, np.uint8)
+    edit.set_input(_ZEROS, edit.constant(bytes_, "zero_points"))
     return ""
-
-
-def _shorten(node: ir.Node) -> None:
-    while node.inputs[-1] is None:
-        node.resize_inputs(len(node.inputs) - 1)
 
 
 QUIRK = Quirk(
@@ -79,7 +67,7 @@ QUIRK = Quirk(
     sources=(
         "measured on 1.24.4 and 1.30.0 by tests/benchmarks/matmul_nbits.py: floats in place of packed numbers, of all "
         "sizes of blocks; 8 bits and an odd number of blocks",
-        f"{ORT_SOURCE}onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorMatMulNBits.cpp",
+        f"{DML_OPERATORS}MatMulNBits.cpp",
     ),
     matches=_matches,
     rewrite=_rewrite,

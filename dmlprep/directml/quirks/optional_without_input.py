@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
-
-
-def _matches(node: NodeFacts) -> str:
-    return "" if node.input(0) is not None else "no input"
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
@@ -26,6 +20,6 @@ QUIRK = Quirk(
     ops=("OptionalHasElement",),
     outcome="crash",
     sources=(MEASURED,),
-    matches=_matches,
+    matches=lambda node: "" if node.input(0) is not None else "no input",
     rewrite=_rewrite,
 )

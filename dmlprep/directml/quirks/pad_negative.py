@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.editing import END, Edit
-from dmlprep.directml.quirks.quirk import MEASURED, ORT_SOURCE, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import DML_OPERATORS, END, MEASURED, Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
-    pads = node.input(1)
-    sizes = pads.integers() if pads is not None else None
-    return f"pads {sizes}" if sizes is not None and any(p < 0 for p in sizes) else ""
+    pads = node.integers(1)
+    return f"pads {pads}" if min(pads or [0]) < 0 else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Crop by Slice, then Pad by what is left."""
-    x, pads_value = facts.input(0), facts.input(1)
-    pads = pads_value.integers() if pads_value is not None else None
-    if x is None or pads is None or x.rank is None:
+    x, pads = facts.required(), facts.integers(1)
+    if pads is None or x.rank is None:
         return "its pads or its rank are not known"
-    axes = list(range(x.rank))
-    given = facts.input(3)
-    if given is not None:
-        listed = given.integers()
-        if listed is None:
-            return "its axes are not constant"
-        axes = [a + x.rank if a < 0 else a for a in listed]
+    axes = facts.integers(3) if facts.input(3) is not None else [*range(x.rank)]
+    if axes is None:
+        return "its axes are not constant"
+    axes = [a + x.rank if a < 0 else a for a in axes]
     half = len(axes)
     if len(pads) != 2 * half:
         return "its pads do not fit its axes"
@@ -37,20 +30,16 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
             continue
         if mode != "constant" and max(low, high) > 0:
             return f"mode {mode} crops and pads one axis"
-        size = x.shape[axis] if x.shape is not None else None
+        size = x.dims[axis]
         if isinstance(size, int) and size + min(low, 0) + min(high, 0) < 0:
             return f"axis {axis} is cropped by more elements than it has"
         parts[axis] = (max(-low, 0), high if high < 0 else END)
-    data = edit.node.inputs[0]
-    assert data is not None
-    cropped = edit.slice(data, parts)
+    cropped = edit.slice(edit.input(), parts)
     rest = [max(p, 0) for p in pads]
-    if any(rest):
-        edit.set_input(0, cropped)
-        edit.set_input(1, edit.integers(rest, "pads"))
-    else:
-        edit.replace_output(cropped)
-        edit.remove()
+    if not any(rest):
+        return edit.become(cropped)
+    edit.set_input(0, cropped)
+    edit.set_input(1, edit.integers(rest, "pads"))
     return ""
 
 
@@ -60,10 +49,7 @@ QUIRK = Quirk(
     title="Pad that crops",
     ops=("Pad",),
     outcome="wrong numbers",
-    sources=(
-        MEASURED,
-        ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorPadding.cpp",
-    ),
+    sources=(MEASURED, DML_OPERATORS + "Padding.cpp"),
     matches=_matches,
     rewrite=_rewrite,
 )

@@ -20,13 +20,13 @@ def page(code: str) -> str:
     row = code_row(code)
     sources = dict.fromkeys(source for q in found for source in q.sources)
     sections = {
-        "What": [_said(sys.modules[q.matches.__module__]) + _operators(q) for q in found],
+        "What": [
+            _said(sys.modules[q.matches.__module__]) + (f" Operators: {', '.join(q.ops)}." if q.ops else "")
+            for q in found
+        ],
         "Why": [f"On DirectML: {q.outcome}." for q in found],
         "How to fix": [f"`fix-quirks`: {_said(q.rewrite)}" if q.rewrite else f"{row.remedy}." for q in found],
-        "Source": [
-            releases(found),
-            "\n".join(f"* {source}" for source in sources),
-        ],
+        "Source": [releases(found), "\n".join(f"* {source}" for source in sources)],
     }
     bodies = [f"\n## {name}\n" + "\n\n".join(dict.fromkeys(texts)) + "\n" for name, texts in sections.items()]
     return f"# {code}: {row.title}\n" + "".join(bodies)
@@ -36,19 +36,17 @@ def _said(documented: object) -> str:
     return textwrap.dedent((documented.__doc__ or "").strip())
 
 
-def _operators(quirk: Quirk) -> str:
-    return f" Operators: {', '.join(quirk.ops)}." if quirk.ops else ""
-
-
 def releases(found: Sequence[Quirk]) -> str:
     """The line of a page that says which releases are concerned, and how sure that is."""
     spans = [f"ort-{q.first} and later" if q.last is None else f"ort-{q.first} to ort-{q.last}" for q in found]
     by_outcome = [f"{span} ({quirk.outcome})" for span, quirk in zip(spans, found, strict=True)]
     seen = sorted({m for q in found for m in q.measured_on}, key=lambda m: [int(n) for n in m.split(".")])
-    if any(q.confidence == "environment" for q in found):
-        more = ", on a CPU driver; it may be that driver's fault"
-    else:
-        more = "; other releases are inferred from these"
+    on_cpu_driver = any(q.confidence == "environment" for q in found)
+    more = (
+        ", on a CPU driver; it may be that driver's fault"
+        if on_cpu_driver
+        else "; other releases are inferred from these"
+    )
     known = f"measured on the real provider of ONNX Runtime {', '.join(seen)}{more}" if seen else found[0].confidence
     line = f"Releases: {'; '.join(by_outcome if len(set(spans)) > 1 else spans[:1])}. How sure: {known}."
     return textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False)

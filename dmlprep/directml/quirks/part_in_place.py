@@ -7,14 +7,12 @@ E_INVALIDARG. Where Transposes stand before and behind, it moves them behind the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, Match, NodeFacts, Quirk, Value
 from dmlprep.directml.quirks.patterns import FUSION_HELPER, does_nothing, readers
-from dmlprep.directml.quirks.quirk import MEASURED, Match, Quirk
-from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.graph.rewriting.builder import move_readers
 
 _ALIGNED = 16
@@ -70,11 +68,7 @@ class _Fused:
         return live[0] if times == 1 else None
 
     def computed(self, value: Value | None, moved: bool = False) -> bool:
-        """Whether a node of the graph writes the value, and not only another view of an input.
-
-        Args:
-            moved: Transposes are moved away.
-        """
+        """Whether a node of the graph writes the value, not only another view of an input; a Transpose if not moved."""
         views = _RESHAPES | ({"Expand", "Transpose"} if moved else {"Expand"})
         value = _kept(value)
         while value is not None and self.has(value.producer):
@@ -125,18 +119,15 @@ class _Fused:
 
     def moves_on(self, value: Value) -> bool:
         """Whether a Transpose behind a value takes up those that are moved there."""
-        stack, seen = [value], {id(value)}
+        stack, seen = [value], {value}
         while stack:
             current = stack.pop()
-            for node in readers(current):
-                if not self.has(node):
-                    continue
+            for node in filter(self.has, readers(current)):
                 if node.op == "Transpose":
                     return True
-                for out in filter(None, node.outputs if self._lets_meet(node, current) else ()):
-                    if id(out) not in seen:
-                        seen.add(id(out))
-                        stack.append(out)
+                new = set(filter(None, node.outputs if self._lets_meet(node, current) else ())) - seen
+                seen |= new
+                stack += new
         return False
 
     def held(self, value: Value) -> tuple[bool, bool]:
@@ -163,13 +154,11 @@ class _Fused:
 
     def _turned_next(self, value: Value) -> bool:
         """Whether a Transpose reads a value, by way of more Reshapes as well."""
-        for node in readers(value):
-            if self.has(node) and node.op == "Transpose":
-                return True
-            out = node.output()
-            if self.has(node) and node.op in _RESHAPES and out is not None and self._turned_next(out):
-                return True
-        return False
+        return any(
+            node.op == "Transpose"
+            or (node.op in _RESHAPES and (out := node.output()) is not None and self._turned_next(out))
+            for node in filter(self.has, readers(value))
+        )
 
 
 def _moves_ones(before: Value, after: Value) -> bool:
@@ -228,18 +217,16 @@ def _part(node: NodeFacts) -> tuple[Value, Value, list[int]] | None:
     if node.op == "Split":
         axis = int(node.attribute("axis", 0)) % len(data.sizes)
         sizes = [v.sizes[axis] if v is not None and v.static else used[0].sizes[axis] for v in node.outputs]
-        given = node.input(1)
-        written = node.attribute("split") if given is None else given.integers()
+        written = node.attribute("split") if node.input(1) is None else node.integers(1)
         starts[axis] = sum((written or sizes)[: node.outputs.index(used[0])])
         return data, used[0], starts
     listed: list[list[int] | None] = [node.attribute(name) for name in ("starts", "ends", "axes")]
     if node.since >= 10:
-        listed = [v.integers() if v is not None else None for v in map(node.input, (1, 2, 3))]
+        listed = [node.integers(index) for index in (1, 2, 3)]
     begins, _, axes = listed
-    steps = node.input(4)
-    if begins is None or (steps is not None and steps.integers() is None):
+    strides = node.integers(4)
+    if begins is None or (strides is None and node.input(4) is not None):
         return None
-    strides = steps.integers() if steps is not None else None
     for i, start in enumerate(begins):
         axis = (axes[i] if axes is not None else i) % len(data.sizes)
         size = data.sizes[axis]
@@ -260,11 +247,8 @@ def _is_view(data: Value, part: Value, starts: list[int], order: tuple[int, ...]
         inner *= sizes[axis]
     split = next(i for i, axis in enumerate((*order, -1)) if axis < 0 or cut[axis] != 1)
     together = all(cut[axis] == sizes[axis] for axis in order[split + 1 :])
-    return together and first * _bytes(data.type) % _ALIGNED == 0
-
-
-def _bytes(kind: str) -> float:
-    return ir.DataType[kind.upper()].itemsize if kind else 1 / 1024
+    itemsize = ir.DataType[data.type.upper()].itemsize if data.type else 1 / 1024
+    return together and first * itemsize % _ALIGNED == 0
 
 
 def _matches(node: NodeFacts) -> str:
@@ -356,10 +340,6 @@ def _overwrites(graph: _Fused, node: NodeFacts, value: Value, moved: bool) -> bo
     return False
 
 
-def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bool | Match]:
-    return [_shown(node, partitions) for node in nodes]
-
-
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Copy the part by a Concat of it alone: nothing is written over a part of another tensor then."""
     found = _part(facts)
@@ -378,9 +358,8 @@ QUIRK = Quirk(
     title="a part of a tensor that is overwritten",
     ops=("Slice", "Split"),
     outcome="create fails",
-    first="1.15",
     sources=(MEASURED, FUSION_HELPER),
     matches=_matches,
-    fused=_shows,
+    fused=lambda nodes, partitions: [_shown(node, partitions) for node in nodes],
     rewrite=_rewrite,
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.quirk import ORT_SOURCE
+from dmlprep.directml.quirks.quirk import DML_PROVIDER
 from dmlprep.directml.targets.facts import NodeFacts, Value
 
-GRAPH_TRANSFORMER = ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/GraphTransformer.cpp"
-FUSION_HELPER = ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/DmlGraphFusionHelper.cpp"
+GRAPH_TRANSFORMER = f"{DML_PROVIDER}GraphTransformer.cpp"
+FUSION_HELPER = f"{DML_PROVIDER}DmlGraphFusionHelper.cpp"
 
 # fmt: off
 _ACTIVATIONS = frozenset({
@@ -19,17 +19,13 @@ _ACTIVATIONS = frozenset({
 
 def scalar(value: Value | None) -> float | None:
     """The number of a constant of one element."""
-    if value is None or value.size != 1:
-        return None
-    array = value.array()
+    array = value.array() if value is not None and value.size == 1 else None
     return None if array is None or array.dtype.kind != "f" else float(array.reshape(-1)[0])
 
 
 def only_consumer(value: Value | None) -> NodeFacts | None:
     """The node that alone reads a value; ``None`` where there are more or none, or where it is a graph output."""
-    if value is None or value.graph_output or len(value.consumers) != 1:
-        return None
-    return value.consumers[0]
+    return value.consumers[0] if value is not None and not value.graph_output and len(value.consumers) == 1 else None
 
 
 def fused_activation(node: NodeFacts) -> NodeFacts | None:
@@ -40,6 +36,13 @@ def fused_activation(node: NodeFacts) -> NodeFacts | None:
     reader = out.consumers[0]
     wanted = {"Relu", "LeakyRelu"} if node.op in ("Add", "Sum") else _ACTIVATIONS
     return reader if not reader.domain and reader.op in wanted and reader.graph == node.graph else None
+
+
+def without_identities(value: Value | None) -> Value | None:
+    """The value behind Identities, which ONNX Runtime removes."""
+    while value is not None and value.producer is not None and value.producer.key == "Identity":
+        value = value.producer.input(0)
+    return value
 
 
 def does_nothing(node: NodeFacts) -> bool:

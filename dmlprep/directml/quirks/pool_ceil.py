@@ -4,57 +4,64 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 
-def _geometry(node: NodeFacts) -> list[tuple[int, int, int, int, int, int]] | None:
-    """For each spatial axis: input size, effective kernel, stride, pad before, pad after, right output size of
-    ``ceil_mode``; ``None`` where the input's spatial sizes are not known."""
+class _Axis(NamedTuple):
+    """One spatial axis: sizes of the input and of a window with its dilation, and the pads at both ends."""
+
+    size: int
+    reach: int
+    stride: int
+    before: int
+    after: int
+
+    @property
+    def ceiled(self) -> int:
+        """The number of windows, with those that start in the padding."""
+        return ceil((self.size + self.before + self.after - self.reach) / self.stride) + 1
+
+    @property
+    def out(self) -> int:
+        """The size of the output with ``ceil_mode``."""
+        return self.ceiled - ((self.ceiled - 1) * self.stride >= self.size + self.before)
+
+
+def _geometry(node: NodeFacts) -> list[_Axis] | None:
+    """The spatial axes; ``None`` where the input's spatial sizes are not known."""
     x = node.input(0)
     kernel = list(node.attribute("kernel_shape", []))
     if x is None or x.shape is None or not kernel or node.attribute("auto_pad", "NOTSET") != "NOTSET":
         return None
-    spatial = list(x.shape[2:])
+    spatial = [size for size in x.shape[2:] if isinstance(size, int)]
     count = len(kernel)
-    strides = list(node.attribute("strides", [1] * count))
-    dilations = list(node.attribute("dilations", [1] * count))
-    pads = list(node.attribute("pads", [0] * 2 * count))
-    rows = []
-    for i, size in enumerate(spatial):
-        if not isinstance(size, int) or len(spatial) != count:
-            return None
-        reach = (kernel[i] - 1) * dilations[i] + 1
-        before, after = pads[i], pads[i + count]
-        out = ceil((size + before + after - reach) / strides[i]) + 1
-        if (out - 1) * strides[i] >= size + before:  # the last window would start in the padding
-            out -= 1
-        rows.append((size, reach, strides[i], before, after, out))
-    return rows
+    if not len(spatial) == len(x.shape) - 2 == count:
+        return None
+    strides = node.attribute("strides", [1] * count)
+    dilations = node.attribute("dilations", [1] * count)
+    pads = node.attribute("pads", [0] * 2 * count)
+    reach = [(kernel[i] - 1) * dilations[i] + 1 for i in range(count)]
+    return [_Axis(spatial[i], reach[i], strides[i], pads[i], pads[i + count]) for i in range(count)]
 
 
 def _starts_in_padding(node: NodeFacts) -> str:
-    if not node.attribute("ceil_mode", 0):
-        return ""
-    rows = _geometry(node)
-    if rows is None:
-        return ""
-    for axis, (size, reach, stride, before, after, out) in enumerate(rows):
-        if out != ceil((size + before + after - reach) / stride) + 1:
-            return f"ceil_mode: the last window of axis {axis + 2} starts in the padding"
+    axes = _geometry(node) if node.attribute("ceil_mode", 0) else None
+    for index, axis in enumerate(axes or (), 2):
+        if axis.out != axis.ceiled:
+            return f"ceil_mode: the last window of axis {index} starts in the padding"
     return ""
 
 
 def _counts_padding(node: NodeFacts) -> str:
     if not node.attribute("ceil_mode", 0) or not node.attribute("count_include_pad", 0):
         return ""
-    rows = _geometry(node)
-    if rows is not None and all((out - 1) * s + reach <= size + b + a for size, reach, s, b, a, out in rows):
+    axes = _geometry(node)
+    if axes is not None and all((a.out - 1) * a.stride + a.reach <= a.size + a.before + a.after for a in axes):
         return ""  # no window reaches beyond the padding: ceil and floor are the same
     return "ceil_mode with count_include_pad"
 
@@ -68,22 +75,18 @@ def _rewrite_pool(facts: NodeFacts, edit: Edit) -> str:
         return pads
     edit.drop("ceil_mode")
     edit.set("pads", pads)
-    edit.forget_shapes(edit.node.outputs[0])  # onnx infers one element too many for this form
+    edit.forget_shapes(edit.output)  # onnx infers one element too many for this form
     return ""
 
 
 def _floor_pads(facts: NodeFacts) -> list[int] | str:
-    rows = _geometry(facts)
-    if rows is None:
+    axes = _geometry(facts)
+    if axes is None:
         return "the sizes of its input are not known"
-    kernel = facts.attribute("kernel_shape")
-    end = []
-    for i, (size, reach, stride, before, _, out) in enumerate(rows):
-        after = max(0, (out - 1) * stride + reach - size - before)
-        if after >= kernel[i]:
-            return "the padding would be as wide as the kernel"
-        end.append(after)
-    return [*(row[3] for row in rows), *end]
+    end = [max(0, (a.out - 1) * a.stride + a.reach - a.size - a.before) for a in axes]
+    if any(after >= kernel for after, kernel in zip(end, facts.attribute("kernel_shape"), strict=True)):
+        return "the padding would be as wide as the kernel"
+    return [*(a.before for a in axes), *end]
 
 
 def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
@@ -92,50 +95,48 @@ def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
     From opset 19 on padding counts in the divisor, and what lies beyond the padding does not. A Pad before the pooling
     does not work: ONNX Runtime 1.20 fuses it into the AveragePool, which then counts differently.
     """
-    rows = _geometry(facts)
-    if rows is None:
+    axes = _geometry(facts)
+    if axes is None:
         return "the sizes of its input are not known"
-    x = facts.input(0)
-    if x is None or x.type not in ("float", "float16"):
+    x = facts.required()
+    if x.type not in ("float", "float16"):
         return "its input is neither FP32 nor FP16"
-    if len({pad for row in rows for pad in row[3:5]}) > 1:
+    if len({pad for a in axes for pad in (a.before, a.after)}) > 1:
         return "its paddings differ, and ONNX Runtime's CPU provider does not count them as ONNX does"
-    if any(size + before + behind < reach for size, reach, _, before, behind, _ in rows):
+    if any(a.size + a.before + a.after < a.reach for a in axes):
         return "its kernel is longer than its padded input"  # ONNX and ONNX Runtime differ there
     pads = _floor_pads(facts)
     if isinstance(pads, str):
         return pads
-    count = len(rows)
-    edit.room([row[5] for row in rows], np.dtype(np.float64).itemsize, "the share of data in each of its windows")
-    parts = np.ones([1] * count)
-    for axis, (row, kernel) in enumerate(zip(rows, facts.attribute("kernel_shape"), strict=True)):
-        share = _data_part(row, kernel)
-        parts = parts * share.reshape([-1 if i == axis else 1 for i in range(count)])
+    edit.room([a.out for a in axes], np.dtype(np.float64).itemsize, "the share of data in each of its windows")
+    shares = [_data_part(axis, kernel) for axis, kernel in zip(axes, facts.attribute("kernel_shape"), strict=True)]
+    parts = np.ones([1] * len(axes))
+    for share in np.ix_(*shares):
+        parts = parts * share
     if not parts.all():
         return "one of its windows holds no data"
     edit.drop("ceil_mode", "count_include_pad")
     edit.set("pads", pads)
     if (parts == 1).all():
-        edit.forget_shapes(edit.node.outputs[0])
+        edit.forget_shapes(edit.output)
         return ""
-    old = edit.node.outputs[0]
-    factor = edit.constant(parts.astype(np.float32 if x.type == "float" else np.float16), "data")
+    old = edit.output
+    factor = edit.constant(parts.astype(x.numpy_type), "data")
     average = edit.before(facts.op, list(edit.node.inputs), edit.node.attributes, dtype=old.dtype)
     edit.forget_shapes(old)
     return edit.become(edit.before("Mul", [average, factor], dtype=old.dtype))
 
 
-def _data_part(row: tuple[int, int, int, int, int, int], kernel: int) -> NDArray[np.float64]:
+def _data_part(axis: _Axis, kernel: int) -> NDArray[np.float64]:
     """For each window of an axis: elements of data by elements of data and padding."""
-    size, reach, stride, before, behind, out = row
-    dilation = (reach - 1) // (kernel - 1) if kernel > 1 else 1
-    first = np.arange(out) * stride - before
+    dilation = (axis.reach - 1) // (kernel - 1) if kernel > 1 else 1
+    first = np.arange(axis.out) * axis.stride - axis.before
 
     def below(end: int) -> NDArray[np.int64]:
         """How many elements of each window lie before ``end``."""
         return np.clip(-((first - end) // dilation), 0, kernel)
 
-    return np.asarray((below(size) - below(0)) / below(size + behind), np.float64)
+    return np.asarray((below(axis.size) - below(0)) / below(axis.size + axis.after), np.float64)
 
 
 POOL_CEIL_EARLY = Quirk(
@@ -149,13 +150,7 @@ POOL_CEIL_EARLY = Quirk(
     matches=_starts_in_padding,
     rewrite=_rewrite_pool,
 )
-POOL_CEIL = replace(
-    POOL_CEIL_EARLY,
-    outcome="wrong numbers",
-    first="1.21",
-    last=None,
-    sources=(MEASURED,),
-)
+POOL_CEIL = replace(POOL_CEIL_EARLY, outcome="wrong numbers", first="1.21", last=None, sources=(MEASURED,))
 
 AVERAGEPOOL_CEIL = Quirk(
     id="averagepool-ceil",

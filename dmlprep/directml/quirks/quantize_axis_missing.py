@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Match, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, Match, NodeFacts, Quirk
 
 _TYPES = {"int8", "uint8", "int32"}
 """Quantized types; of 4 bits DirectML refuses a vector whatever its axis, so that a scalar scale would not help."""
@@ -23,10 +21,10 @@ def _matches(node: NodeFacts) -> str | Match:
     axis = int(node.attribute("axis", 1))
     if -x.rank <= axis < x.rank or x.shape == (1,) or node.attribute("block_size", 0):
         return ""
-    said = f"axis {axis} and a scale of shape [1]"
+    text = f"axis {axis} and a scale of shape [1], on"
     if x.rank == 1 and x.size is None:
-        return Match(f"{said}, on a vector that may have more than one element", sure=False)
-    return f"{said}, on data of rank {x.rank}"
+        return Match(f"{text} a vector that may have more than one element", sure=False)
+    return f"{text} data of rank {x.rank}"
 
 
 def _before_21(node: NodeFacts) -> str | Match:
@@ -36,17 +34,15 @@ def _before_21(node: NodeFacts) -> str | Match:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write the scale (and zero point) as a scalar; where they are computed, write axis=0."""
-    x = facts.input(0)
-    arrays = [v.array() if v is not None else None for v in facts.inputs[1:3]]
-    given = [v for v in facts.inputs[1:3] if v is not None]
-    if any(a is None for a in arrays[: len(given)]):
-        if x is None or not x.rank:
+    arrays = [(name, v.array()) for name, v in zip(("scale", "zero_point"), facts.inputs[1:3], strict=False) if v]
+    constant = [(name, array) for name, array in arrays if array is not None]
+    if len(constant) < len(arrays):
+        if not facts.rank(0):
             return "data of rank 0 has no axis, and its scale or zero point is computed"
         edit.set("axis", 0)
         return ""
-    for index, array in enumerate(arrays, 1):
-        if array is not None:
-            edit.set_input(index, edit.constant(array.reshape(()), "scale" if index == 1 else "zero_point"))
+    for index, (name, array) in enumerate(constant, 1):
+        edit.set_input(index, edit.constant(array.reshape(()), name))
     return ""
 
 

@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 from dmlprep.directml.quirks.patterns import only_consumer
 from dmlprep.directml.quirks.quantize_axis import Layout, rewrite
-from dmlprep.directml.quirks.quirk import Quirk
-from dmlprep.directml.targets.facts import NodeFacts
 from dmlprep.graph.model.constants import held_tensor
 from dmlprep.portable.arrays import Array
 
@@ -59,18 +57,16 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 def _as_arithmetic(facts: NodeFacts, edit: Edit) -> str:
     """The arithmetic, on data whose blocked axis is two: the number of blocks, and the block."""
-    x, block = facts.input(0), int(facts.attribute("block_size", 0))
-    sizes = x.shape if x is not None else None
-    if sizes is None or not all(isinstance(size, int) for size in sizes):
+    x, block = facts.required(), int(facts.attribute("block_size", 0))
+    if not x.static:
         return "the shape of its data is not known"
-    whole = tuple(int(size) for size in sizes if isinstance(size, int))
+    whole = tuple(x.sizes)
     axis = int(facts.attribute("axis", 1)) % len(whole)
     if whole[axis] % block:
         return f"{whole[axis]} elements along axis {axis} are no whole number of blocks of {block}"
     before, after = whole[:axis], whole[axis + 1 :]
     blocks = whole[axis] // block
-    layout = Layout((*before, blocks, block, *after), (*before, blocks, 1, *after), whole)
-    return rewrite(facts, edit, layout)
+    return rewrite(facts, edit, Layout((*before, blocks, block, *after), (*before, blocks, 1, *after), whole))
 
 
 @dataclass(frozen=True)
@@ -92,30 +88,27 @@ class _Weights:
         return self.numbers.dtype == ir.DataType.INT4
 
     @property
-    def depth(self) -> int:
-        """Rows of the weights."""
-        return int(self.numbers.shape.numpy()[0])
-
-    @property
-    def columns(self) -> int:
-        """Columns of the weights."""
-        return int(self.numbers.shape.numpy()[1])
+    def sizes(self) -> tuple[int, int]:
+        """Depth and columns."""
+        depth, columns = self.numbers.shape.numpy()
+        return int(depth), int(columns)
 
     def parts(self) -> list[ir.TensorProtocol]:
         """Inputs of the node after the data; each is computed when it is saved."""
-        count = self.depth // self.block
-        shape = (self.columns, count, self.block // 2)
+        depth, columns = self.sizes
+        shape = (columns, depth // self.block, self.block // 2)
         found = [
             _later(lambda: _packed(self._unsigned(self.numbers).T.reshape(*shape[:2], -1)), ir.DataType.UINT8, shape),
             _later(lambda: self.scales.numpy().T, self.scales.dtype, shape[:2]),
         ]
         if self.zeros is not None or not self.signed:
-            found.append(_later(self._packed_zeros, ir.DataType.UINT8, (self.columns, -(-count // 2))))
+            found.append(_later(self._packed_zeros, ir.DataType.UINT8, (columns, -(-shape[1] // 2))))
         return found
 
     def _packed_zeros(self) -> Array:
-        count = self.depth // self.block
-        zeros = np.zeros((self.columns, count), np.uint8) if self.zeros is None else self._unsigned(self.zeros).T
+        depth, columns = self.sizes
+        count = depth // self.block
+        zeros = np.zeros((columns, count), np.uint8) if self.zeros is None else self._unsigned(self.zeros).T
         return _packed(np.pad(zeros, ((0, 0), (0, count % 2))))
 
     def _unsigned(self, tensor: ir.TensorProtocol) -> Array:
@@ -140,12 +133,12 @@ def _as_nbits(facts: NodeFacts, edit: Edit) -> str:
     weights = _Weights(numbers, scales, zeros, int(facts.attribute("block_size", 0)))
     at = edit.at(reader.ir)
     inputs = [reader.ir.inputs[0], *(at.initializer(part, "weights") for part in weights.parts())]
-    sizes = {"K": weights.depth, "N": weights.columns, "bits": 4, "block_size": weights.block}
-    out = reader.ir.outputs[0]
-    product = at.before("MatMulNBits", inputs, sizes, like=out)
-    made = product.producer()
-    assert made is not None
-    made.domain, made.version = "com.microsoft", None
+    depth, columns = weights.sizes
+    sizes = {"K": depth, "N": columns, "bits": 4, "block_size": weights.block}
+    product = at.before("MatMulNBits", inputs, sizes, like=at.output)
+    maker = product.producer()
+    assert maker is not None
+    maker.domain, maker.version = "com.microsoft", None
     at.become(product)
     read = list(edit.node.inputs)
     edit.remove()

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.declaring import MEASURED, NodeFacts, Quirk
 from dmlprep.directml.quirks.quantize_axis import Layout, per_axis, rewrite
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
 
 _MOST = 4
 """Dimensions that the kernel takes."""
 
 
 def _matches(node: NodeFacts) -> str:
-    x, scale = node.input(0), node.input(1)
-    if node.since < 21 or x is None or x.rank is None or x.rank <= _MOST or node.attribute("block_size", 0):
+    rank = node.rank(0) or 0
+    if node.since < 21 or rank <= _MOST or node.attribute("block_size", 0):
         return ""
-    if scale is None or scale.rank not in (0, 1) or per_axis(node) not in (None, x.rank - 1):
+    if node.rank(1) not in (0, 1) or per_axis(node) not in (None, rank - 1):
         return ""  # of the other axes quantize-axis tells
-    return f"data of {x.rank} dimensions"
-
-
-def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    return rewrite(facts, edit, Layout())
+    return f"data of {rank} dimensions"
 
 
 QUIRK = Quirk(
@@ -34,5 +28,5 @@ QUIRK = Quirk(
     last="1.24",
     sources=(MEASURED,),
     matches=_matches,
-    rewrite=_rewrite,
+    rewrite=lambda facts, edit: rewrite(facts, edit, Layout()),
 )

@@ -4,11 +4,9 @@ makes a quantized operator of it, for which DirectML has no kernel.
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.declaring import ORT_SOURCE, Edit, NodeFacts, Quirk
 from dmlprep.directml.quirks.patterns import only_consumer
-from dmlprep.directml.quirks.quirk import ORT_SOURCE, Quirk
 from dmlprep.directml.quirks.redundant_clip import LIMITS, dequantized
-from dmlprep.directml.targets.facts import NodeFacts
 
 
 def _matches(node: NodeFacts) -> str:
@@ -23,10 +21,7 @@ def _matches(node: NodeFacts) -> str:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Put a Sum of one operand before it, which ONNX Runtime neither removes nor looks through."""
-    data = edit.node.inputs[0]
-    if data is None:
-        return "it has no data"
-    edit.set_input(0, edit.before("Sum", [data], like=data))
+    edit.set_input(0, edit.before("Sum", [edit.input()], like=edit.input()))
     return ""
 
 

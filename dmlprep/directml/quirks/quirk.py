@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MEASURED = "measured on onnxruntime-directml 1.24.4 with DirectML 1.15.4"
 ORT_SOURCE = "https://github.com/microsoft/onnxruntime/tree/main/"
+DML_PROVIDER = f"{ORT_SOURCE}onnxruntime/core/providers/dml/DmlExecutionProvider/src/"
+DML_OPERATORS = f"{DML_PROVIDER}Operators/DmlOperator"
 DIRECTML_API = "https://learn.microsoft.com/windows/win32/api/directml/"
 
 _FIX = "run the fix-quirks pass (it is in every built-in recipe)"
@@ -23,11 +25,9 @@ _EXPORT = "export the model in another form; the page says which"
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The reason why a quirk concerns a node.
+    """The reason why a quirk concerns a node, in one clause that may quote names of the model.
 
-    Attributes:
-        text: one clause; it may quote names of the model.
-        sure: false where the quirk depends on a value that is not known; the finding is then a warning.
+    A reason is not sure, and the finding a warning, where the quirk depends on a value that is not known.
     """
 
     text: str
@@ -42,16 +42,13 @@ class Quirk:
         id: its name, as ``skip`` of the fix-quirks pass and the case files name it (``reshape-allowzero``).
         code: finding code; it has a page in ``docs/codes``.
         title: of the code, a few words; empty where the code has its row in ``record.codes``.
-        severity: of the code.
         ops: operator keys that it concerns (``Conv``, ``com.microsoft::FastGelu``); empty for any.
-        outcome: what happens on DirectML.
         first: oldest release concerned (``1.15``), of those that dmlprep knows.
         last: newest release concerned, ``None`` while it lasts.
         confidence: ``measured`` on the real provider, of ``measured_on``; ``source``: read in the provider's source;
             ``reported`` by users; ``environment``: measured, but the CPU driver may be the cause.
         measured_on: releases on which it was seen, from ``measured.json`` where it stands there. Others between
             ``first`` and ``last`` are inferred.
-        sources: where each statement comes from.
         matches: says in one clause what makes a node a quirk; ``""`` where it is not one; a ``Match`` where that is not
             certain. It gets only nodes that run on DirectML.
         fused: where the quirk shows in fused graphs only: whether it does, for each of the nodes of one graph that

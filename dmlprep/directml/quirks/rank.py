@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
+from typing import NamedTuple
 
-import numpy as np
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk, Value
 
 MAX_RANK = 8
 """DML_TENSOR_DIMENSION_COUNT_MAX1 (DirectML.h)."""
@@ -33,10 +31,8 @@ _POINTWISE = frozenset({
 
 
 def _matches(node: NodeFacts) -> str:
-    for value in [*node.inputs, *node.outputs]:
-        if value is not None and (value.rank or 0) > MAX_RANK:
-            return f"{value.name} has rank {value.rank}, DirectML takes {MAX_RANK}"
-    return ""
+    value = next((v for v in [*node.inputs, *node.outputs] if v is not None and _high(v)), None)
+    return "" if value is None else f"{value.name} has rank {value.rank}, DirectML takes {MAX_RANK}"
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
@@ -49,15 +45,15 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     region = _region(facts)
     if isinstance(region, str):
         return region
-    plan: list[tuple[NodeFacts, _Plan]] = []
+    plans: list[_Plan] = []
     for node in region:
-        made = _plan(node)
-        if isinstance(made, str):
-            return made
-        plan.append((node, made))
+        plan = _plan(node)
+        if isinstance(plan, str):
+            return plan
+        plans.append(plan)
     stand: dict[str, ir.Value] = {}
-    for node, made in plan:
-        _rewrite_node(node, made, edit.at(node.ir), stand)
+    for node, plan in zip(region, plans, strict=True):
+        _rewrite_node(node, plan, edit.at(node.ir), stand)
     for node in reversed(region):
         edit.graph.remove(node.ir, safe=True)
     return ""
@@ -89,12 +85,11 @@ def _region(start: NodeFacts) -> list[NodeFacts] | str:
     return [found[index] for index in sorted(found)]
 
 
-class _Plan:
+class _Plan(NamedTuple):
     """How a node is rewritten: shapes of its operands with merged dimensions (``None``: unchanged), and ``perm``."""
 
-    def __init__(self, operands: Sequence[Sequence[int] | None], perm: Sequence[int] = ()) -> None:
-        self.operands = operands
-        self.perm = perm
+    operands: Sequence[Sequence[int] | None]
+    perm: Sequence[int] = ()
 
 
 def _plan(node: NodeFacts) -> _Plan | str:
@@ -111,9 +106,7 @@ def _plan(node: NodeFacts) -> _Plan | str:
 
 
 def _transposed(node: NodeFacts, out: Value) -> _Plan | str:
-    data = node.input(0)
-    assert data is not None
-    sizes = data.sizes
+    sizes = node.required().sizes
     perm = list(node.attribute("perm", range(len(sizes) - 1, -1, -1)))
     runs: list[list[int]] = []  # axes of the input that stay neighbours, in the order of the output
     wide = [axis for axis in range(len(sizes)) if sizes[axis] != 1]
@@ -131,8 +124,7 @@ def _transposed(node: NodeFacts, out: Value) -> _Plan | str:
 
 def _merged(node: NodeFacts, out: Value) -> _Plan | str:
     full = out.sizes
-    operands = [v for v in node.inputs if v is not None]
-    padded = [[1] * (len(full) - len(v.sizes)) + v.sizes for v in operands]
+    padded = [[1] * (len(full) - len(v.sizes)) + v.sizes for v in node.inputs if v is not None]
     groups: list[tuple[tuple[bool, ...], int]] = []
     for axis, size in enumerate(full):
         if size == 1:
@@ -168,26 +160,23 @@ def _rewrite_node(node: NodeFacts, plan: _Plan, edit: Edit, stand: dict[str, ir.
         shape = plan.operands[index]
         inputs.append(data if shape is None else _reshape(edit, data, shape, facts))
     if node.op in _RESHAPES:
-        made = inputs[0]
-        assert made is not None
-        if not _high(out):
-            edit.replace_output(_reshape(edit, made, out.sizes, out))
-            return
-    else:
-        shaped = [s for s in plan.operands if s is not None]
-        sizes = [max(row) for row in zip(*shaped, strict=True)] if shaped else [1]
-        if plan.perm:
-            sizes = [sizes[p] for p in plan.perm]
-        attributes: dict[str, ir.Attr] = dict(edit.node.attributes)
-        if plan.perm:
-            attributes["perm"] = ir.AttrInt64s("perm", plan.perm)
-        made = edit.before(node.op, inputs, attributes, dtype=out.dtype, shape=sizes)
-    stand[out.name] = made
+        assert inputs[0] is not None
+        if _high(out):
+            stand[out.name] = inputs[0]
+        else:
+            edit.replace_output(_reshape(edit, inputs[0], out.sizes, out))
+        return
+    shaped = [s for s in plan.operands if s is not None]
+    sizes = [max(row) for row in zip(*shaped, strict=True)] if shaped else [1]
+    attributes: dict[str, ir.Attr] = dict(edit.node.attributes)
+    if plan.perm:
+        sizes = [sizes[p] for p in plan.perm]
+        attributes["perm"] = ir.AttrInt64s("perm", plan.perm)
+    stand[out.name] = edit.before(node.op, inputs, attributes, dtype=out.dtype, shape=sizes)
 
 
 def _reshape(edit: Edit, value: ir.Value, shape: Sequence[int], facts: Value) -> ir.Value:
-    target = edit.constant(np.array(shape, np.int64), "shape")
-    return edit.before("Reshape", [value, target], dtype=facts.dtype, shape=shape)
+    return edit.before("Reshape", [value, edit.integers(shape, "shape")], dtype=facts.dtype, shape=shape)
 
 
 QUIRK = Quirk(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlprep.directml.quirks.editing import Edit
+from dmlprep.directml.quirks.declaring import ORT_SOURCE, Edit, Match, NodeFacts, Quirk, Value
 from dmlprep.directml.quirks.patterns import only_consumer
-from dmlprep.directml.quirks.quirk import ORT_SOURCE, Match, Quirk
-from dmlprep.directml.targets.facts import NodeFacts, Value
 
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 """Smallest and largest number of the types for which ONNX Runtime makes quantized operators."""
@@ -29,12 +27,8 @@ def _matches(node: NodeFacts) -> str | Match:
     quantize = only_consumer(clip.output())
     if quantize is None or quantize.key != "QuantizeLinear" or quantize.input(0) is not clip.output():
         return ""
-    limits = _quantization(quantize)
-    if limits is None or not _is_redundant(clip, *limits):
-        return ""
-    out = quantize.output()
-    kind = out.type if out is not None else ""
-    if kind not in LIMITS or not dequantized(node, kind):
+    scale, zero, kind = _quantization(quantize) or (0.0, 0, "")
+    if not _is_redundant(clip, scale, zero, kind) or not dequantized(node, kind):
         return ""
     detail = f"{clip.op} {clip.label} before QuantizeLinear, which saturates there"
     if kind == "int8" and node.op in _UNSIGNED:
@@ -44,13 +38,11 @@ def _matches(node: NodeFacts) -> str | Match:
 
 def _quantization(quantize: NodeFacts) -> tuple[float, int, str] | None:
     """Scale, zero point and type of a QuantizeLinear whose scale is a constant scalar."""
-    scale, zero, out = quantize.input(1), quantize.input(2), quantize.output()
-    array = scale.array() if scale is not None else None
+    array, point, out = quantize.array(1), quantize.array(2), quantize.output()
     if array is None or array.ndim or array.dtype != np.float32 or out is None:
         return None
-    if zero is None:
+    if quantize.input(2) is None:
         return float(array), 0, out.type
-    point = zero.array()
     return None if point is None or point.ndim or point.dtype.kind not in "iu" else (float(array), int(point), out.type)
 
 
@@ -70,19 +62,12 @@ def _is_redundant(clip: NodeFacts, scale: float, zero: int, kind: str) -> bool:
 
 def _bounds(clip: NodeFacts) -> tuple[float, float] | None:
     """min and max of a Clip where both are constant or left out."""
-    found = []
-    for index, (name, free) in enumerate((("min", -np.inf), ("max", np.inf)), 1):
-        value = clip.input(index)
-        if clip.since < 11:
-            found.append(float(clip.attribute(name, free)))
-        elif value is None:
-            found.append(free)
-        else:
-            array = value.array()
-            if array is None or array.size != 1 or array.dtype != np.float32:
-                return None
-            found.append(float(array.reshape(-1)[0]))
-    return found[0], found[1]
+    if clip.since < 11:
+        return float(clip.attribute("min", -np.inf)), float(clip.attribute("max", np.inf))
+    free = {1: np.float32(-np.inf), 2: np.float32(np.inf)}
+    arrays = [np.array(free[index]) if clip.input(index) is None else clip.array(index) for index in free]
+    bounds = [float(a.reshape(-1)[0]) for a in arrays if a is not None and a.size == 1 and a.dtype == np.float32]
+    return (bounds[0], bounds[1]) if len(bounds) == 2 else None
 
 
 def dequantized(node: NodeFacts, kind: str) -> bool:
@@ -106,9 +91,7 @@ def _source(value: Value) -> str:
     if value.constant:
         return "constant"
     maker = value.producer
-    if maker is None or maker.key != "DequantizeLinear" or maker.input(0) is None:
-        return "other"
-    first = maker.input(0)
+    first = maker.input(0) if maker is not None and maker.key == "DequantizeLinear" else None
     return first.type if first is not None else "other"
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Match, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, Match, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str | Match:
     if not node.attribute("allowzero", 0):
         return ""
-    shape = node.input(1)
-    sizes = shape.integers() if shape is not None else None
+    sizes = node.integers(1)
     if sizes is not None:
         return f"allowzero=1 with shape {sizes}" if -1 in sizes else ""
     return Match("allowzero=1 with a shape that may contain -1", sure=False)
@@ -19,12 +16,9 @@ def _matches(node: NodeFacts) -> str | Match:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Remove allowzero where the shape holds no 0: it only says what a 0 means."""
-    shape, out = facts.input(1), facts.output()
-    sizes = shape.integers() if shape is not None else None
-    no_zero = sizes is not None and 0 not in sizes
+    sizes, out = facts.integers(1), facts.output()
     # A result without a size of 0 came of a shape without one: with allowzero a 0 stays 0.
-    no_zero = no_zero or (out is not None and out.static and out.size != 0)
-    if not no_zero:
+    if not ((sizes is not None and 0 not in sizes) or (out is not None and out.static and out.size != 0)):
         return "its shape may contain a 0"
     edit.drop("allowzero")
     return ""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
@@ -16,14 +14,12 @@ def _matches(node: NodeFacts) -> str:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write the scales that the policy means, where they give the same sizes."""
-    x, sizes_value = facts.input(0), facts.input(3)
-    sizes = sizes_value.integers() if sizes_value is not None else None
-    if sizes is None or x is None or x.shape is None:
+    x, sizes = facts.required(), facts.integers(3)
+    if sizes is None or x.shape is None:
         return "its sizes are not constant, or its rank is not known"
     rank = len(x.shape)
     axes = [a + rank if a < 0 else a for a in facts.attribute("axes", list(range(rank)))]
-    inputs = [x.shape[a] for a in axes]
-    known = [d for d in inputs if isinstance(d, int) and d > 0]
+    known = [d for d in (x.shape[a] for a in axes) if isinstance(d, int) and d > 0]
     if len(known) != len(axes) or len(sizes) != len(axes):
         return "the sizes of its input are not known"
     ratios = [np.float32(s) / np.float32(d) for s, d in zip(sizes, known, strict=True)]

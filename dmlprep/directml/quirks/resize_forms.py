@@ -13,9 +13,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Match, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, Match, NodeFacts, Quirk
 from dmlprep.graph.model.dims import Dim
 from dmlprep.portable.arrays import Array
 
@@ -23,10 +21,7 @@ _UNSTABLE = frozenset({("align_corners", "floor"), ("align_corners", "round_pref
 """Coordinates that should be whole numbers or halves are rounded down, for some sizes (8 to 2, 3, 5, 9)."""
 
 Floats = NDArray[np.float32]
-
-
 _F = np.float32
-
 
 _MOST = 1 << 22
 """Most weights of one axis (16 MiB): beyond it the file would be larger than the model."""
@@ -39,7 +34,7 @@ def _computed_otherwise(node: NodeFacts) -> str | Match:
         return "linear with tf_crop_and_resize"
     if mode == "linear" and node.attribute("antialias", 0) and (shrinks := _shrinks(node)):
         return Match(f"linear with antialias{shrinks.text}", shrinks.sure)
-    if place == "pytorch_half_pixel" and mode != "cubic" and _has_one(node):
+    if place == "pytorch_half_pixel" and mode != "cubic" and any(b == 1 and a != 1 for a, b in _resized(node)):
         return f"{mode} with pytorch_half_pixel to a size of 1"
     rounding = node.attribute("nearest_mode", "round_prefer_floor")
     if mode == "nearest" and (place, rounding) in _UNSTABLE:
@@ -49,9 +44,8 @@ def _computed_otherwise(node: NodeFacts) -> str | Match:
 
 def _resized(node: NodeFacts) -> list[tuple[Dim, Dim]]:
     x, out = node.input(0), node.output()
-    if x is None or out is None or x.shape is None or out.shape is None:
-        return [(None, None)]
-    return list(zip(x.shape, out.shape, strict=False))
+    shapes = [value.shape for value in (x, out) if value is not None and value.shape is not None]
+    return list(zip(*shapes, strict=False)) if len(shapes) == 2 else [(None, None)]
 
 
 def _shrinks(node: NodeFacts) -> Match | None:
@@ -59,16 +53,11 @@ def _shrinks(node: NodeFacts) -> Match | None:
     pairs = _resized(node)
     if any(isinstance(a, int) and isinstance(b, int) and b < a for a, b in pairs):
         return Match(" to a smaller size")
-    scales = node.input(2)
-    array = scales.array() if scales is not None else None
+    array = node.array(2)
     if array is not None and array.size:
         return Match(" to a smaller size") if (array < 1).any() else None
     unknown = any(a != b and not (isinstance(a, int) and isinstance(b, int)) for a, b in pairs)
     return Match(" to a size that may be smaller", sure=False) if unknown else None
-
-
-def _has_one(node: NodeFacts) -> bool:
-    return any(b == 1 and a != 1 for a, b in _resized(node))
 
 
 def _crops_axes(node: NodeFacts) -> str:
@@ -88,77 +77,69 @@ class _Axis:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write MatMul with constant weights along each axis (linear), or Gather of constant indices (nearest)."""
-    axes = _axes(facts, edit)
-    x = facts.input(0)
+    axes, x = _axes(facts, edit), facts.required()
     if isinstance(axes, str):
         return axes
-    if x is None or x.type not in ("float", "float16"):
+    if x.type not in ("float", "float16"):
         return "its type is neither FP32 nor FP16"
-    rank = x.rank or 0
     if any(a.size * len(a.coordinates) > _MOST for a in axes):
         return "the weights of an axis would be larger than 16 MiB"
-    data, old = edit.node.inputs[0], edit.node.outputs[0]
-    assert data is not None
-    value = data
-    half = x.type == "float16"
+    value, old, shape = edit.input(), edit.output, x.sizes
     linear = facts.attribute("mode", "nearest") == "linear"
-    if half and linear:
-        value = edit.before("Cast", [value], {"to": int(ir.DataType.FLOAT)}, dtype=ir.DataType.FLOAT)
-    shape = x.sizes
+    if linear:
+        value = edit.single(value, x.type)
     for a in axes:
         shape[a.axis] = len(a.coordinates)
         if linear:
-            value = _weighted(edit, value, _weights(facts, a), a.axis, rank, shape)
+            value = _weighted(edit, value, _weights(facts, a), a.axis, shape)
         else:
             indices = edit.integers(_nearest(facts, a).tolist(), "indices")
             value = edit.before("Gather", [value, indices], {"axis": a.axis}, like=old, shape=shape)
-    value = _outside(facts, edit, value, axes, rank, shape)
-    if half and linear:
+    value = _outside(facts, edit, value, axes, shape)
+    if linear and x.type == "float16":
         value = edit.before("Cast", [value], {"to": int(ir.DataType.FLOAT16)}, like=old)
-    if value is data:
+    if value is edit.input():
         value = edit.before("Identity", [value], like=old)
     return edit.become(value)
 
 
 def _axes(facts: NodeFacts, edit: Edit) -> list[_Axis] | str:
-    x = facts.input(0)
-    if x is None or not x.static or x.shape is None:
+    x = facts.required()
+    if not x.static:
         return "the sizes of its input are not known: pin them first"
     if facts.since < 11:
         return "it is of opset 10"
     if facts.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         return "it keeps the aspect ratio"
-    rank = len(x.shape)
+    rank = len(x.sizes)
     axes = [a + rank if a < 0 else a for a in facts.attribute("axes", range(rank))]
-    arrays = [v.array() if v is not None and v.size else None for v in (facts.input(i) for i in (1, 2, 3))]
-    roi, scales, sizes = arrays
+    roi, scales, sizes = (array if array is not None and array.size else None for array in map(facts.array, (1, 2, 3)))
     place = facts.attribute("coordinate_transformation_mode", "half_pixel")
     crop = place == "tf_crop_and_resize"
     if (scales is None) == (sizes is None) or (crop and roi is None):
         return "its scales, sizes or region are not constant"
-    given = scales if scales is not None else sizes
-    assert given is not None
-    if given.size != len(axes) or (roi is not None and crop and roi.size != 2 * len(axes)):
+    region = roi.reshape(-1) if crop and roi is not None else np.repeat([0, 1], len(axes))
+    numbers = (scales if scales is not None else sizes).reshape(-1)  # type: ignore[union-attr]
+    if numbers.size != len(axes) or region.size != 2 * len(axes):
         return "its scales, sizes or region do not fit its axes"
     found = []
     for i, axis in enumerate(axes):
-        size = x.shape[axis]
-        assert isinstance(size, int)
+        size = x.sizes[axis]
         if scales is not None:
-            scale = _F(scales.reshape(-1)[i])
+            scale = _F(numbers[i])
             if not 0 < scale < np.inf:
                 return "a scale is no positive number"
             out = int(np.floor(_F(size) * scale))
         else:
-            out = max(0, int(given.reshape(-1)[i]))
+            out = max(0, int(numbers[i]))
             scale = _F(out) / _F(size)
-        start, end = (_F(roi.reshape(-1)[i + k * len(axes)]) for k in (0, 1)) if crop and roi is not None else (0, 1)
-        if (out == size and scale == 1 and (start, end) == (0, 1)) or not size:
+        start, end = _F(region[i]), _F(region[i + len(axes)])
+        if (out == size and scale == 1 and start == 0 and end == 1) or not size:
             continue
         if scale == 1:
             return "it crops without resizing, where ONNX Runtime and ONNX differ"
         edit.room((out,), _F().itemsize, "the coordinates of an axis")
-        where = _coordinates(place, size, out, scale, _F(start), _F(end))
+        where = _coordinates(place, size, out, scale, start, end)
         if where is None:
             return f"coordinates of {place}"
         found.append(_Axis(axis, size, float(scale), where))
@@ -218,22 +199,17 @@ def _triangles(a: _Axis) -> Floats:
 
 
 def _nearest(facts: NodeFacts, a: _Axis) -> Array:
-    mode = facts.attribute("nearest_mode", "round_prefer_floor")
-    where = a.coordinates
-    if mode == "floor":
-        found = np.floor(where)
-    elif mode == "ceil":
-        found = np.ceil(where)
-    elif mode == "round_prefer_ceil":
-        found = np.floor(where + _F(0.5))
+    mode, where = facts.attribute("nearest_mode", "round_prefer_floor"), a.coordinates
+    if mode in ("floor", "round_prefer_ceil"):
+        found = np.floor(where if mode == "floor" else where + _F(0.5))
     else:
-        found = np.ceil(where - _F(0.5))
+        found = np.ceil(where if mode == "ceil" else where - _F(0.5))
     return np.clip(found.astype(np.int64), 0, a.size - 1)
 
 
-def _weighted(edit: Edit, value: ir.Value, weights: Floats, axis: int, rank: int, shape: list[int]) -> ir.Value:
+def _weighted(edit: Edit, value: ir.Value, weights: Floats, axis: int, shape: list[int]) -> ir.Value:
     """The product with [output, input] weights along an axis."""
-    single = ir.DataType.FLOAT
+    single, rank = ir.DataType.FLOAT, len(shape)
     if axis == rank - 1:
         return edit.before("MatMul", [value, edit.constant(weights.T, "weights")], dtype=single, shape=shape)
     if axis == rank - 2:
@@ -244,17 +220,17 @@ def _weighted(edit: Edit, value: ir.Value, weights: Floats, axis: int, rank: int
     return edit.before("Transpose", [product], {"perm": list(np.argsort(perm))}, dtype=single, shape=shape)
 
 
-def _outside(facts: NodeFacts, edit: Edit, value: ir.Value, axes: list[_Axis], rank: int, shape: list[int]) -> ir.Value:
+def _outside(facts: NodeFacts, edit: Edit, value: ir.Value, axes: list[_Axis], shape: list[int]) -> ir.Value:
     """tf_crop_and_resize gives 0 where a coordinate lies beyond the input.
 
     DirectML takes no other ``extrapolation_value``, and no ``exclude_outside``.
     """
     if facts.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
         return value
-    beyond = np.zeros([1] * rank, bool)
+    beyond = np.zeros([1] * len(shape), bool)
     for a in axes:
         lost = (a.coordinates < 0) | (a.coordinates > a.size - 1)
-        beyond = beyond | lost.reshape([-1 if i == a.axis else 1 for i in range(rank)])
+        beyond = beyond | lost.reshape([-1 if i == a.axis else 1 for i in range(len(shape))])
     if not beyond.any():
         return value
     kind = value.dtype or ir.DataType.FLOAT

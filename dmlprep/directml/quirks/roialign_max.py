@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
-
-
-def _matches(node: NodeFacts) -> str:
-    return "mode max" if node.attribute("mode", "avg") == "max" else ""
-
+from dmlprep.directml.quirks.declaring import MEASURED, Quirk
 
 QUIRK = Quirk(
     id="roialign-max",
@@ -17,5 +11,5 @@ QUIRK = Quirk(
     ops=("RoiAlign",),
     outcome="wrong numbers",
     sources=(MEASURED,),
-    matches=_matches,
+    matches=lambda node: "mode max" if node.attribute("mode", "avg") == "max" else "",
 )

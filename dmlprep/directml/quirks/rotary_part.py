@@ -7,56 +7,38 @@ language models do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import Match, Quirk
-from dmlprep.directml.targets.facts import NodeFacts, Value
-
-
-def _later(value: Value | None) -> Value | None:
-    """The value by way of Identities, which ONNX Runtime takes out, where it is not the first output of its node."""
-    while value is not None and value.producer is not None and value.producer.key == "Identity":
-        value = value.producer.input(0)
-    if value is None or value.producer is None:
-        return None
-    return value if value.producer.outputs.index(value) else None
+from dmlprep.directml.quirks.declaring import Edit, Match, NodeFacts, Quirk, Value
+from dmlprep.directml.quirks.patterns import without_identities
 
 
-def _misread(node: NodeFacts) -> list[int]:
-    """Inputs of the node that are later outputs. Data of which a part of each head is rotated is read rightly."""
+def _misread(node: NodeFacts) -> dict[int, tuple[Value, NodeFacts]]:
+    """Inputs that are later outputs of nodes. Data of which a part of each head is rotated is read rightly."""
     partial = int(node.attribute("rotary_embedding_dim", 0)) > 0
-    return [i for i in range(1 if partial else 0, 4) if _later(node.input(i)) is not None]
+    read = {index: without_identities(node.input(index)) for index in range(1 if partial else 0, 4)}
+    makers = {i: (v, v.producer) for i, v in read.items() if v is not None and v.producer is not None}
+    return {i: (value, maker) for i, (value, maker) in makers.items() if maker.outputs.index(value)}
 
 
 def _matches(node: NodeFacts) -> str:
-    for index in _misread(node):
-        value = _later(node.input(index))
-        if value is not None and value.producer is not None:
-            return f"{value.name} is not the first output of {value.producer.label}"
+    for value, maker in _misread(node).values():
+        return f"{value.name} is not the first output of {maker.label}"
     return ""
 
 
 def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | Match:
     """Whether both nodes are in one fused graph, or may be where the session captures."""
-    makers = [value.producer for i in _misread(node) if (value := _later(node.input(i))) is not None]
     own = partitions.get(id(node))
     if own is None:
         return Match("; this matters where the session captures its graph", sure=False)
-    return any(partitions.get(id(maker)) == own for maker in makers)
-
-
-def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bool | Match]:
-    return [_shown(node, partitions) for node in nodes]
+    return any(partitions.get(id(maker)) == own for _, maker in _misread(node).values())
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Put a Concat of the value alone before the node: its one output is the first."""
     for index in _misread(facts):
-        value = edit.node.inputs[index]
-        known = facts.input(index)
-        assert value is not None
-        shape = known.shape if known is not None else None
+        value, shape = edit.input(index), facts.required(index).shape
         edit.set_input(index, edit.before("Concat", [value], {"axis": 0}, like=value, shape=shape))
     return ""
 
@@ -72,6 +54,6 @@ QUIRK = Quirk(
         "output; no other operator of ONNX's node tests and of DirectML's fused kernels does",
     ),
     matches=_matches,
-    fused=_shows,
+    fused=lambda nodes, partitions: [_shown(node, partitions) for node in nodes],
     rewrite=_rewrite,
 )

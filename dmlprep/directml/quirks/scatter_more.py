@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from dmlprep.directml.quirks.declaring import DIRECTML_API, MEASURED, NodeFacts, Quirk
 from dmlprep.directml.quirks.elements_narrow import sizes_by_axis
-from dmlprep.directml.quirks.quirk import DIRECTML_API, MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts
 
 
 def _matches(node: NodeFacts) -> str:
-    found = sizes_by_axis(node)
-    if found is None:
-        return ""
-    axis, sizes = found
+    axis, sizes = sizes_by_axis(node) or (0, [(None, None)])
     places, updates = sizes[axis]
-    if not isinstance(places, int) or not isinstance(updates, int) or updates <= places:
-        return ""
-    return f"{updates} updates for {places} places along axis {axis}"
+    more = isinstance(places, int) and isinstance(updates, int) and updates > places
+    return f"{updates} updates for {places} places along axis {axis}" if more else ""
 
 
 QUIRK = Quirk(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
@@ -18,43 +16,32 @@ def _matches(node: NodeFacts) -> str:
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Drop the parts of size 0: a Concat gets fewer inputs, other readers an empty constant."""
     axis = int(facts.attribute("axis", 0))
-    parts: list[tuple[int, int]] = []
-    empty: list[tuple[int, Value]] = []
-    for index, value in enumerate(facts.outputs):
-        if value is None or value.shape is None or not value.static:
-            return "the sizes of its parts are not known"
-        size = value.shape[axis]
-        assert isinstance(size, int)
-        if size == 0:
-            empty.append((index, value))
-        else:
-            parts.append((index, size))
+    values = [v for v in facts.outputs if v is not None and v.static]
+    if len(values) < len(facts.outputs):
+        return "the sizes of its parts are not known"
+    parts = {index: value.sizes[axis] for index, value in enumerate(values) if value.sizes[axis]}
     if not parts:
         return "every part is empty"
-    data = edit.node.inputs[0]
-    if data is None:
-        return "it has no data"
-    for index, value in empty:
+    for index, value in enumerate(values):
+        if index in parts:
+            continue
         out = edit.node.outputs[index]
         for reader in {use.node for use in out.uses()}:
             _concat_without(reader, out)
-        if not out.uses() and not out.is_graph_output():
-            continue
-        dtype = ir.DataType[value.type.upper()]
-        dims = value.sizes
-        edit.replace_output(edit.constant(np.zeros(dims, dtype.numpy()), "empty"), index)
-    if len(parts) == 1:
-        return edit.become(edit.before("Identity", [data], like=edit.node.outputs[parts[0][0]]), parts[0][0])
-    outputs = [edit.new_value("part") for _ in parts]
-    sizes = [size for _, size in parts]
-    inputs: list[ir.Value | None] = [data]
+        if out.uses() or out.is_graph_output():
+            edit.replace_output(edit.constant(np.zeros(value.sizes, value.numpy_type), "empty"), index)
+    first, *more = parts
+    if not more:
+        return edit.become(edit.before("Identity", [edit.input()], like=edit.node.outputs[first]), first)
+    outputs, sizes = [edit.new_value("part") for _ in parts], list(parts.values())
+    inputs: list[ir.Value | None] = [edit.input()]
     attributes: dict[str, int | list[int]] = {"axis": axis}
     if facts.opset >= 13:
         inputs.append(edit.integers(sizes, "split"))
     else:
         attributes["split"] = sizes
     edit.graph.insert_before(edit.node, edit.new_node("Split", inputs, outputs, "split", attributes))
-    for output, (index, _) in zip(outputs, parts, strict=True):
+    for output, index in zip(outputs, parts, strict=True):
         edit.replace_output(output, index)
     edit.remove()
     return ""

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import Quirk
-from dmlprep.directml.targets.facts import NodeFacts, Value
-
-
-def _through(value: Value | None) -> Value | None:
-    """The value that Identities hand on; ONNX Runtime takes them out."""
-    while value is not None and value.producer is not None and value.producer.key == "Identity":
-        value = value.producer.input(0)
-    return value
+from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk, Value
+from dmlprep.directml.quirks.patterns import without_identities
 
 
 def _gated(node: NodeFacts) -> tuple[int, Value, NodeFacts] | None:
     """Of a Mul of one part of a Split and the Sigmoid of another: input that is the part, the part, the Split."""
     for index in (0, 1):
-        part, gate = _through(node.input(index)), _through(node.input(1 - index))
+        part, gate = (without_identities(node.input(i)) for i in (index, 1 - index))
         sigmoid = gate.producer if gate is not None else None
         if part is None or gate is None or sigmoid is None or sigmoid.key != "Sigmoid":
             continue
         if len(gate.consumers) != 1 or gate.graph_output:
             continue  # the product is fused with a Sigmoid that nothing else reads
-        other, split = _through(sigmoid.input(0)), part.producer
+        other, split = without_identities(sigmoid.input(0)), part.producer
         if other is None or other is part or split is None or split.key != "Split":
             continue
         if other.producer is split and split.graph == node.graph:
@@ -48,10 +40,8 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     known = [size for size in sizes if isinstance(size, int)]
     if rank is None or len(known) != len(sizes):
         return "the sizes of its parts are not known"
-    data = split.ir.inputs[0]
-    assert data is not None
-    start = sum(known[:-1])
-    like = next((v for v in (split.ir.outputs[len(before)], data, edit.node.outputs[0]) if v.type is not None), None)
+    data, start = edit.at(split.ir).input(), sum(known[:-1])
+    like = next((v for v in (split.ir.outputs[len(before)], data, edit.output) if v.type is not None), None)
     parts = {axis % rank: (start, start + known[-1])}
     edit.set_input(index, edit.slice(data, parts, like=like, shape=part.shape or ()))
     return ""

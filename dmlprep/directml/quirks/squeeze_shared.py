@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.quirks.quirk import MEASURED, Quirk
-from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
-    data: Value | None = node.input(0)
+    data = node.input(0)
     return f"data and axes are both {data.name}" if data is not None and data is node.input(1) else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Give the axes a separate initializer."""
-    axes = facts.input(1)
-    array = axes.array() if axes is not None else None
+    array = facts.array(1)
     if array is None:
         return "its axes are not constant"
     edit.set_input(1, edit.constant(array, "axes"))
