@@ -17,7 +17,7 @@ import msgspec
 from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.runner import Runner
 from dmlprep.metrics import ProofRules
-from dmlprep.record import Finding
+from dmlprep.record import Finding, finding
 from dmlprep.record.aliases import Progress
 from dmlprep.record.steps import StepFacts
 
@@ -39,11 +39,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 @dataclass(frozen=True)
 class OnCpu:
-    """A compute node that runs on the CPU.
-
-    Attributes:
-        operator: its name, with its domain where that is not ai.onnx.
-    """
+    """A compute node that runs on the CPU; ``operator`` has its domain where that is not ai.onnx."""
 
     name: str
     operator: str
@@ -76,9 +72,9 @@ class Context:
     rules: ProofRules = field(default_factory=ProofRules)
     progress: Progress = lambda share, text: None
 
-    def report(self, finding: Finding) -> None:
-        """Add a finding to the step's record."""
-        self.findings.append(finding)
+    def report(self, code: str, message: str, *, node: str = "", **facts: Any) -> None:
+        """Add a finding to the step's record; see ``record.finding``."""
+        self.findings.append(finding(code, message, node=node, **facts))
 
 
 O = TypeVar("O", bound=Options)  # noqa: E741
@@ -115,15 +111,12 @@ class Pass(ABC, Generic[O]):
         return True
 
     def keeps_input(self, name: str) -> bool:
-        """Whether the graph input ``name`` is there after this pass."""
+        """Return whether the graph input ``name`` is there after this pass."""
         return True
 
     @abstractmethod
     def run(self, model: Model, context: Context) -> bool:
-        """Change ``model`` in place.
-
-        Returns:
-            whether anything changed. The pipeline checks that this is the truth.
+        """Change ``model`` in place, and return whether anything changed: the pipeline checks that this is the truth.
 
         Raises:
             ModelRefused: the pass cannot do its work on this model; what it did so far is taken back.

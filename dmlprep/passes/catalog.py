@@ -33,11 +33,7 @@ def suggest(word: str, words: list[str]) -> str:
 
 
 def find_pass(name: str, where: str = "") -> type[AnyPass]:
-    """The class of a pass.
-
-    Raises:
-        RecipeError: there is no such pass.
-    """
+    """Return the class of a pass; ``RecipeError`` where there is no such pass."""
     if name not in CATALOG:
         raise RecipeError(f"unknown step {name!r}", where=where, fix=suggest(name, list(CATALOG)), code="DP901")
     module, _, cls = CATALOG[name].partition(":")
@@ -46,7 +42,7 @@ def find_pass(name: str, where: str = "") -> type[AnyPass]:
 
 
 def make_pass(name: str, options: dict[str, object], where: str = "") -> AnyPass:
-    """A pass with its options.
+    """Return a pass with its options.
 
     Raises:
         RecipeError: unknown pass or field, or a value of the wrong type; ``where`` names the field.
@@ -76,14 +72,14 @@ def wrong_value(
     within: str = "",
     page: str = "docs/recipes.md",
 ) -> tuple[str, str]:
-    """What msgspec says of a field, and how to mend it.
+    """Return what msgspec says of a field, and how to mend it.
 
-    ``field 'keep_io': Expected `bool | array`, got `str```: msgspec puts the field last. Where a field takes a few
-    words only, they are the remedy.
+    ``field 'keep_io': Expected `bool | array`, got `str```: msgspec puts the field last. Where a field has a few words
+    only, they are the remedy.
 
     Args:
-        table: whose field it is; ``prefix`` (``parity.``) is what stands before the field in msgspec's message.
-        within: what stands before the field in the user's file, where ``table`` is a part of it.
+        table: whose field it is; ``prefix`` (``parity.``) comes before the field in msgspec's message.
+        within: comes before the field in the user's file, where ``table`` is a part of it.
         page: where the fields are described.
     """
     text, _, place = str(error).partition(" - at `$")

@@ -17,7 +17,6 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.dims import copy_shape
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.passes.pin.sizes import ModelDims, input_dims
-from dmlprep.record import finding
 from dmlprep.record.steps import FreeDimension
 
 BATCH, CHANNEL, TIME, FEATURE = "DATA_BATCH", "DATA_CHANNEL", "DATA_TIME", "DATA_FEATURE"
@@ -60,11 +59,7 @@ class DenotePass(Pass[DenoteOptions]):
     gives: frozenset[Fact] = frozenset({"denoted"})  # type: ignore[misc]
 
     def run(self, model: Model, context: Context) -> bool:
-        """Denote the model.
-
-        Raises:
-            UsageError: DP203, a key names no dimension; or a denotation is empty or not printable.
-        """
+        """Denote the model; ``UsageError`` (DP203) where a key names no dimension, or a denotation is not printable."""
         graph = model.ir.graph
         ends = [*_inputs(graph), *graph.outputs]
         before = [(v.shape, [_key(v, a) for a in range(len(v.shape or ()))]) for v in ends]
@@ -218,15 +213,13 @@ def _report(graph: ir.Graph, context: Context) -> None:
         listed.append(FreeDimension(name, meaning, where, calls["python"], calls["c"]))
         also = f"; by denotation it sets {', '.join(repr(n) for n in shared)} to the same size" if shared else ""
         context.report(
-            finding(
-                "DP205",
-                f"dimension {name!r} ({', '.join(where)}) is free{also}",
-                node=name,
-                where=where,
-                denotation=meaning,
-                python=calls["python"],
-                c=calls["c"],
-            )
+            "DP205",
+            f"dimension {name!r} ({', '.join(where)}) is free{also}",
+            node=name,
+            where=where,
+            denotation=meaning,
+            python=calls["python"],
+            c=calls["c"],
         )
     context.facts.free_dimensions = listed
 

@@ -19,7 +19,6 @@ from dmlprep.graph.model.walk import nodes
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
-from dmlprep.record import finding
 
 _MICROSOFT = "com.microsoft"
 
@@ -46,11 +45,7 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
     bound = "rounding"  # a folded product or an average over other windows adds in another order
 
     def run(self, model: Model, context: Context) -> bool:
-        """Rewrite until no quirk is left that can be.
-
-        Raises:
-            UsageError: ``skip`` names a quirk that has no rewrite.
-        """
+        """Rewrite until no quirk is left that can be; ``UsageError`` where ``skip`` names no quirk with a rewrite."""
         known = list(dict.fromkeys(q.id for q in quirks() if q.rewrite is not None))
         for name in self.options.skip:
             if name not in known:
@@ -72,15 +67,13 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
                 model.ir.opset_imports.setdefault(_MICROSOFT, 1)  # a rewrite may be the first to need it
         for (quirk, code), count in sorted(fixed.items()):
             changed = "1 node" if count == 1 else f"{count} nodes"
-            context.report(finding("DP640", f"{quirk} ({code}): {changed} rewritten", quirk=quirk, count=count))
+            context.report("DP640", f"{quirk} ({code}): {changed} rewritten", quirk=quirk, count=count)
         for hit, why in refused.values():
             context.report(
-                finding(
-                    "DP641",
-                    f"{hit.quirk.id} ({hit.quirk.code}), {hit.detail}: {why}",
-                    node=hit.node.label,
-                    quirk=hit.quirk.id,
-                )
+                "DP641",
+                f"{hit.quirk.id} ({hit.quirk.code}), {hit.detail}: {why}",
+                node=hit.node.label,
+                quirk=hit.quirk.id,
             )
         context.facts.rewritten = {quirk: count for (quirk, _), count in sorted(fixed.items())}
         return bool(fixed)
@@ -104,11 +97,7 @@ def _hits(model: Model, target: Target, options: FixQuirksOptions, frozen: Froze
 
 
 def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
-    """Rewrite each node once; its other quirks wait for the next round, which sees the new graph.
-
-    Returns:
-        each node that was tried, with the reason why it stays, ``""`` where it was rewritten.
-    """
+    """Rewrite each node once, and return why it stays, or ``""``; its other quirks wait for the next round."""
     names = Names(model.ir)
     done: set[int] = set()
     results: list[tuple[Hit, str]] = []

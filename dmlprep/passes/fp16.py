@@ -29,7 +29,6 @@ from dmlprep.passes.precision.search.profile import Range
 from dmlprep.passes.precision.types import solve_types
 from dmlprep.passes.precision.user_selection import Selection, select
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_TRIALS, MOST_VALUE
-from dmlprep.record import finding
 from dmlprep.record.steps import Block, Kept, Profile, Trial, Worst
 
 _Run = Callable[[Model, Mapping[int, str], Mapping[int, str], bool], Converted]
@@ -131,7 +130,7 @@ class Fp16Pass(Pass[Fp16Options]):
         if rules:
             text += f" (nodes in FP32: {', '.join(f'{rule} {count}' for rule, count in rules.most_common())})"
         if "little-gain" in self.options.allow or 2 * rules["user"] > len(kept):
-            context.report(finding(code, text, kept=len(kept)))
+            context.report(code, text, kept=len(kept))
             return
         fix = smaller_question(facts, self.options.tolerance)
         anyway = 'allow = ["little-gain"] in step.fp16 writes the file all the same'
@@ -143,9 +142,8 @@ class Fp16Pass(Pass[Fp16Options]):
         if not isinstance(keep_io, bool):
             known = {v.name or "" for v in (*model.ir.graph.inputs, *model.ir.graph.outputs)}
             for name in sorted(keep_io - known):
-                raise RecipeError(
-                    f"the model has no input or output {name!r}", where="keep_io", fix=suggest(name, list(known))
-                )
+                text = f"the model has no input or output {name!r}"
+                raise RecipeError(text, where="keep_io", fix=suggest(name, list(known)))
         keep, convert_anyway, inlined = self._chosen(model)
 
         def run(one: Model, kept: Mapping[int, str], anyway: Mapping[int, str], half: bool) -> Converted:
@@ -164,16 +162,15 @@ class Fp16Pass(Pass[Fp16Options]):
         half = options.half_weights is True
         if options.islands == "auto":
             half = half or (options.half_weights == "auto" and shares_weights(model))
-            found = self._searched(model, context, run, keep, convert_anyway, half)
-            if half and (found.whole or not found.met) and options.half_weights == "auto":
+            islands = self._searched(model, context, run, keep, convert_anyway, half)
+            if half and (islands.whole or not islands.met) and options.half_weights == "auto":
                 half = False
-                found = self._searched(model, context, run, keep, convert_anyway, half)
-            keep |= self._islands(model, context, found)
+                islands = self._searched(model, context, run, keep, convert_anyway, half)
+            keep |= self._islands(model, context, islands)
             if half:
                 context.facts.island_recipe += "\nhalf_weights = true"
         done = run(model, keep, convert_anyway, half)
-        for one in done.findings:
-            context.report(one)
+        context.findings += done.findings
         facts = context.facts
         facts.casts, facts.kept_fp32, facts.kept_by_rule = done.casts, done.kept, done.rules
         return done.changed or inlined
@@ -223,24 +220,18 @@ class Fp16Pass(Pass[Fp16Options]):
             run(one, {**mine, **kept}, anyway, half)
 
         plain = msgspec.structs.replace(options, journal="", max_trials=1, max_seconds=1.0, feeds=1, allow=[])
-        conversion = f"{context.target.name} {plain} {half}"
-        return find_islands(
-            model,
-            trial,
-            context.runner,
-            context.runner.feeds(model, options.feeds),
-            Setting(
-                options.tolerance,
-                options.accumulation,
-                options.rounding,
-                options.max_trials,
-                options.max_seconds,
-                Path(options.journal) if options.journal else None,
-                conversion,
-                context.rules,
-                context.progress,
-            ),
+        setting = Setting(
+            options.tolerance,
+            options.accumulation,
+            options.rounding,
+            options.max_trials,
+            options.max_seconds,
+            Path(options.journal) if options.journal else None,
+            f"{context.target.name} {plain} {half}",
+            context.rules,
+            context.progress,
         )
+        return find_islands(model, trial, context.runner, context.runner.feeds(model, options.feeds), setting)
 
     def _islands(self, model: Model, context: Context, found: Islands) -> dict[int, str]:
         """The nodes that a search found, by ``id(node)``; report them as recipe lines."""
@@ -265,7 +256,7 @@ class Fp16Pass(Pass[Fp16Options]):
                 fix=smaller_question(context.facts, options.tolerance),
             )
         for name, why in found.computing.items():
-            context.report(finding("DP405", f"{name} stays in FP32: {why}", node=name))
+            context.report("DP405", f"{name} stays in FP32: {why}", node=name)
         facts.islands, facts.islands_computing = found.keep, found.computing
         facts.island_recipe, facts.emulation_error = found.recipe_lines(), found.error
         places = nodes_by_path(model.ir)
@@ -274,27 +265,18 @@ class Fp16Pass(Pass[Fp16Options]):
     def _borrowed(self, model: Model, context: Context, keep: dict[int, str]) -> bool:
         options = self.options
         if not isinstance(options.keep_io, bool):
-            raise RecipeError(
-                "this engine keeps all inputs and outputs, or none",
-                where="keep_io",
-                fix='say true or false, or use engine = "own"',
-                code="DP901",
-            )
+            text, fix = "this engine keeps all inputs and outputs, or none", 'say true or false, or use engine = "own"'
+            raise RecipeError(text, where="keep_io", fix=fix, code="DP901")
         chosen = _selection(options, "convert") != Selection()
         for field, used in (("convert_*", chosen), ("islands", options.islands != "off")):
             if used:
-                raise RecipeError(
-                    "this engine does not have it",
-                    where=field,
-                    fix='leave it out (islands = "off"), or use engine = "own"',
-                    code="DP901",
-                )
+                fix = 'leave it out (islands = "off"), or use engine = "own"'
+                raise RecipeError("this engine does not have it", where=field, fix=fix, code="DP901")
         asked = [(n, keep[id(n)]) for n in nodes(model.ir) if id(n) in keep]
         findings = convert_with_onnxconverter_common(
             model, keep_io=options.keep_io, keep_operators=set(options.keep_operators), keep=keep
         )
-        for one in findings or ():
-            context.report(one)
+        context.findings += findings or ()
         casts = [n for n in nodes(model.ir) if n.op_type == "Cast" and n.attributes["to"].value in _FLOATS]
         # The engine names nodes that have no name, so theirs is asked for only now.
         why = {label(n): reason for n, reason in asked}
@@ -307,24 +289,19 @@ class Fp16Pass(Pass[Fp16Options]):
 def _left_in_fp32(model: Model, asked: Mapping[str, str]) -> dict[str, Kept]:
     """Nodes that compute in FP32 after another engine's conversion, and why as far as it is known."""
     types = solve_types(model.ir)
-    wide = ir.TensorType(ir.DataType.FLOAT)
-    found = [
-        label(n)
+    wide, listed = ir.TensorType(ir.DataType.FLOAT), Kept("engine", "on its own list")
+    return {
+        label(n): Kept("user", asked[label(n)]) if label(n) in asked else listed
         for n in nodes(model.ir)
         if n.op_type not in ("Cast", "Constant") and any(types.get(v) == wide for v in n.outputs)
-    ]
-    listed = Kept("engine", "on its own list")
-    return {name: Kept("user", asked[name]) if name in asked else listed for name in found}
+    }
 
 
 _FLOATS = (ir.DataType.FLOAT.value, ir.DataType.FLOAT16.value)
 
 
 def _worst(ranges: Iterable[Range]) -> list[Worst]:
-    """The largest values of a range profile, and those that lose most below FP16's normal range.
-
-    What is infinite in FP32 already (a mask) says nothing of FP16.
-    """
+    """The largest finite values of a range profile, and those that lose most below FP16's normal range."""
     finite = [r for r in ranges if math.isfinite(r.peak)]
     largest = sorted(finite, key=lambda r: -r.peak)[:10]
     smallest = [r for r in sorted(finite, key=lambda r: -r.small)[:5] if r.small > 0 and r not in largest]
@@ -343,13 +320,9 @@ def _along(ranges: Iterable[Range]) -> Profile:
 _PROFILED = 2_000
 """Values of a range profile that a record holds."""
 
+_KINDS = ("nodes", "operators", "patterns", "between")
 _FIELDS: tuple[Literal["keep", "convert"], ...] = ("keep", "convert")
 
 
 def _selection(options: Fp16Options, field: Literal["keep", "convert"]) -> Selection:
-    return Selection(
-        tuple(getattr(options, f"{field}_nodes")),
-        tuple(getattr(options, f"{field}_operators")),
-        tuple(getattr(options, f"{field}_patterns")),
-        tuple(getattr(options, f"{field}_between")),
-    )
+    return Selection(*(tuple(getattr(options, f"{field}_{kind}")) for kind in _KINDS))

@@ -8,7 +8,6 @@ from dmlprep.core.errors import ModelRefused
 from dmlprep.graph.model import Model
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.framing import DetectOptions, Frame, PictureOptions, ResultOptions, frame_of, resolve, write_frame
-from dmlprep.record import finding
 
 
 class FrameOptions(Options, frozen=True, kw_only=True):
@@ -26,7 +25,7 @@ class FrameOptions(Options, frozen=True, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to frame."""
+        """Return whether there is nothing to frame."""
         return not (self.inputs or self.outputs or self.detect)
 
 
@@ -40,11 +39,7 @@ class FramePass(Pass[FrameOptions]):
     keeps_interface = False
 
     def framed(self, model: Model) -> Frame | None:
-        """The frame for a model as it is now; ``None`` where the tables are empty.
-
-        Raises:
-            ModelRefused: DP305, they do not fit it.
-        """
+        """The frame for a model as it is now, ``None`` for empty tables; ``ModelRefused`` (DP305): they do not fit."""
         if self.options.empty:
             return None
         found = resolve(model.ir, self.options.inputs, self.options.outputs, self.options.detect)
@@ -85,15 +80,15 @@ class FramePass(Pass[FrameOptions]):
         for picture in frame.pictures:
             shape, inner = list(picture.shape), list(picture.model_shape)
             text = f"{picture.name} takes {picture.type} {shape} ({picture.colour}), and the model {inner} of it"
-            context.report(finding("DP304", text, node=picture.name, mode=picture.mode, resized=list(picture.resized)))
+            context.report("DP304", text, node=picture.name, mode=picture.mode, resized=list(picture.resized))
         for result in frame.results:
             what = result.activation if result.take == "all" else result.take
             text = f"{' and '.join(result.made)}: {what} of what the model gives at {result.name}"
-            context.report(finding("DP304", text, node=result.name))
+            context.report("DP304", text, node=result.name)
         if frame.detect is not None:
             count, taken = frame.detect.table.count, " and ".join(frame.detect.taken)
             text = f"{count} boxes in pixels of the app's picture take the place of {taken}"
-            context.report(finding("DP304", text, node=frame.detect.taken[0]))
+            context.report("DP304", text, node=frame.detect.taken[0])
         context.facts.frame_nodes = len(made)
         return True
 

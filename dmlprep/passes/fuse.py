@@ -15,7 +15,6 @@ from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.fusions import Form, Match
 from dmlprep.passes.fusions.form import DOMAIN, Shared, write
-from dmlprep.record import finding
 
 
 class FuseOptions(Options, frozen=True, kw_only=True):
@@ -68,12 +67,10 @@ class FusePass(Pass[FuseOptions]):
                         break
         for op, count in sorted(done.items()):
             nodes = "1 node" if count == 1 else f"{count} nodes"
-            context.report(finding("DP302", f"{op}: {nodes} written in the place of several", operator=op, count=count))
+            context.report("DP302", f"{op}: {nodes} written in the place of several", operator=op, count=count)
         for (op, why), places in sorted(left.items()):
             more = f", and {len(places) - 1} more" if len(places) > 1 else ""
-            context.report(
-                finding("DP303", f"{op}{more}: {why}", node=places[0], operator=op, count=len(places), reason=why)
-            )
+            context.report("DP303", f"{op}{more}: {why}", node=places[0], operator=op, count=len(places), reason=why)
         context.facts.fused = dict(sorted(done.items()))
         return bool(done)
 

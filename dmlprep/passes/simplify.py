@@ -22,7 +22,7 @@ from dmlprep.metrics import NOISE_FACTOR, TOLERANCES, compare_outputs, describe,
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_KIB, MOST_SECONDS
-from dmlprep.record import OutputMetrics, finding
+from dmlprep.record import OutputMetrics
 from dmlprep.runtime.tools import onnxsim
 
 GROWTH = 1.05
@@ -96,7 +96,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
         return True
 
     def _undone(self, context: Context, why: str) -> bool:
-        context.report(finding("DP301", f"simplify was undone: {why}", reason=why))
+        context.report("DP301", f"simplify was undone: {why}", reason=why)
         return False
 
     def _differs(

@@ -27,7 +27,6 @@ from dmlprep.passes.precision.weights import (
     write_rows,
 )
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_TRIALS, MOST_VALUE
-from dmlprep.record import finding
 from dmlprep.record.steps import Trial
 
 _SHOWN = 3
@@ -111,14 +110,14 @@ class WeightsPass(Pass[WeightsOptions]):
         return bool(done.written or done.rows or done.convolutions)
 
     def _convolutions(self, context: Context) -> bool:
-        """Whether weights of convolutions are rounded; it is reported where the target cannot read them."""
+        """Return whether weights of convolutions are rounded; it is reported where the target cannot read them."""
         if self.options.convolutions == "keep":
             return False
         target = context.target
         known = not target.opset_only and DEQUANTIZE in target.tables.dml
         if not known:
             text = f"convolutions keep their weights: {target.title} has no kernel of DirectML's for {DEQUANTIZE}"
-            context.report(finding("DP417", text))
+            context.report("DP417", text)
         return known
 
     def _write(self, model: Model, choice: Choice) -> Done:
@@ -175,7 +174,7 @@ class WeightsPass(Pass[WeightsOptions]):
                 fix="raise tolerance, max_trials or max_seconds, or take bits = 8 or a smaller block_size",
             )
         for name, why in found.keep.items():
-            context.report(finding("DP418", f"{name} keeps its weight: {why}", node=name))
+            context.report("DP418", f"{name} keeps its weight: {why}", node=name)
         facts.kept, facts.keep_recipe = dict(found.keep), found.recipe_lines()
         facts.kept_bytes, facts.bytes_to_round = found.kept_bytes, found.all_bytes
 
@@ -183,21 +182,19 @@ class WeightsPass(Pass[WeightsOptions]):
         forms = Counter(f"{b.bits} bits in blocks of {b.size}" for b in done.written.values())
         for form, count in sorted(forms.items()):
             text = f"{count} {'product' if count == 1 else 'products'} with weights of {form}"
-            context.report(finding("DP416", text, count=count))
+            context.report("DP416", text, count=count)
         if done.rows:
-            context.report(finding("DP416", f"{len(done.rows)} x Gather of rows of 8 bits", count=len(done.rows)))
+            context.report("DP416", f"{len(done.rows)} x Gather of rows of 8 bits", count=len(done.rows))
         if count := len(done.convolutions):
             text = f"{count} {'convolution' if count == 1 else 'convolutions'} with weights of 8 bits"
-            context.report(finding("DP416", text, count=count))
+            context.report("DP416", text, count=count)
         by_reason: dict[str, list[str]] = {}
         for name, why in done.left.items():
             if why not in searched:  # DP418 has told of those
                 by_reason.setdefault(why, []).append(name)
         for why, names in sorted(by_reason.items()):
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            context.report(
-                finding("DP417", f"stays as it is: {', '.join(names[:_SHOWN])}{more}: {why}", count=len(names))
-            )
+            context.report("DP417", f"stays as it is: {', '.join(names[:_SHOWN])}{more}: {why}", count=len(names))
         facts = context.facts
         facts.products, facts.tables, facts.convolutions = len(done.written), len(done.rows), len(done.convolutions)
         facts.weight_bytes_before, facts.weight_bytes_after = done.before, done.after

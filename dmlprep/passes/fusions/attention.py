@@ -7,12 +7,11 @@ so that masks are spread out; one serves all nodes that have the same mask.
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from dmlprep.directml.quirks.editing import Edit
 from dmlprep.directml.targets.facts import NodeFacts
 from dmlprep.passes.fusions.form import Form, Match, Operand
-from dmlprep.passes.fusions.heads import laid
+from dmlprep.passes.fusions.heads import apart, attend, laid
 from dmlprep.passes.fusions.masks import bias, empty_rows
 from dmlprep.passes.fusions.scores import Attention, attention, never_empty, spread
 
@@ -50,7 +49,7 @@ _HANDLED = frozenset({0, 1, 2, 5})
 
 
 def _write_out(facts: NodeFacts, edit: Edit) -> str:
-    node, old = edit.node, edit.node.outputs[0]
+    node = edit.node
     if any(value is not None and index not in _HANDLED for index, value in enumerate(node.inputs)):
         return "it has a bias of its projections, a mask of its keys, or a cache"
     if any(v.name and (v.uses() or v.is_graph_output()) for v in node.outputs[1:]):
@@ -58,32 +57,20 @@ def _write_out(facts: NodeFacts, edit: Edit) -> str:
     if facts.attribute("unidirectional", 0):
         return "it is causal without a mask"
     known = [facts.input(index) for index in range(3)]
-    if any(v is None or not v.static or len(v.sizes) != 3 for v in known):
+    shapes = [v.sizes for v in known if v is not None and v.static and len(v.sizes) == 3]
+    if len(shapes) < 3:
         return "the shapes of its inputs are not known"
     heads, kind = int(facts.attribute("num_heads", 0)), known[0].dtype if known[0] is not None else None
     if not heads or kind is None:
         return "its heads are not known"
-    apart: list[ir.Value] = []
-    for value, fact in zip(node.inputs[:3], known, strict=True):
-        assert fact is not None
-        batch, length, width = fact.sizes
-        to = edit.integers([batch, length, heads, width // heads], "shape")
-        split = edit.before("Reshape", [value, to], dtype=kind, shape=[batch, length, heads, width // heads])
-        perm = [0, 2, 3, 1] if len(apart) == 1 else [0, 2, 1, 3]
-        apart.append(edit.before("Transpose", [split], {"perm": perm}, dtype=kind))
-    assert known[0] is not None
-    assert known[2] is not None
-    batch, queries, width = known[0].sizes
+    query, key, value = (
+        apart(edit, node.inputs[i], [batch, length, heads, width // heads], kind, turned=i == 1)
+        for i, (batch, length, width) in enumerate(shapes)
+    )
+    (batch, queries, width), (_, keys, _), (_, _, wide) = shapes
     scale = float(facts.attribute("scale", 0.0)) or (width // heads) ** -0.5
-    query = edit.before("Mul", [apart[0], edit.constant(np.array(scale, kind.numpy()), "scale")], dtype=kind)
-    scores = edit.before("MatMul", [query, apart[1]], dtype=kind)
-    if len(node.inputs) > 5 and node.inputs[5] is not None:
-        scores = edit.before("Add", [scores, node.inputs[5]], dtype=kind)
-    weights = edit.before("Softmax", [scores], {"axis": 3}, dtype=kind)
-    mixed = edit.before("MatMul", [weights, apart[2]], dtype=kind)
-    together = edit.before("Transpose", [mixed], {"perm": [0, 2, 1, 3]}, dtype=kind)
-    shape = [batch, queries, known[2].sizes[2]]
-    return edit.become(edit.before("Reshape", [together, edit.integers(shape, "shape")], like=old, shape=shape))
+    bias = node.inputs[5] if len(node.inputs) > 5 else None
+    return attend(edit, (query, key, value), scale, bias, [batch, heads, queries, keys], wide // heads)
 
 
 ATTENTION = Form(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import numpy as np
-
 from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.graph.analysis.attributes import plain_attributes
 from dmlprep.graph.analysis.folding import evaluate
+from dmlprep.passes.fusions.reading import held
 from dmlprep.portable.arrays import Array
 
 MOST = 1 << 22
@@ -21,11 +20,10 @@ _NODES = 32
 @lru_cache(maxsize=1)  # the layers of a model read one mask
 def computed(value: Value) -> Array | None:
     """What a value is; ``None`` where that is not known, not the same on every machine, or of too many elements."""
-    known: dict[int, Array] = {}
-    return _found(value, known, [_NODES])
+    return _computed(value, {}, [_NODES])
 
 
-def _found(value: Value, known: dict[int, Array], left: list[int]) -> Array | None:
+def _computed(value: Value, known: dict[int, Array], left: list[int]) -> Array | None:
     node = value.producer
     if (array := known.get(id(value))) is not None:
         return array
@@ -33,23 +31,22 @@ def _found(value: Value, known: dict[int, Array], left: list[int]) -> Array | No
         return None
     left[0] -= 1
     inputs: list[Array | None] = []
-    for index, given in enumerate(node.inputs):
-        array = None if given is None else _given(node, index, given, known, left)
-        if given is not None and array is None:
+    for index, operand in enumerate(node.inputs):
+        array = None if operand is None else _operand(node, index, operand, known, left)
+        if operand is not None and array is None:
             return None
         inputs.append(array)
-    found = evaluate(node.op, node.opset, inputs, plain_attributes(node.ir), 1, lambda elements: elements <= MOST)
-    if found is None:
+    outputs = evaluate(node.op, node.opset, inputs, plain_attributes(node.ir), 1, lambda elements: elements <= MOST)
+    if outputs is None:
         return None
-    known[id(value)] = found[0]
-    return found[0]
+    known[id(value)] = outputs[0]
+    return outputs[0]
 
 
-def _given(node: NodeFacts, index: int, value: Value, known: dict[int, Array], left: list[int]) -> Array | None:
+def _operand(node: NodeFacts, index: int, value: Value, known: dict[int, Array], left: list[int]) -> Array | None:
     if not value.constant:
-        return _found(value, known, left)
+        return _computed(value, known, left)
     if value.size is None or value.size > MOST:
         return None
-    held = node.ir.inputs[index]
-    tensor = held.const_value if held is not None else None
-    return np.asarray(tensor.numpy()) if tensor is not None else value.array()
+    array = held(node, index)
+    return value.array() if array is None else array

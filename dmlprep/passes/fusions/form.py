@@ -10,8 +10,10 @@ import onnx_ir as ir
 
 from dmlprep.directml.quirks.editing import Edit
 from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.graph.model.dims import Dim
 from dmlprep.graph.model.tensors import ReshapedTensor
 from dmlprep.graph.rewriting.builder import as_attribute
+from dmlprep.portable.arrays import Array
 
 DOMAIN = "com.microsoft"
 
@@ -55,13 +57,17 @@ class Match:
 
     def as_node(self, op_type: str) -> NodeFacts:
         """The new node as the target's rules see it."""
-        facts = NodeFacts(ir.Node(DOMAIN, op_type, [], _attributes(self.attributes)), self.at.graph, 1)
+        facts = NodeFacts(ir.Node(DOMAIN, op_type, [], self.as_attributes()), self.at.graph, 1)
         facts.inputs = [None if operand is None else operand.facts for operand in self.inputs]
         outputs: list[Value | None] = [None] * (1 + max(place for _, place in self.gives))
         for giver, place in self.gives:
             outputs[place] = giver.output()
         facts.outputs = [*outputs, *self.unread]
         return facts
+
+    def as_attributes(self) -> list[ir.Attr]:
+        """The attributes of the new node."""
+        return [as_attribute(name, value) for name, value in self.attributes.items()]
 
 
 @dataclass(frozen=True)
@@ -109,44 +115,56 @@ def view(operand: Operand, shape: Sequence[int], name: str, *, share: bool = Fal
     sizes = tuple(shape)
     if operand.facts.static and tuple(operand.facts.sizes) == sizes:
         return operand
-    facts = Value(name, operand.facts.graph)
-    facts.type, facts.shape = operand.facts.type, sizes
-    facts.constant = facts.initializer = operand.facts.constant
+    old = operand.facts
 
     def get(edit: Edit, shared: Shared) -> ir.Value:
         value = operand.get(edit, shared)
-        key = (value, sizes)
-        if key not in shared and operand.facts.constant and value.const_value is not None:
-            shared[key] = edit.initializer(ReshapedTensor(value.const_value, sizes), name)
-        elif key not in shared:
-            made = edit.before("Reshape", [value, edit.integers(sizes, "shape")], like=value, shape=sizes)
-            if not share:
-                return made
-            shared[key] = made
-        return shared[key]
+        tensor = value.const_value if old.constant else None
 
-    return Operand(facts, get)
+        def make() -> ir.Value:
+            if tensor is not None:
+                return edit.initializer(ReshapedTensor(tensor, sizes), name)
+            return edit.before("Reshape", [value, edit.integers(sizes, "shape")], like=value, shape=sizes)
+
+        return once(shared, (value, sizes), make) if share or tensor is not None else make()
+
+    return Operand(facts_of(name, old.graph, old.type, sizes, constant=old.constant), get)
 
 
 def vector(weight: Operand | None, number: float, size: int, data: Value, name: str) -> Operand:
     """A weight as [size]; without one a constant that is ``number`` everywhere, of the element type of ``data``."""
     if weight is not None:
         return view(weight, [size], name)
-    facts = Value(name, data.graph)
-    facts.type, facts.shape, facts.constant, facts.initializer = data.type, (size,), True, True
-    kind = data.dtype
-
-    def get(edit: Edit, shared: Shared) -> ir.Value:
-        key = (name, kind, size)
-        if key not in shared:
-            assert kind is not None
-            shared[key] = edit.constant(np.full(size, number, kind.numpy()), name)
-        return shared[key]
-
-    return Operand(facts, get)
+    assert data.dtype is not None
+    return constant(name, data.graph, np.full(size, number, data.dtype.numpy()))
 
 
-def write(op_type: str, match: Match, edit: Edit, shared: Shared) -> ir.Node:
+def constant(name: str, graph: str, array: Array) -> Operand:
+    """A constant; nodes of one graph share equal ones."""
+    kind = ir.DataType.from_numpy(array.dtype).name.lower()
+    key = (name, kind, array.shape, array.tobytes())
+    return Operand(
+        facts_of(name, graph, kind, array.shape, constant=True),
+        lambda edit, shared: once(shared, key, lambda: edit.constant(array, name)),
+    )
+
+
+def facts_of(name: str, graph: str, kind: str, shape: Sequence[Dim] | None, *, constant: bool = False) -> Value:
+    """A value that is not written yet, as the target's rules see it."""
+    facts = Value(name, graph)
+    facts.type, facts.shape = kind, None if shape is None else tuple(shape)
+    facts.constant = facts.initializer = constant
+    return facts
+
+
+def once(shared: Shared, key: object, make: Callable[[], ir.Value]) -> ir.Value:
+    """The value that is shared under a key, made where there is none."""
+    if key not in shared:
+        shared[key] = make()
+    return shared[key]
+
+
+def write(op_type: str, match: Match, edit: Edit, shared: Shared) -> None:
     """Write the node of a match; the nodes that it stands for stay, and nothing reads them.
 
     Args:
@@ -163,7 +181,7 @@ def write(op_type: str, match: Match, edit: Edit, shared: Shared) -> ir.Node:
         assert kind is not None  # a form knows the type of what it takes
         outputs.append(edit.new_value(value.name, ir.TensorType(kind), ir.Shape(value.sizes)))
     name = edit.node_name(op_type.lower())
-    node = ir.Node(DOMAIN, op_type, inputs, _attributes(match.attributes), outputs=outputs, name=name)
+    node = ir.Node(DOMAIN, op_type, inputs, match.as_attributes(), outputs=outputs, name=name)
     edit.graph.insert_before(edit.node, node)
     for giver, place in match.gives:
         result = outputs[place]
@@ -174,21 +192,14 @@ def write(op_type: str, match: Match, edit: Edit, shared: Shared) -> ir.Node:
             sizes = facts.sizes if facts is not None else []
             result = edit.before("Reshape", [result, edit.integers(sizes, "shape")], like=old, shape=sizes)
         edit.at(giver.ir).replace_output(result)
-    return node
 
 
 def _cleared(rows: Operand, result: ir.Value, giver: NodeFacts, edit: Edit, shared: Shared) -> ir.Value:
     facts = giver.output()
     kind = facts.dtype if facts is not None else None
     assert kind is not None  # a form knows the type of what it takes
-    key = ("cleared", kind)
-    if key not in shared:
-        shared[key] = edit.constant(np.array(0, kind.numpy()), "zero")
+    zero = once(shared, ("cleared", kind), lambda: edit.constant(np.array(0, kind.numpy()), "zero"))
     sizes = list(result.shape.dims) if result.shape is not None else []
     known = [size for size in sizes if isinstance(size, int)]
     shape = known if len(known) == len(sizes) and known else None
-    return edit.before("Where", [rows.get(edit, shared), shared[key], result], like=result, shape=shape)
-
-
-def _attributes(attributes: Mapping[str, int | float]) -> list[ir.Attr]:
-    return [as_attribute(name, value) for name, value in attributes.items()]
+    return edit.before("Where", [rows.get(edit, shared), zero, result], like=result, shape=shape)

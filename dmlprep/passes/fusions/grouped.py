@@ -13,9 +13,9 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.targets.facts import NodeFacts, Value
-from dmlprep.passes.fusions.form import Form, Match, Operand, Shared
-from dmlprep.passes.fusions.heads import laid
+from dmlprep.directml.targets.facts import NodeFacts
+from dmlprep.passes.fusions.form import Form, Match, constant, facts_of
+from dmlprep.passes.fusions.heads import apart, attend, laid
 from dmlprep.passes.fusions.scores import Attention, Mask, attention
 
 _MULTIPLE = 8
@@ -41,51 +41,28 @@ def _match(last: NodeFacts) -> Match | str | None:
     if not np.isfinite(scale) or scale == 0 or key.facts.sizes != value.facts.sizes:
         return None
     flat, result = [batch, queries, heads * found.wide], found.giver.output()
-    lengths = _whole_numbers("lengths", np.full(batch, queries - 1, np.int32), last)
-    total = _whole_numbers("total", np.array(queries, np.int32), last)
+    lengths = constant("lengths", last.graph, np.full(batch, queries - 1, np.int32))
+    total = constant("total", last.graph, np.array(queries, np.int32))
+    cache = last.graph, found.whole.type, (batch, groups, keys, found.size)
     return Match(
         at=last,
         gives=[(found.giver, 0)],
         inputs=[query, key, value, None, None, lengths, total],
         attributes={"num_heads": heads, "kv_num_heads": groups, "scale": scale},
         reshaped=[] if result is not None and result.sizes == flat else flat,
-        unread=[_cache(name, found, groups) for name in ("present_key", "present_value")],
+        unread=[facts_of(name, *cache) for name in ("present_key", "present_value")],
     )
 
 
 def _causal(masks: Sequence[Mask], count: int) -> bool:
     """Whether masks let each of so many positions see itself and those before it, and no other."""
-    total: np.ndarray[tuple[int, ...], np.dtype[np.float32]] | None = None
-    for mask in masks:
-        numbers = mask.numbers()
-        if numbers is None:
-            return False
-        numbers = numbers.astype(np.float32)
-        total = numbers if total is None else total + numbers
-    if total is None or total.shape[-2:] != (count, count):
+    numbers = [mask.numbers() for mask in masks]
+    arrays = [array.astype(np.float32) for array in numbers if array is not None]
+    if not arrays or len(arrays) < len(masks):
         return False
-    seen = np.tri(count, dtype=bool)
-    return bool(np.all(np.where(seen, total == 0, total <= _LOWEST)))
-
-
-def _whole_numbers(name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.int32]], at: NodeFacts) -> Operand:
-    facts = Value(name, at.graph)
-    facts.type, facts.shape, facts.constant, facts.initializer = "int32", array.shape, True, True
-
-    def get(edit: Edit, shared: Shared) -> ir.Value:
-        key = (name, *array.shape, int(array.flat[0]))
-        if key not in shared:
-            shared[key] = edit.constant(array, name)
-        return shared[key]
-
-    return Operand(facts, get)
-
-
-def _cache(name: str, found: Attention, groups: int) -> Value:
-    facts = Value(name, found.last.graph)
-    batch, _, _, keys = found.whole.sizes
-    facts.type, facts.shape = found.whole.type, (batch, groups, keys, found.size)
-    return facts
+    total = sum(arrays[1:], arrays[0])
+    same = total.shape[-2:] == (count, count)
+    return same and bool(np.all(np.where(np.tri(count, dtype=bool), total == 0, total <= _LOWEST)))
 
 
 _LONGEST = 4096
@@ -118,22 +95,18 @@ def _write_out(facts: NodeFacts, edit: Edit) -> str:
         return "some of its sequences may be shorter"
     scale = float(facts.attribute("scale", 0.0)) or size**-0.5
     first, *others = (
-        _apart(edit, node.inputs[index], [batch, queries, count, size], query.dtype)
+        apart(edit, node.inputs[index], [batch, queries, count, size], query.dtype)
         for index, count in enumerate((heads, groups, groups))
     )
     for place, other in enumerate(others, 1):
         if place < len(node.outputs) and node.outputs[place].name:
             edit.replace_output(other, place)
     k, v = (_repeated(edit, other, heads // groups, [batch, groups, queries, size], query.dtype) for other in others)
-    return _attend(edit, (first, k, v), scale, [batch, heads, queries, size], query.dtype)
-
-
-def _apart(edit: Edit, value: ir.Value | None, sizes: list[int], kind: ir.DataType) -> ir.Value:
-    """[batch, length, heads * size] as [batch, heads, length, size]."""
-    batch, length, heads, size = sizes
-    split = edit.before("Reshape", [value, edit.integers(sizes, "shape")], dtype=kind, shape=sizes)
-    perm, shape = [0, 2, 1, 3], [batch, heads, length, size]
-    return edit.before("Transpose", [split], {"perm": perm}, dtype=kind, shape=shape)
+    shape = [batch, heads, size, queries]
+    turned = edit.before("Transpose", [k], {"perm": [0, 1, 3, 2]}, dtype=query.dtype, shape=shape)
+    ends = np.where(np.tri(queries, dtype=bool), 0.0, -np.inf).astype(query.dtype.numpy())
+    bias = edit.constant(ends[None, None], "causal")
+    return attend(edit, (first, turned, v), scale, bias, [batch, heads, queries, queries], size)
 
 
 def _repeated(edit: Edit, value: ir.Value, times: int, sizes: list[int], kind: ir.DataType) -> ir.Value:
@@ -148,25 +121,6 @@ def _repeated(edit: Edit, value: ir.Value, times: int, sizes: list[int], kind: i
     ):
         value = edit.before(op, [value, edit.integers(shape, "shape")], dtype=kind, shape=shape)
     return value
-
-
-def _attend(
-    edit: Edit, operands: tuple[ir.Value, ir.Value, ir.Value], scale: float, sizes: list[int], kind: ir.DataType
-) -> str:
-    (query, key, value), old = operands, edit.node.outputs[0]
-    batch, heads, count, size = sizes
-    turned = edit.before("Transpose", [key], {"perm": [0, 1, 3, 2]}, dtype=kind, shape=[batch, heads, size, count])
-    scaled = edit.before("Mul", [query, edit.constant(np.array(scale, kind.numpy()), "scale")], dtype=kind, shape=sizes)
-    whole = [batch, heads, count, count]
-    scores = edit.before("MatMul", [scaled, turned], dtype=kind, shape=whole)
-    ends = np.where(np.tri(count, dtype=bool), 0.0, -np.inf).astype(kind.numpy())
-    scores = edit.before("Add", [scores, edit.constant(ends[None, None], "causal")], dtype=kind, shape=whole)
-    weights = edit.before("Softmax", [scores], {"axis": 3}, dtype=kind, shape=whole)
-    mixed = edit.before("MatMul", [weights, value], dtype=kind, shape=sizes)
-    perm, apart = [0, 2, 1, 3], [batch, count, heads, size]
-    together = edit.before("Transpose", [mixed], {"perm": perm}, dtype=kind, shape=apart)
-    flat = [batch, count, heads * size]
-    return edit.become(edit.before("Reshape", [together, edit.integers(flat, "shape")], like=old, shape=flat))
 
 
 GROUPED = Form(

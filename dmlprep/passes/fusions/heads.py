@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from dmlprep.directml.quirks.editing import Edit
 from dmlprep.directml.targets.facts import NodeFacts, Value
-from dmlprep.passes.fusions.form import Operand, Shared, given, view
+from dmlprep.passes.fusions.form import Operand, Shared, facts_of, given, view
 from dmlprep.passes.fusions.reading import made_by, source
 from dmlprep.passes.fusions.scores import FURTHEST, RANK, factor
 
@@ -109,11 +110,49 @@ def _flat(node: NodeFacts, index: int, axes: str) -> Operand:
 
 def _transposed(operand: Operand, perm: list[int]) -> Operand:
     shape = [operand.facts.sizes[axis] for axis in perm]
-    facts = Value("turned", operand.facts.graph)
-    facts.type, facts.shape = operand.facts.type, tuple(shape)
 
     def get(edit: Edit, shared: Shared) -> ir.Value:
         value = operand.get(edit, shared)
         return edit.before("Transpose", [value], {"perm": perm}, like=value, shape=shape)
 
-    return Operand(facts, get)
+    return Operand(facts_of("turned", operand.facts.graph, operand.facts.type, shape), get)
+
+
+def apart(edit: Edit, value: ir.Value | None, sizes: list[int], kind: ir.DataType, *, turned: bool = False) -> ir.Value:
+    """[batch, length, heads * size] as [batch, heads, length, size]; [batch, heads, size, length] where ``turned``.
+
+    Args:
+        sizes: batch, length, heads, size.
+    """
+    split = edit.before("Reshape", [value, edit.integers(sizes, "shape")], dtype=kind, shape=sizes)
+    perm = [0, 2, 3, 1] if turned else [0, 2, 1, 3]
+    return edit.before("Transpose", [split], {"perm": perm}, dtype=kind, shape=[sizes[axis] for axis in perm])
+
+
+def attend(
+    edit: Edit,
+    operands: tuple[ir.Value, ir.Value, ir.Value],
+    scale: float,
+    bias: ir.Value | None,
+    whole: list[int],
+    size: int,
+) -> str:
+    """Write attention in the place of the node, and return that this is done.
+
+    Args:
+        operands: queries, keys [batch, heads, size, keys] and values.
+        whole: batch, heads, queries, keys.
+        size: elements of a head of values.
+    """
+    (query, key, value), old = operands, edit.node.outputs[0]
+    kind, (batch, heads, count, _) = query.dtype, whole
+    assert kind is not None
+    query = edit.before("Mul", [query, edit.constant(np.array(scale, kind.numpy()), "scale")], like=query)
+    scores = edit.before("MatMul", [query, key], dtype=kind, shape=whole)
+    if bias is not None:
+        scores = edit.before("Add", [scores, bias], dtype=kind, shape=whole)
+    weights = edit.before("Softmax", [scores], {"axis": 3}, dtype=kind, shape=whole)
+    mixed = edit.before("MatMul", [weights, value], dtype=kind, shape=[batch, heads, count, size])
+    together = edit.before("Transpose", [mixed], {"perm": [0, 2, 1, 3]}, dtype=kind, shape=[batch, count, heads, size])
+    flat = [batch, count, heads * size]
+    return edit.become(edit.before("Reshape", [together, edit.integers(flat, "shape")], like=old, shape=flat))

@@ -8,36 +8,36 @@ import numpy as np
 
 from dmlprep.directml.quirks.patterns import readers
 from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.portable.arrays import Array
 
 
 def source(value: Value | None) -> Value | None:
     """The value behind nodes that give what they are given: Identity, a Concat of one."""
-    while value is not None and value.producer is not None:
-        node = value.producer
-        same = node.key == "Identity" or (node.key == "Concat" and len(node.inputs) == 1)
-        if not same:
-            break
-        value = node.input(0)
+    while value is not None and value.producer is not None and _gives_its_input(value.producer):
+        value = value.producer.input(0)
     return value
+
+
+def _gives_its_input(node: NodeFacts) -> bool:
+    return node.key == "Identity" or (node.key == "Concat" and len(node.inputs) == 1)
 
 
 def made_by(value: Value | None, *ops: str) -> NodeFacts | None:
     """The node that makes a value, where it is of one of these operators."""
-    found = source(value)
-    node = found.producer if found is not None else None
+    value = source(value)
+    node = value.producer if value is not None else None
     return node if node is not None and node.key in ops else None
 
 
 def reader(value: Value | None, *ops: str) -> NodeFacts | None:
     """The node that alone reads a value, where it is of one of these operators; a graph output is read elsewhere."""
     while value is not None and not value.graph_output:
-        found = list(value.consumers)
-        if len(found) != 1 or found[0].graph != value.graph:
+        if len(value.consumers) != 1 or value.consumers[0].graph != value.graph:
             return None
-        if found[0].key == "Identity" or (found[0].key == "Concat" and len(found[0].inputs) == 1):
-            value = found[0].output()
-            continue
-        return found[0] if found[0].key in ops else None
+        node = value.consumers[0]
+        if not _gives_its_input(node):
+            return node if node.key in ops else None
+        value = node.output()
     return None
 
 
@@ -46,6 +46,18 @@ def sides(node: NodeFacts) -> Iterator[tuple[int, int]]:
     if len(node.inputs) == 2:
         yield 0, 1
         yield 1, 0
+
+
+def axes_of(node: NodeFacts) -> list[int] | None:
+    """The axes of a reduction, which are an attribute or its second input; ``None`` where they are not known."""
+    axes = node.input(1)
+    return axes.integers() if axes is not None else node.attribute("axes")
+
+
+def held(node: NodeFacts, index: int) -> Array | None:
+    """The numbers of an initializer that a node reads, however many they are."""
+    value = node.ir.inputs[index]
+    return np.asarray(value.const_value.numpy()) if value is not None and value.const_value is not None else None
 
 
 def all_are(value: Value | None, number: float, count: int) -> bool:
@@ -71,10 +83,7 @@ def swish_behind(value: Value | None) -> NodeFacts | None:
         return None
     if len(found) == 1 and found[0].key == "com.microsoft::QuickGelu":
         return found[0] if found[0].attribute("alpha", 1.702) == 1.0 else None
-    gates = [n for n in found if n.key == "Sigmoid"]
-    products = [n for n in found if n.key == "Mul"]
-    if len(found) != 2 or len(gates) != 1 or len(products) != 1:
+    if sorted(n.key for n in found) != ["Mul", "Sigmoid"]:
         return None
-    gated = gates[0].output()
-    product = reader(gated, "Mul")
-    return product if product is products[0] else None
+    product, gate = sorted(found, key=lambda n: n.key)
+    return product if reader(gate.output(), "Mul") is product else None

@@ -16,8 +16,8 @@ import onnx_ir as ir
 from dmlprep.directml.quirks.editing import END, Edit
 from dmlprep.directml.quirks.patterns import scalar
 from dmlprep.directml.targets.facts import NodeFacts, Value
-from dmlprep.passes.fusions.form import Form, Match, Operand, Shared, given, view
-from dmlprep.passes.fusions.reading import made_by, sides, source
+from dmlprep.passes.fusions.form import Form, Match, Operand, Shared, constant, facts_of, given, once, view
+from dmlprep.passes.fusions.reading import held, made_by, sides, source
 from dmlprep.portable.arrays import Array
 
 Kind = Literal["halves", "pairs"]
@@ -98,17 +98,8 @@ def _match(node: NodeFacts) -> Match | str | None:
 
 def _positions(data: Value, batch: int, tables: int, count: int) -> Operand:
     """Where in the tables each position is: one after the other, for each batch that has its own."""
-    facts = Value("positions", data.graph)
-    facts.type, facts.shape, facts.constant, facts.initializer = "int64", (batch, count), True, True
-
-    def get(edit: Edit, shared: Shared) -> ir.Value:
-        key = ("positions", batch, tables, count)
-        if key not in shared:
-            first = np.arange(batch)[:, None] * (count if tables == batch else 0)
-            shared[key] = edit.constant((first + np.arange(count)).astype(np.int64), "positions")
-        return shared[key]
-
-    return Operand(facts, get)
+    first = np.arange(batch)[:, None] * (count if tables == batch else 0)
+    return constant("positions", data.graph, (first + np.arange(count)).astype(np.int64))
 
 
 def _batches(table: Value, sizes: list[int], axis: int, heads: int, width: int) -> int | None:
@@ -233,13 +224,9 @@ def _part(value: Value | None) -> _Part | None:
     if size < 2 or size % 2 or value.sizes != [*whole.sizes[:-1], size // 2]:
         return None
     if node.key == "Split":
-        at = next((i for i, out in enumerate(node.outputs) if out is value), None)
-        halved = len(node.outputs) == 2 and node.attribute("axis", 0) % len(whole.sizes) == len(whole.sizes) - 1
-        return _Part(whole, node, at == 1, "halves") if halved else None
-    cut = _cut(node, whole)
-    if cut is None:
-        return None
-    start, step = cut
+        halved = len(node.outputs) == 2 and _along_last(node, whole)
+        return _Part(whole, node, node.output(1) is value, "halves") if halved else None
+    start, step = _cut(node, whole) or (-1, 0)
     if step == 1 and start in (0, size // 2):
         return _Part(whole, node, start > 0, "halves")
     return _Part(whole, node, start > 0, "pairs") if step == 2 and start in (0, 1) else None
@@ -255,15 +242,13 @@ def _of_pairs(value: Value) -> _Part | None:
         return None
     if not whole.sizes or whole.sizes[-1] % 2 or pairs.sizes != [*whole.sizes[:-1], whole.sizes[-1] // 2, 2]:
         return None
-    last = len(pairs.sizes) - 1
     if node.key == "Gather":
         index = _integers(node, 1)
-        fits = index is not None and len(index) == 1 and node.attribute("axis", 0) % (last + 1) == last
-        return _Part(whole, before, bool(index[0]), "pairs") if fits and index and index[0] in (0, 1, -1) else None
+        fits = index in ([0], [1], [-1]) and _along_last(node, pairs)
+        return _Part(whole, before, index != [0], "pairs") if fits else None
     if node.key == "Split":
-        at = next((i for i, out in enumerate(node.outputs) if out is value), None)
-        fits = len(node.outputs) == 2 and node.attribute("axis", 0) % (last + 1) == last
-        return _Part(whole, before, at == 1, "pairs") if fits else None
+        fits = len(node.outputs) == 2 and _along_last(node, pairs)
+        return _Part(whole, before, node.output(1) is value, "pairs") if fits else None
     cut = _cut(node, pairs)
     return _Part(whole, before, cut[0] == 1, "pairs") if cut is not None and cut[0] in (0, 1) else None
 
@@ -272,15 +257,16 @@ def _cut(node: NodeFacts, data: Value) -> tuple[int, int] | None:
     """First element and step of a Slice of the last axis alone."""
     if node.key != "Slice":
         return None
-    rank = len(data.sizes)
-    starts, axes, steps = _integers(node, 1), _integers(node, 3), _integers(node, 4) or [1]
-    if starts is None or len(starts) != 1 or len(steps) != 1:
+    rank, axes = len(data.sizes), _integers(node, 3)
+    starts, axes, steps = _integers(node, 1), [0] if axes is None else axes, _integers(node, 4) or [1]
+    if starts is None or not len(starts) == len(axes) == len(steps) == 1 or axes[0] % rank != rank - 1:
         return None
-    axes = axes if axes is not None else [0]
-    if len(axes) != 1 or axes[0] % rank != rank - 1:
-        return None
-    start, size = starts[0], data.sizes[-1]
-    return (start + size if start < 0 else start), steps[0]
+    return (starts[0] + data.sizes[-1] if starts[0] < 0 else starts[0]), steps[0]
+
+
+def _along_last(node: NodeFacts, data: Value) -> bool:
+    """Whether the axis of a node is the last one of a value."""
+    return bool(node.attribute("axis", 0) % len(data.sizes) == len(data.sizes) - 1)
 
 
 def _integers(node: NodeFacts, index: int) -> list[int] | None:
@@ -296,23 +282,21 @@ def _joined(value: Value | None) -> tuple[Value, Value, Kind] | None:
         return None
     if node.key == "Concat":
         live = [v for v in node.inputs if v is not None and v.size != 0]  # an empty rest of each head changes nothing
-        last = node.attribute("axis", 0) % len(value.sizes) == len(value.sizes) - 1
         halves = len(live) == 2 and all(v.static and 2 * v.sizes[-1] == value.sizes[-1] for v in live)
-        return (live[0], live[1], "halves") if last and halves else None
+        return (live[0], live[1], "halves") if halves and _along_last(node, value) else None
     if node.key != "Reshape":
         return None
     pairs = source(node.input(0))
     join = pairs.producer if pairs is not None else None
     if pairs is None or join is None or join.key != "Concat" or not pairs.static or len(join.inputs) != 2:
         return None
-    last = join.attribute("axis", 0) % len(pairs.sizes) == len(pairs.sizes) - 1
-    if not last or pairs.sizes != [*value.sizes[:-1], value.sizes[-1] // 2, 2]:
+    if pairs.sizes != [*value.sizes[:-1], value.sizes[-1] // 2, 2] or not _along_last(join, pairs):
         return None
     inside = [made_by(v, "Unsqueeze", "Reshape") for v in join.inputs]
-    values = [n.input(0) if n is not None else None for n in inside]
-    left, right = values
-    fits = all(v is not None and v.static and v.sizes == pairs.sizes[:-1] for v in values)
-    return (left, right, "pairs") if fits and left is not None and right is not None else None
+    left, right = (n.input(0) if n is not None else None for n in inside)
+    if left is None or right is None or not left.static or not right.static:
+        return None
+    return (left, right, "pairs") if left.sizes == right.sizes == pairs.sizes[:-1] else None
 
 
 _ALIKE = frozenset({"Cos", "Sin", "Cast", "Identity", "Unsqueeze", "Squeeze", "Neg", "Reshape", "Slice", "Concat"})
@@ -330,11 +314,9 @@ def _doubled(node: NodeFacts, index: int, kind: Kind) -> bool:
         if value is None or not value.static or not value.sizes:
             return False
         if value.constant:
-            tensor = node.ir.inputs[index]
-            array = tensor.const_value.numpy() if tensor is not None and tensor.const_value is not None else None
-            if array is None:
-                array = value.array()
-            return array is not None and np.array_equal(*_two(np.asarray(array), kind))
+            array = held(node, index)
+            array = value.array() if array is None else array
+            return array is not None and np.array_equal(*_two(array, kind))
         joined = _joined(value)
         if joined is not None and joined[2] == kind:
             return source(joined[0]) is source(joined[1])
@@ -372,22 +354,20 @@ def _halved(operand: Operand, kind: Kind) -> Operand:
     """Each number of a table once."""
     sizes = operand.facts.sizes
     shape = [*sizes[:-1], sizes[-1] // 2]
-    facts = Value("table", operand.facts.graph)
-    facts.type, facts.shape = operand.facts.type, tuple(shape)
 
     def get(edit: Edit, shared: Shared) -> ir.Value:
         value = operand.get(edit, shared)
-        key = ("half", value, kind)
-        if key not in shared:
-            if value.const_value is not None and operand.facts.constant:
-                shared[key] = edit.constant(_two(value.const_value.numpy(), kind)[0], "table")
-            else:
-                end, step = (END, 2) if kind == "pairs" else (shape[-1], 1)
-                numbers = [edit.integers([n], "slice") for n in (0, end, len(shape) - 1, step)]
-                shared[key] = edit.before("Slice", [value, *numbers], like=value, shape=shape)
-        return shared[key]
 
-    return Operand(facts, get)
+        def make() -> ir.Value:
+            if value.const_value is not None and operand.facts.constant:
+                return edit.constant(_two(value.const_value.numpy(), kind)[0], "table")
+            end, step = (END, 2) if kind == "pairs" else (shape[-1], 1)
+            numbers = [edit.integers([n], "slice") for n in (0, end, len(shape) - 1, step)]
+            return edit.before("Slice", [value, *numbers], like=value, shape=shape)
+
+        return once(shared, ("half", value, kind), make)
+
+    return Operand(facts_of("table", operand.facts.graph, operand.facts.type, shape), get)
 
 
 def _write_out(facts: NodeFacts, edit: Edit) -> str:

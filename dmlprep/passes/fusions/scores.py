@@ -11,7 +11,7 @@ import numpy as np
 from dmlprep.directml.quirks.patterns import scalar
 from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.passes.fusions.computed import MOST, computed
-from dmlprep.passes.fusions.reading import made_by, reader, sides, source
+from dmlprep.passes.fusions.reading import axes_of, held, made_by, reader, sides, source
 from dmlprep.portable.arrays import Array
 
 RANK = 4
@@ -61,30 +61,19 @@ class Mask:
 
     def numbers(self) -> Array | None:
         """What a mask adds that is a constant or computed from constants, where it has ``computed.MOST`` elements."""
-        held = self._held(MOST) if self.value.constant else computed(self.value)
-        if held is None or self.number is None:
-            return held
-        return np.where(held != self.inverted, np.float32(self.number), np.float32(0.0))
+        array = self._held(MOST) if self.value.constant else computed(self.value)
+        if array is None or self.number is None:
+            return array
+        return np.where(array != self.inverted, np.float32(self.number), np.float32(0.0))
 
     def _held(self, most: int) -> Array | None:
         if not self.value.constant or (self.value.size or 0) > most:
             return None
-        held = self.node.ir.inputs[self.index]
-        tensor = held.const_value if held is not None else None
-        return np.asarray(tensor.numpy()) if tensor is not None else None
+        return held(self.node, self.index)
 
 
 def _same(value: Value | None) -> int:
     return id(source(value))
-
-
-@dataclass(frozen=True)
-class _Scores:
-    """The Softmax's input, read back to the product."""
-
-    product: NodeFacts
-    scale: float
-    masks: tuple[Mask, ...]
 
 
 @dataclass(frozen=True)
@@ -123,8 +112,9 @@ def attention(last: NodeFacts) -> Attention | str | None:
     scores = _scores(softmax)
     if scores is None:
         return None
-    q, k, v, whole = scores.product.input(0), scores.product.input(1), last.input(1), softmax.output()
-    if q is None or k is None or v is None or whole is None or scores.product.graph != last.graph:
+    product, scale, masks = scores
+    q, k, v, whole = product.input(0), product.input(1), last.input(1), softmax.output()
+    if q is None or k is None or v is None or whole is None or product.graph != last.graph:
         return None
     if not all(value.static and 0 not in value.sizes for value in (q, k, v, whole)):
         return "its sizes are not known"
@@ -142,14 +132,13 @@ def attention(last: NodeFacts) -> Attention | str | None:
     turned = reader(last.output(), "Transpose")
     if turned is None or list(turned.attribute("perm", [])) != [0, 2, 1, 3]:
         return "its heads are not brought together behind it"
-    if guard is not None and guard.key == "Equal" and not _asks_for_empty(guard, scores.masks):
+    if guard is not None and guard.key == "Equal" and not _asks_for_empty(guard, masks):
         return None
     giver = reader(turned.output(), "Reshape") or turned
     result = giver.output()
     if result is None or not result.static:
         return "its sizes are not known"
-    guarded = guard is not None
-    return Attention(last, scores.product, scores.scale, scores.masks, guarded, whole, size, wide, giver)
+    return Attention(last, product, scale, masks, guard is not None, whole, size, wide, giver)
 
 
 def _weights(value: Value | None) -> tuple[NodeFacts, NodeFacts | None] | None:
@@ -171,27 +160,25 @@ def _weights(value: Value | None) -> tuple[NodeFacts, NodeFacts | None] | None:
     return (softmax, guard) if axis % data.rank == data.rank - 1 else None
 
 
-def _scores(softmax: NodeFacts) -> _Scores | None:
+def _scores(softmax: NodeFacts) -> tuple[NodeFacts, float, tuple[Mask, ...]] | None:
+    """The product that a Softmax reads, the number that multiplies it, and what masks it."""
     masks: list[Mask] = []
-    whole = softmax.output()
-    node: NodeFacts | None = softmax
-    index = 0
+    whole, value = softmax.output(), softmax.inputs[0]
     for _ in range(FURTHEST):
-        made = made_by(node.inputs[index], "Add", "Where") if node is not None else None
-        if made is None or whole is None:
+        node = made_by(value, "Add", "Where")
+        if node is None or whole is None:
             break
-        found = _masked(made, whole)
-        if found is None:
+        masked = _masked(node, whole)
+        if masked is None:
             return None
-        index, mask = found
+        index, mask = masked
         array = mask.array()
         if array is None or array.any():  # exporters write a mask of zeros where there is none
             masks.append(mask)
-        node = made
-    assert node is not None
-    scale, data = _unscaled(node.inputs[index])
+        value = node.inputs[index]
+    scale, data = _unscaled(value)
     product = made_by(data, "MatMul")
-    return _Scores(product, scale, tuple(masks)) if product is not None else None
+    return (product, scale, tuple(masks)) if product is not None else None
 
 
 def _masked(node: NodeFacts, whole: Value) -> tuple[int, Mask] | None:
@@ -235,11 +222,10 @@ def _unscaled(value: Value | None) -> tuple[float, Value | None]:
     """The number that a value is multiplied by, and the value without it."""
     times = 1.0
     while (node := made_by(value, "Mul", "Div")) is not None and len(node.inputs) == 2:
-        found = factor(node)
-        if found is None:
+        by = factor(node)
+        if by is None:
             break
-        at, number = found
-        times, value = times * number, node.inputs[at]
+        times, value = times * by[1], node.inputs[by[0]]
     return times, value
 
 
@@ -283,11 +269,10 @@ def _asks_for_empty(guard: NodeFacts, masks: Sequence[Mask]) -> bool:
         most = made_by(guard.inputs[one], "ReduceMax")
         if most is None or scalar(guard.inputs[other]) != -np.inf or len(masks) != 1:
             continue
-        asked, axes = most.input(0), most.input(1)
-        which = axes.integers() if axes is not None else most.attribute("axes")
-        if asked is None or asked.rank is None or which is None or not most.attribute("keepdims", 1):
+        asked, axes = most.input(0), axes_of(most)
+        if asked is None or asked.rank is None or axes is None or not most.attribute("keepdims", 1):
             continue
-        if [a % asked.rank for a in which] == [asked.rank - 1]:
+        if [a % asked.rank for a in axes] == [asked.rank - 1]:
             return masks[0].number is None and Mask(most, 0, asked).key == masks[0].key
     return False
 

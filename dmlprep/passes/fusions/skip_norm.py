@@ -12,7 +12,7 @@ from dmlprep.directml.quirks.editing import Edit
 from dmlprep.directml.quirks.patterns import scalar
 from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.passes.fusions.form import Form, Match, Operand, given, vector
-from dmlprep.passes.fusions.reading import made_by, reader, sides, source, spread_over
+from dmlprep.passes.fusions.reading import axes_of, made_by, reader, sides, source, spread_over
 
 _EPSILON = 1e-12
 """The operator's default."""
@@ -60,18 +60,17 @@ def _normalized(value: Value | None) -> tuple[Value, float] | None:
     """What is normalized by its root mean square over the last axis, and epsilon."""
     divided = made_by(value, "Div")
     if divided is not None:
-        data, root = source(divided.input(0)), made_by(divided.input(1), "Sqrt")
-        return _rooted(data, root)
+        return _rooted(source(divided.input(0)), made_by(divided.input(1), "Sqrt"))
     product = made_by(value, "Mul")
-    for one, other in sides(product) if product is not None else ():
-        assert product is not None
+    if product is None:
+        return None
+    for one, other in sides(product):
         inverse = made_by(product.inputs[other], "Reciprocal", "Div")
         if inverse is None or (inverse.key == "Div" and scalar(inverse.input(0)) != 1.0):
             continue
-        root = made_by(inverse.inputs[-1], "Sqrt")
-        found = _rooted(source(product.inputs[one]), root)
-        if found is not None:
-            return found
+        rooted = _rooted(source(product.inputs[one]), made_by(inverse.inputs[-1], "Sqrt"))
+        if rooted is not None:
+            return rooted
     return None
 
 
@@ -83,8 +82,7 @@ def _rooted(data: Value | None, root: NodeFacts | None) -> tuple[Value, float] |
         mean, epsilon = made_by(moved.inputs[one], "ReduceMean"), scalar(moved.inputs[other])
         if mean is None or epsilon is None or not mean.attribute("keepdims", 1):
             continue
-        given_axes = mean.input(1)
-        axes = given_axes.integers() if given_axes is not None else mean.attribute("axes")
+        axes = axes_of(mean)
         square = made_by(mean.input(0), "Mul", "Pow")
         if square is None or axes is None or [a % data.rank for a in axes] != [data.rank - 1]:
             continue

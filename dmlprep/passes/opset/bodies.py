@@ -12,8 +12,7 @@ from dmlprep.graph.model.constants import held_tensor
 from dmlprep.graph.model.walk import attribute_graphs
 from dmlprep.graph.rewriting.builder import move_readers
 from dmlprep.graph.rewriting.names import Names
-from dmlprep.passes.opset.build import STANDS_AT, Builder
-from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.build import STANDS_AT, Builder, CannotLower
 from dmlprep.process.onnx_worker import calls
 from dmlprep.process.onnx_worker.door import OnnxError
 
@@ -30,7 +29,7 @@ def _pick(versions: list[int], target: int) -> int:
 
 
 def expand_operator(builder: Builder, schema: Any) -> list[ir.Value | None]:
-    """The function body of an ONNX operator, written in the place of the builder's node.
+    """Write the function body of an ONNX operator in the place of the builder's node.
 
     Raises:
         CannotLower: ONNX has no body for these attributes and types.
@@ -53,16 +52,13 @@ def expand_operator(builder: Builder, schema: Any) -> list[ir.Value | None]:
         proto = ir.serde.serialize_node(node)
         try:
             with calls.at_node(proto):
-                built = calls.function_body(schema, version, proto, types)
+                function = calls.function_body(schema, version, proto, types)
         except OnnxError as error:
             raise CannotLower(f"ONNX's function body could not be built: {error.line}") from error
-        if built is None:
-            raise CannotLower("ONNX has no function body for these attributes and types")
-        function = built
     else:
         version = _pick(schema.function_opset_versions, builder.target)
         function = onnx.FunctionProto.FromString(schema.get_function_with_opset_version(version))
-    if not function.node:
+    if function is None or not function.node:
         raise CannotLower("ONNX has no function body for these attributes and types")
     defaults = [a.default_value for a in schema.attributes.values() if a.default_value.type]
     imports = {o.domain: o.version for o in function.opset_import}
@@ -79,12 +75,10 @@ def _splice(
     builder: Builder, function: onnx.FunctionProto, defaults: list[onnx.AttributeProto], version: int
 ) -> list[ir.Value | None]:
     node = builder.node
+    if any(attr.is_ref() for attr in node.attributes.values()):
+        raise CannotLower("an attribute is a parameter of a model-local function", in_function=True)
     bound = {a.name: a for a in defaults}
-    for name, attr in node.attributes.items():
-        proto = ir.serde.serialize_attribute(attr) if not attr.is_ref() else None
-        if proto is None:
-            raise CannotLower("an attribute is a parameter of a model-local function", in_function=True)
-        bound[name] = proto
+    bound |= {name: ir.serde.serialize_attribute(attr) for name, attr in node.attributes.items()}
     graph_proto = onnx.GraphProto(name=function.name)
     graph_proto.node.extend(function.node)
     graph_proto.input.extend(onnx.ValueInfoProto(name=n) for n in function.input)
@@ -101,11 +95,10 @@ def _splice(
                 inner.replace_input_with(i, outer[value.name])
     replaced: dict[ir.Value, ir.Value | None] = {}
     for i, formal in enumerate(graph.inputs):
-        actual = node.inputs[i] if i < len(node.inputs) else None
-        replaced[formal] = actual
-        move_readers(formal, actual)
+        replaced[formal] = builder.input(i)
+        move_readers(formal, replaced[formal])
     outputs = list(graph.outputs)
-    by_name = dict(zip((v.name for v in outputs), outputs, strict=True))
+    by_name = {v.name: v for v in outputs}
     graph.outputs.clear()
     for inner in list(graph):
         graph.remove(inner)
@@ -117,36 +110,33 @@ def _splice(
             if asked:  # an operator of others may give nothing
                 asked[0] = asked[0] or bool(inner.outputs[0].name)
             values = builder.place(inner, local, hint=inner.name or inner.op_type, asked=asked)
-        old = list(inner.outputs)
-        for before, after in zip(old, values, strict=True):
+        for before, after in zip(inner.outputs, values, strict=True):
             if before is not after:
                 replaced[before] = after
                 move_readers(before, after)
-    found: list[ir.Value | None] = []
-    for name in function.output:
-        value = by_name.get(name)
+
+    def last(value: ir.Value | None) -> ir.Value | None:
         while value is not None and value in replaced:
             value = replaced[value]
-        found.append(value)
-    return found
+        return value
+
+    return [last(by_name.get(name)) for name in function.output]
 
 
 def _outer_values(builder: Builder) -> dict[str, ir.Value]:
     """Values that the subgraphs of the call read from around it, by name."""
-    found: dict[str, ir.Value] = {}
-    for attr in builder.node.attributes.values():
-        if not attr.is_ref() and attr.type == ir.AttributeType.GRAPH:
-            for inner in attr.as_graph().all_nodes():
-                found.update({v.name: v for v in inner.inputs if v is not None and v.name})
-    return found
+    bodies = [a.as_graph() for a in builder.node.attributes.values() if a.type == ir.AttributeType.GRAPH]
+    inner = [node for body in bodies for node in body.all_nodes()]
+    return {v.name: v for node in inner for v in node.inputs if v is not None and v.name}
 
 
 def _constant(builder: Builder, node: ir.Node) -> ir.Value:
     tensor = held_tensor(node.outputs[0])
     if tensor is None:
         raise CannotLower("a constant of its function body cannot be read")
-    known = None if tensor.dtype == ir.DataType.STRING else tensor.numpy()
-    return builder.tensor(ir.tensor(known, name="") if known is not None else tensor, known)
+    if tensor.dtype == ir.DataType.STRING:
+        return builder.tensor(tensor)
+    return builder.tensor(ir.tensor(tensor.numpy(), name=""), tensor.numpy())
 
 
 def _bind(graph: onnx.GraphProto, bound: dict[str, onnx.AttributeProto]) -> None:
@@ -154,19 +144,13 @@ def _bind(graph: onnx.GraphProto, bound: dict[str, onnx.AttributeProto]) -> None
     for node in graph.node:
         for sub in protos.bodies(node):
             _bind(sub, bound)
-        kept = []
+        copies = []
         for attr in node.attribute:
-            if attr.ref_attr_name:
-                value = bound.get(attr.ref_attr_name)
-                if value is None:
-                    continue
-                new = onnx.AttributeProto()
-                new.CopyFrom(value)
-                new.name = attr.name
-                kept.append(new)
-                continue
-            kept.append(attr)
-        copies = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
+            value = bound.get(attr.ref_attr_name) if attr.ref_attr_name else attr
+            if value is not None:
+                copy = onnx.AttributeProto.FromString(value.SerializeToString())
+                copy.name = attr.name
+                copies.append(copy)
         del node.attribute[:]
         node.attribute.extend(copies)
 

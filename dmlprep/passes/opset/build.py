@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike
 
 from dmlprep.graph.analysis.knowledge import Knowledge, type_of
 from dmlprep.graph.analysis.schemas import schema_at, type_string
@@ -18,18 +18,31 @@ from dmlprep.graph.model.texts import as_text
 from dmlprep.graph.model.walk import attribute_graphs, label
 from dmlprep.graph.rewriting.builder import GraphBuilder, as_attribute
 from dmlprep.graph.rewriting.names import Names
-from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.portable.arrays import Array
 from dmlprep.process.onnx_worker.door import OnnxError
 
 WRITTEN_AT = 18
 """Rewritings are written in operators of this opset and are then lowered, or relabelled, to the one asked for."""
 
-
 _SMALL_BYTES = 4096
 
 STANDS_AT = "\x00opset"
 """Marks a node of a subgraph that is copied into a function body: it stands at the caller's opset, not the body's."""
+
+T = onnx.TensorProto
+"""Where ONNX's element types are."""
+
+
+class CannotLower(Exception):
+    """One node cannot be rewritten, for ``reason`` (a clause); the pass turns this into a refusal that names it.
+
+    Args:
+        in_function: whether inlining the model-local function around the node may help: its types are not known.
+    """
+
+    def __init__(self, reason: str, *, in_function: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.in_function = reason, in_function
 
 
 def _content(array: Array) -> bytes:
@@ -38,11 +51,7 @@ def _content(array: Array) -> bytes:
 
 
 def attribute(node: ir.Node, name: str, default: object = None) -> Any:
-    """The value of an attribute; strings as ``str``, lists as lists.
-
-    Raises:
-        CannotLower: it refers to an attribute of the model-local function around the node.
-    """
+    """The value of an attribute, strings as ``str``, lists as lists; ``CannotLower`` for a function's parameter."""
     found = node.attributes.get(name)
     if found is None:
         return default
@@ -58,6 +67,19 @@ def attribute(node: ir.Node, name: str, default: object = None) -> Any:
 def given(node: ir.Node, index: int) -> ir.Value | None:
     """An input, ``None`` where it is left out."""
     return node.inputs[index] if index < len(node.inputs) else None
+
+
+def value_range(dtype: int) -> tuple[float, float]:
+    """The lowest and the highest number of an element type; those of floating types are infinite."""
+    kind = ir.DataType(dtype).numpy()
+    return (np.iinfo(kind).min, np.iinfo(kind).max) if kind.kind in "iu" else (-np.inf, np.inf)
+
+
+def default_of(schema: Any, name: str) -> Any:
+    """The default of an attribute that a schema has, strings as ``str``; ``None`` where it has none."""
+    default = schema.attributes[name].default_value
+    value = onnx.helper.get_attribute_value(default) if default.type else None
+    return value.decode() if isinstance(value, bytes) else value
 
 
 class Builder(GraphBuilder):
@@ -99,16 +121,11 @@ class Builder(GraphBuilder):
 
     def attr(self, name: str, default: object = None) -> Any:
         """An attribute of the node, its schema's default where it is not given."""
-        found = attribute(self.node, name)
-        if found is not None:
-            return found
-        schema = schema_at(self.node.op_type, self.version, self.node.domain)
-        if schema is not None and name in schema.attributes:
-            proto = schema.attributes[name].default_value
-            if proto.type:
-                value = onnx.helper.get_attribute_value(proto)
-                return value.decode() if isinstance(value, bytes) else value
-        return default
+        value = attribute(self.node, name)
+        if value is None:
+            schema = schema_at(self.node.op_type, self.version, self.node.domain)
+            value = default_of(schema, name) if schema is not None and name in schema.attributes else None
+        return default if value is None else value
 
     def input(self, index: int) -> ir.Value | None:
         """An input of the node, ``None`` where it is left out."""
@@ -116,66 +133,48 @@ class Builder(GraphBuilder):
 
     def need(self, index: int) -> ir.Value:
         """An input that the schema requires."""
-        value = given(self.node, index)
+        value = self.input(index)
         if value is None:
             raise CannotLower(f"input {index} is missing")
         return value
 
     def asked(self, index: int) -> bool:
-        """Whether an output of the node is named or used."""
-        if index >= len(self.node.outputs):
-            return False
-        output = self.node.outputs[index]
-        return bool(output.name) or bool(output.uses())
+        """Return whether an output of the node is named or used."""
+        outputs = self.node.outputs[index : index + 1]
+        return any(output.name or output.uses() for output in outputs)
 
     def need_dtype(self, value: ir.Value) -> int:
-        """The element type of a value.
-
-        Raises:
-            CannotLower: it is not known.
-        """
+        """The element type of a value; ``CannotLower`` where it is not known."""
         dtype = self.values.dtype(value)
         if not dtype:
             raise CannotLower(f"the element type of {value.name!r} is not known", in_function=True)
         return dtype
 
     def need_rank(self, value: ir.Value) -> int:
-        """The rank of a value.
-
-        Raises:
-            CannotLower: it is not known.
-        """
+        """The rank of a value; ``CannotLower`` where it is not known."""
         rank = self.values.rank(value)
         if rank is None:
             raise CannotLower(f"the rank of {value.name!r} is not known", in_function=True)
         return rank
 
     def need_constant(self, value: ir.Value, what: str) -> Array:
-        """The elements of a small constant.
-
-        Raises:
-            CannotLower: it is computed, or given from outside.
-        """
-        found = self.values.constant(value)
-        if found is None:
+        """The elements of a small constant; ``CannotLower`` where it is computed, or given from outside."""
+        array = self.values.constant(value)
+        if array is None:
             raise CannotLower(f"{what} ({value.name!r}) is not a constant", in_function=True)
-        return found
+        return array
 
-    def whole_numbers(self, found: Array, what: str) -> list[int]:
-        """The elements of a constant that ONNX wants to be integers, flattened.
-
-        Raises:
-            CannotLower: a file has numbers of another type there.
-        """
-        if found.dtype.kind not in "iu":
-            raise CannotLower(f"{what} are of type {found.dtype}, not integers", in_function=True)
-        return [int(number) for number in found.reshape(-1)]
+    def whole_numbers(self, array: Array, what: str) -> list[int]:
+        """The elements of a constant, flattened; ``CannotLower`` where a file has no integers there."""
+        if array.dtype.kind not in "iu":
+            raise CannotLower(f"{what} are of type {array.dtype}, not integers", in_function=True)
+        return [int(number) for number in array.reshape(-1)]
 
     # Writing
 
-    def const(self, array: ArrayLike, dtype: DTypeLike | None = None) -> ir.Value:
+    def const(self, array: ArrayLike) -> ir.Value:
         """A constant: an initializer of the graph (of a function, which has none, a Constant node)."""
-        data = np.array(array, dtype, order="C")
+        data = np.array(array, order="C")
         return self.tensor(ir.tensor(data), data)
 
     def typed(self, array: ArrayLike, dtype: int) -> ir.Value:
@@ -212,47 +211,39 @@ class Builder(GraphBuilder):
             self._constants[key] = value
         return value
 
-    def op(self, op_type: str, *inputs: ir.Value | None, version: int | None = None, **attributes: Any) -> ir.Value:
-        """Write a node with one output."""
-        return self.ops(op_type, *inputs, outputs=1, version=version, **attributes)[0]
+    def op(self, op_type: str, *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
+        """Write a node, and return its first output; see ``ops``."""
+        return self.ops(op_type, *inputs, **attributes)[0]
 
     def ops(
         self,
         op_type: str,
         *inputs: ir.Value | None,
         outputs: int = 1,
-        version: int | None = None,
+        version: int = WRITTEN_AT,
         domain: str = "",
-        hint: str = "",
         **attributes: object,
     ) -> list[ir.Value]:
-        """Write a node with several outputs, at opset ``version`` (18 where not given).
+        """Write a node with several outputs, at opset ``version``.
 
         Returns:
             its outputs; a constant instead, where all inputs are small constants and the operator is shape arithmetic.
         """
-        given_attributes = {k: v for k, v in attributes.items() if v is not None}
-        attrs = [as_attribute(k, v) for k, v in given_attributes.items()]
-        node = ir.Node(domain, op_type, list(inputs), attrs, num_outputs=outputs)
-        return self.place(node, WRITTEN_AT if version is None else version, hint=hint)
+        attrs = [as_attribute(k, v) for k, v in attributes.items() if v is not None]
+        return self.place(ir.Node(domain, op_type, list(inputs), attrs, num_outputs=outputs), version)
 
     def place(
         self, node: ir.Node, version: int | None, *, hint: str = "", asked: Sequence[bool] | None = None
     ) -> list[ir.Value]:
         """Put a node before the one that is rewritten, name it and type its outputs."""
-        if not node.domain and len(node.outputs) == 1:
-            folded = self.values.fold(node)
-            if folded is not None:
-                for i in range(len(node.inputs)):
-                    node.replace_input_with(i, None)
-                return [self.const(folded)]
+        if not node.domain and len(node.outputs) == 1 and (folded := self.values.fold(node)) is not None:
+            for i in range(len(node.inputs)):
+                node.replace_input_with(i, None)
+            return [self.const(folded)]
         node.name = self.value_name(hint or node.op_type)
         for i, output in enumerate(node.outputs):
-            if asked is not None and not asked[i]:
-                output.name = ""
-                continue
             suffix = f"output_{i}" if len(node.outputs) > 1 else "output"
-            output.name = self.names.new(f"{node.name}/{suffix}")
+            output.name = self.names.new(f"{node.name}/{suffix}") if asked is None or asked[i] else ""
         self._insert(node, version)
         self._infer(node, version)
         return list(node.outputs)
@@ -289,7 +280,7 @@ class Builder(GraphBuilder):
             inferred = self.values.alone(node, {"": version}, strict=False)
         except OnnxError:
             return
-        for value, info in zip([v for v in node.outputs if v.name], inferred.output, strict=True):
+        for value, info in zip((v for v in node.outputs if v.name), inferred.output, strict=True):
             if type_string(info.type):
                 self.set_type(value, info.type)
         self.values.take_bodies(node, inferred.node[0])
@@ -302,12 +293,17 @@ class Builder(GraphBuilder):
 
     def dim(self, value: ir.Value, axis: int) -> ir.Value:
         """One dimension of a value: int64[1]."""
-        end = axis + 1 if axis != -1 else None
-        return self.op("Shape", value, start=axis, end=end)
+        return self.op("Shape", value, start=axis, end=axis + 1 if axis != -1 else None)
 
     def transpose(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
         """``value`` with its dimensions in another order; itself where the order is the same."""
         return value if list(order) == sorted(order) else self.op("Transpose", value, perm=list(order))
+
+    def from_start(self, index: ir.Value, size: ir.Value | int) -> ir.Value:
+        """int64 positions along a dimension of ``size``, where negative ones count from the end."""
+        negative = self.op("Less", index, self.scalar(0))
+        lifted = self.op("Add", index, self.scalar(size) if isinstance(size, int) else size)
+        return self.op("Where", negative, lifted, index)
 
     def cast(self, value: ir.Value, dtype: int) -> ir.Value:
         """``value`` as another element type; the value itself where it has that type already."""
@@ -325,21 +321,23 @@ class Builder(GraphBuilder):
 
     def set_inputs(self, inputs: Sequence[ir.Value | None]) -> None:
         """Give the node other inputs."""
-        kept = list(inputs)
-        while kept and kept[-1] is None:
-            kept.pop()
-        self.node.resize_inputs(len(kept))
-        for i, value in enumerate(kept):
+        self.node.resize_inputs(max((i for i, value in enumerate(inputs, 1) if value is not None), default=0))
+        for i, value in enumerate(inputs[: len(self.node.inputs)]):
             if self.node.inputs[i] is not value:
                 self.node.replace_input_with(i, value)
 
-    def again(self, *inputs: ir.Value | None, version: int | None = None, **changed: object) -> list[ir.Value]:
-        """The same operator with other inputs and some attributes changed (``None`` removes one)."""
-        attributes: dict[str, Any] = {**dict(self.node.attributes), **changed}
-        return self.ops(
-            self.node.op_type,
-            *inputs,
-            outputs=len(self.node.outputs),
-            version=self.version if version is None else version,
-            **attributes,
-        )
+    def again(self, *inputs: ir.Value | None, version: int, **changed: object) -> list[ir.Value]:
+        """The same operator at ``version``, with other inputs and some attributes changed (``None`` removes one)."""
+        attributes: dict[str, Any] = {**self.node.attributes, **changed}
+        return self.ops(self.node.op_type, *inputs, outputs=len(self.node.outputs), version=version, **attributes)
+
+
+Step = Callable[[Builder], Sequence[ir.Value | None] | None]
+"""How an operator steps below one of its versions.
+
+It takes a node that stands at that version, and either edits it in place, so that the version before accepts it, and
+returns ``None``; or it writes other nodes and returns what takes the place of the node's outputs.
+"""
+
+Steps = dict[tuple[str, int], Step]
+"""(operator, since) -> how it steps below that version."""

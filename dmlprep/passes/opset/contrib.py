@@ -11,15 +11,13 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.build import Builder, T
 
 DOMAIN = "com.microsoft"
 
-_T = onnx.TensorProto
-_TYPES = (_T.FLOAT, _T.FLOAT16)  # what DirectML's kernels of these operators take
+_TYPES = (T.FLOAT, T.FLOAT16)  # what DirectML's kernels of these operators take
 
 
 def as_contrib(b: Builder) -> list[ir.Value | None] | None:
@@ -35,12 +33,7 @@ def _write(b: Builder, op_type: str, *inputs: ir.Value | None, **attributes: Any
 
 
 def _gelu(b: Builder) -> list[ir.Value | None] | None:
-    kind = "FastGelu" if b.attr("approximate", "none") == "tanh" else "Gelu"
-    return [_write(b, kind, b.need(0))]
-
-
-def _swish(b: Builder) -> list[ir.Value | None] | None:
-    return [_write(b, "QuickGelu", b.need(0), alpha=float(b.attr("alpha", 1.0)))]
+    return [_write(b, "FastGelu" if b.attr("approximate", "none") == "tanh" else "Gelu", b.need(0))]
 
 
 def _rotary_embedding(b: Builder) -> list[ir.Value | None] | None:
@@ -50,10 +43,10 @@ def _rotary_embedding(b: Builder) -> list[ir.Value | None] | None:
     if rank not in (3, 4) or cache_rank != (3 if positions is None else 2):
         return None
     if positions is None:
-        half = b.values.dims(cos) or [None]
-        if not isinstance(half[-1], int):
+        half = (b.values.dims(cos) or [None])[-1]
+        if not isinstance(half, int):
             return None
-        long = b.ints(-1, half[-1])
+        long = b.ints(-1, half)
         count = b.op("Size", b.op("Gather", cos, b.scalar(0), axis=2))
         all_positions = b.op("Range", b.scalar(0), count, b.scalar(1))
         lead = b.op("Shape", cos, start=0, end=2)
@@ -65,19 +58,9 @@ def _rotary_embedding(b: Builder) -> list[ir.Value | None] | None:
         heads = (b.values.dims(x) or [None, None])[1] if rank == 4 else None
         if not isinstance(heads, int):
             return None
-    return [
-        _write(
-            b,
-            "RotaryEmbedding",
-            x,
-            b.cast(positions, _T.INT64),
-            cos,
-            sin,
-            interleaved=b.attr("interleaved", 0),
-            num_heads=heads if partial else None,
-            rotary_embedding_dim=partial or None,
-        )
-    ]
+    turned = {"num_heads": heads, "rotary_embedding_dim": partial} if partial else {}
+    operands = x, b.cast(positions, T.INT64), cos, sin
+    return [_write(b, "RotaryEmbedding", *operands, interleaved=b.attr("interleaved", 0), **turned)]
 
 
 def _attention(b: Builder) -> list[ir.Value | None] | None:
@@ -103,9 +86,9 @@ def _attention(b: Builder) -> list[ir.Value | None] | None:
     if bias is False:
         return None
     empty = _empty_rows(b, bias)
-    if empty is not None and rank == 3 and (b.values.dims(empty) or [None, None])[1] != 1:
-        return None
     if empty is not None:
+        if rank == 3 and (b.values.dims(empty) or [None, None])[1] != 1:
+            return None
         bias = b.op("Where", empty, b.like(0, q), bias)
 
     def folded(x: ir.Value) -> ir.Value:
@@ -120,18 +103,9 @@ def _attention(b: Builder) -> list[ir.Value | None] | None:
         return b.op("Reshape", b.op("Expand", apart, b.ints(1, 1, 1, share, 1)), b.ints(0, 0, -1))
 
     scale = b.attr("scale")
-    y = _write(
-        b,
-        "MultiHeadAttention",
-        folded(q),
-        shared(folded(k)),
-        shared(folded(v)),
-        None,
-        None,
-        bias or None,
-        num_heads=heads,
-        scale=None if scale is None else float(scale),
-    )
+    scale = None if scale is None else float(scale)
+    operands = folded(q), shared(folded(k)), shared(folded(v)), None, None, bias or None
+    y = _write(b, "MultiHeadAttention", *operands, num_heads=heads, scale=scale)
     if rank == 4:
         y = b.op("Transpose", b.op("Reshape", y, b.ints(0, 0, heads, width)), perm=[0, 2, 1, 3])
     if empty is not None:
@@ -169,7 +143,7 @@ def _attention_bias(
         bias = mask
         if len(shape) < 4:
             bias = b.op("Unsqueeze", bias, b.ints(*range(4 - len(shape))))
-        if b.values.dtype(mask) == _T.BOOL:
+        if b.values.dtype(mask) == T.BOOL:
             bias = b.op("Where", bias, b.like(0, q), b.like(-np.inf, q))
         elif b.values.dtype(mask) != b.values.dtype(q):
             return False
@@ -191,6 +165,6 @@ CONTRIB: dict[str, Callable[[Builder], list[ir.Value | None] | None]] = {
     "Attention": _attention,
     "Gelu": _gelu,
     "RotaryEmbedding": _rotary_embedding,
-    "Swish": _swish,
+    "Swish": lambda b: [_write(b, "QuickGelu", b.need(0), alpha=float(b.attr("alpha", 1.0)))],
 }
 """Operator of ai.onnx -> how it becomes one of com.microsoft."""

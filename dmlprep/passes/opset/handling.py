@@ -9,11 +9,10 @@ from typing import Literal
 
 from dmlprep.graph.analysis.schemas import NEWEST, schema_at, since_versions
 from dmlprep.passes.opset.bodies import has_body
+from dmlprep.passes.opset.build import Steps
 from dmlprep.passes.opset.steps import (
-    Steps,
     bits,
     normalization,
-    optionals,
     pools,
     quantization,
     reductions,
@@ -30,24 +29,8 @@ OLDEST = 11
 
 Handling = Literal["relabel", "step", "body", "refuse", "none"]
 
-STEPS: Steps = {
-    step: write
-    for part in (
-        bits,
-        normalization,
-        optionals,
-        pools,
-        quantization,
-        reductions,
-        resizing,
-        sampling,
-        scatters,
-        shapes,
-        spectra,
-        types,
-    )
-    for step, write in part.STEPS.items()
-}
+_PARTS = (bits, normalization, pools, quantization, reductions, resizing, sampling, scatters, shapes, spectra, types)
+STEPS: Steps = {step: write for part in _PARTS for step, write in part.STEPS.items()}
 
 
 def _by_operator(text: str) -> dict[str, tuple[int, ...]]:
@@ -103,7 +86,7 @@ Shape 15; SpaceToDepth 28
 
 
 def relabels_upward(op_type: str, since: int) -> bool:
-    """Whether a node of the version before ``since`` is the same node at ``since``."""
+    """Return whether a node of the version before ``since`` is the same node at ``since``."""
     return since in (*WIDENED.get(op_type, ()), *UPWARD_TOO.get(op_type, ()))
 
 

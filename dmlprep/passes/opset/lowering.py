@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
@@ -20,10 +20,9 @@ from dmlprep.graph.model.walk import graphs, label
 from dmlprep.graph.rewriting.builder import replace_value
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.opset.bodies import expand_call, expand_operator, has_body
-from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.build import Builder, CannotLower
 from dmlprep.passes.opset.contrib import as_contrib
 from dmlprep.passes.opset.handling import REFUSED, STEPS, WIDENED, relabels_upward
-from dmlprep.passes.opset.refusal import CannotLower, InlineFirst
 from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
 from dmlprep.passes.opset.widths import through_wider_type
 from dmlprep.portable.printable import shortened
@@ -34,19 +33,20 @@ FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a model-local function."""
 
 
-@dataclass
-class Handled:
-    """How many of the model's nodes were handled in which way: kind -> operator -> nodes."""
+class InlineFirst(Exception):
+    """A node of a model-local function can only be rewritten where the function's calls give it types.
 
-    kinds: dict[str, Counter[str]] = field(default_factory=dict)
+    Args:
+        functions: those that are to be inlined.
+    """
 
-    def add(self, kind: str, op_type: str) -> None:
-        """Count one node."""
-        self.kinds.setdefault(kind, Counter())[op_type] += 1
+    def __init__(self, functions: set[FunctionKey]) -> None:
+        super().__init__(", ".join(":".join(f) for f in sorted(functions)))
+        self.functions = functions
 
-    def count(self, kind: str) -> int:
-        """Nodes handled in this way."""
-        return sum(self.kinds.get(kind, Counter()).values())
+
+Handled = dict[str, Counter[str]]
+"""How many of the model's nodes were handled in which way: kind -> operator -> nodes."""
 
 
 def lower(
@@ -91,7 +91,7 @@ class _Lowering:
         self.rewrite = {node for _, graph in graphs(model.ir) for node in graph if label(node) in rewrite}
         self.values = Knowledge.swept(model.ir)
         self.names = Names(model.ir)
-        self.handled = Handled()
+        self.handled: Handled = {}
         self.todo: list[tuple[ir.Node, _Origin]] = []
         self.wrote_contrib = False
         held = (v for _, g in graphs(model.ir) if isinstance(g, ir.Graph) for v in g.initializers.values())
@@ -99,11 +99,11 @@ class _Lowering:
         self.function_versions: dict[FunctionKey, int] = {}
 
     def run(self) -> Handled:
-        functions = self.model.ir.functions
-        opset = self.model.opset
+        functions, opset = self.model.ir.functions, self.model.opset
         own: list[tuple[ir.Node, _Origin]] = []
         for key, function in functions.items():
-            self.function_versions[key] = _default_domain(function.opset_imports, opset)
+            imports = function.opset_imports
+            self.function_versions[key] = int(imports.get("", imports.get("ai.onnx", opset)))
         inside: FunctionKey | None = None  # the walk ends with the functions, each with its subgraphs
         for _, graph in graphs(self.model.ir):
             if isinstance(graph, ir.Function):
@@ -130,19 +130,17 @@ class _Lowering:
                 untyped |= first.functions
                 self.todo.clear()
                 continue
-            self.handled.add(kind, origin.op_type)
+            self.handled.setdefault(kind, Counter())[origin.op_type] += 1
         if untyped:
             raise InlineFirst(untyped)
         for key in self.inline:
             functions.pop(key, None)
-        for function in functions.values():
-            _stamp(function.opset_imports, self.target)
         self._drop_unread()
-        _stamp(self.model.ir.opset_imports, self.target)
-        if self.wrote_contrib:
-            self.model.ir.opset_imports.setdefault("com.microsoft", 1)
-            for function in functions.values():
-                function.opset_imports.setdefault("com.microsoft", 1)
+        for imports in (*(function.opset_imports for function in functions.values()), self.model.ir.opset_imports):
+            imports.pop("ai.onnx", None)
+            imports[""] = self.target
+            if self.wrote_contrib:
+                imports.setdefault("com.microsoft", 1)
         return self.handled
 
     def _drop_unread(self) -> None:
@@ -151,12 +149,8 @@ class _Lowering:
             if not isinstance(graph, ir.Graph):
                 continue
             for name, value in list(graph.initializers.items()):
-                if (
-                    value not in self.unread
-                    and not value.uses()
-                    and not value.is_graph_output()
-                    and not value.is_graph_input()
-                ):
+                read = value.uses() or value.is_graph_output() or value.is_graph_input()
+                if not read and value not in self.unread:
                     del graph.initializers[name]
 
     def _bring(self, node: ir.Node, origin: _Origin) -> str:
@@ -235,7 +229,7 @@ class _Lowering:
             except CannotLower:
                 if not has_body(schema):
                     raise
-                return "expanded", _written(lambda b: expand_operator(b, schema), self._builder(node, origin))
+                return self._expanded(node, schema, origin)
             if replaced is not None:
                 return "rewritten", replaced
             if before != (dict(node.attributes), tuple(node.inputs)):
@@ -249,18 +243,19 @@ class _Lowering:
             if replaced is not None:
                 return "computed in a wider type", replaced
         if has_body(schema):
-            return "expanded", _written(lambda b: expand_operator(b, schema), self._builder(node, origin))
+            return self._expanded(node, schema, origin)
         raise CannotLower(reason)
+
+    def _expanded(self, node: ir.Node, schema: OpSchema, origin: _Origin) -> tuple[str, list[ir.Value | None]]:
+        return "expanded", _written(lambda b: expand_operator(b, schema), self._builder(node, origin))
 
     def _rejected(self, node: ir.Node, since: int) -> str:
         """Why the operator's schema before ``since`` does not take the node; empty where it does."""
         ins = [self.values.type(v) for v in node.inputs]
-        outs = [self.values.type(v) for v in node.outputs]
-        reason = rejects(node, since - 1, ins, outs)
-        if not reason:
-            for value, known in zip(node.inputs, ins, strict=True):
-                if value is not None and known is None and self._may_matter(node, since):
-                    raise CannotLower(f"the type of its input {value.name!r} is not known", in_function=True)
+        reason = rejects(node, since - 1, ins, [self.values.type(v) for v in node.outputs])
+        for value, known in zip(node.inputs, ins, strict=True):
+            if not reason and value is not None and known is None and self._may_matter(node, since):
+                raise CannotLower(f"the type of its input {value.name!r} is not known", in_function=True)
         return reason
 
     def _may_matter(self, node: ir.Node, since: int) -> bool:
@@ -299,14 +294,11 @@ class _Lowering:
         assert graph is not None
         taken: set[ir.Value] = set()
         for i, old in enumerate(node.outputs):
-            used = bool(old.uses()) or old.is_graph_output()
+            if not old.uses() and not old.is_graph_output():
+                continue
             new = outputs[i] if i < len(outputs) else None
             if new is None:
-                if used:
-                    raise CannotLower(f"its output {i} ({old.name!r}) has no equal form")
-                continue
-            if not used:
-                continue
+                raise CannotLower(f"its output {i} ({old.name!r}) has no equal form")
             producer = new.producer()
             if new.is_initializer() and not old.is_graph_output():
                 old.replace_all_uses_with(new)  # a constant needs no copy of itself
@@ -333,27 +325,15 @@ class _Lowering:
                 new.shape = ir.serde.deserialize_type_proto_for_shape(known)
 
 
-def _default_domain(imports: dict[str, int], otherwise: int) -> int:
-    return int(imports.get("", imports.get("ai.onnx", otherwise)))
-
-
-def _stamp(imports: dict[str, int], version: int) -> None:
-    imports.pop("ai.onnx", None)
-    imports[""] = version
-
-
 def _written(write: Callable[[Builder], _Made], builder: Builder) -> _Made:
     """What a node becomes in other operators.
 
     ONNX's checks look at a node's types, and at few of its numbers: a Pad may have axes without pads, a pool strides of
-    zero. What reads these numbers relies on what the operator's specification says of them.
-
-    Raises:
-        CannotLower: it has no such form, or its attributes, constants and sizes contradict the specification.
+    zero. What reads these numbers relies on the operator's specification: ``CannotLower`` where they contradict it.
     """
     try:
         return write(builder)
     except (LookupError, ArithmeticError, ValueError, TypeError, AttributeError, AssertionError) as error:
-        said = shortened(f"{type(error).__name__}: {error}".removesuffix(": "), 200)
-        reason = f"its attributes, constants and sizes do not fit one another ({said})"
+        text = shortened(f"{type(error).__name__}: {error}".removesuffix(": "), 200)
+        reason = f"its attributes, constants and sizes do not fit one another ({text})"
         raise CannotLower(f"{reason}; if ONNX Runtime runs the model, report it") from error

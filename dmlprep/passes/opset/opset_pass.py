@@ -11,11 +11,9 @@ from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.collector import paused_collector
 from dmlprep.passes.base import Bound, Context, Fact, Options, Pass
 from dmlprep.passes.opset.handling import OLDEST
-from dmlprep.passes.opset.lowering import FunctionKey, Handled, lower
+from dmlprep.passes.opset.lowering import FunctionKey, Handled, InlineFirst, lower
 from dmlprep.passes.opset.placing import best_placed
 from dmlprep.passes.opset.raising import must_raise, raise_opset, weights_out_of_inputs
-from dmlprep.passes.opset.refusal import InlineFirst
-from dmlprep.record import finding
 
 _SENTENCES = {
     "relabelled": "{n} nodes are the same at opset {to}: relabelled",
@@ -77,21 +75,18 @@ class OpsetPass(Pass[OpsetOptions]):
     def _bring(self, model: Model, target: int, context: Context) -> bool:
         before, changed = model.opset, False
         if before < target and must_raise(model, target):
-            _raise(model, target, context)
+            context.facts.weights_not_inputs = raise_opset(model, target)
+            context.report("DP101", f"opset {before} -> {target}, raised by onnx's converter", kind="raised")
             changed = True
             if self.options.prefer_contrib:
                 self._lower(model, target, context)
         elif before != target or self.options.prefer_contrib or _functions_apart(model, target):
             changed = self._lower(model, target, context)
         if model.ir.ir_version > context.target.max_ir:
-            context.report(
-                finding(
-                    "DP103",
-                    f"IR version {model.ir.ir_version} -> {context.target.max_ir}, the newest that "
-                    f"{context.target.name} loads",
-                )
-            )
-            model.ir.ir_version = context.target.max_ir
+            newest = context.target.max_ir
+            text = f"IR version {model.ir.ir_version} -> {newest}, the newest that {context.target.name} loads"
+            context.report("DP103", text)
+            model.ir.ir_version = newest
             changed = True
         return changed
 
@@ -107,13 +102,10 @@ class OpsetPass(Pass[OpsetOptions]):
         context.facts.opset_chosen_by = "target"
         if wanted == "auto" and context.choose_opset is not None:
             context.facts.opset_chosen_by = "placement"
-            return max(
-                context.choose_opset(model, context.before), min(before, OLDEST)
-            )  # nothing is lowered below OLDEST
+            # nothing is lowered below OLDEST
+            return max(context.choose_opset(model, context.before), min(before, OLDEST))
         if wanted == "auto":
-            if before > context.target.dml_opset or before < 7:
-                return context.target.dml_opset
-            return before
+            return before if 7 <= before <= context.target.dml_opset else context.target.dml_opset
         context.facts.opset_chosen_by = "option"
         highest = min(context.target.max_opset, NEWEST)
         if not OLDEST <= wanted <= highest and wanted != before:
@@ -129,7 +121,8 @@ class OpsetPass(Pass[OpsetOptions]):
         before = model.opset
         snapshot = model.snapshot()
         inline: set[FunctionKey] = set()
-        while True:
+        handled: Handled | None = None
+        while handled is None:
             work = Model(thaw(snapshot), model.path, budget=model.budget.fork())
             if before != target:
                 context.facts.weights_not_inputs = weights_out_of_inputs(work)
@@ -137,8 +130,6 @@ class OpsetPass(Pass[OpsetOptions]):
                 handled = lower(work, target, prefer_contrib=self.options.prefer_contrib, inline=frozenset(inline))
             except InlineFirst as first:
                 inline |= first.functions
-                continue
-            break
         _report(handled, before, target, context)
         if before == target and work.snapshot().same_as(snapshot):
             return False
@@ -154,32 +145,16 @@ class OpsetPass(Pass[OpsetOptions]):
 
 
 def _functions_apart(model: Model, target: int) -> bool:
-    """Whether a model-local function stands at another opset than the model is brought to."""
+    """Return whether a model-local function stands at another opset than the model is brought to."""
     return any(int(f.opset_imports.get("", target)) != target for f in model.ir.functions.values())
 
 
-def _raise(model: Model, target: int, context: Context) -> None:
-    before = model.opset
-    dropped = raise_opset(model, target)
-    context.report(finding("DP101", f"opset {before} -> {target}, raised by onnx's converter", kind="raised"))
-    context.facts.weights_not_inputs = dropped
-
-
 def _report(handled: Handled, before: int, target: int, context: Context) -> None:
-    for kind, operators in sorted(handled.kinds.items()):
-        nodes = handled.count(kind)
-        context.facts.nodes_changed[kind] = nodes
-        sentence = _SENTENCES.get(kind)
-        if sentence is None:
+    for kind, operators in sorted(handled.items()):
+        nodes = context.facts.nodes_changed[kind] = operators.total()
+        if kind not in _SENTENCES:
             continue
         named = ", ".join(f"{op} {n}" for op, n in operators.most_common(12))
         more = f" and {len(operators) - 12} more" if len(operators) > 12 else ""
-        context.report(
-            finding(
-                "DP101",
-                f"opset {before} -> {target}: {sentence.format(n=nodes, to=target)} ({named}{more})",
-                kind=kind,
-                nodes=nodes,
-                operators=sorted(operators),
-            )
-        )
+        text = f"opset {before} -> {target}: {_SENTENCES[kind].format(n=nodes, to=target)} ({named}{more})"
+        context.report("DP101", text, kind=kind, nodes=nodes, operators=sorted(operators))

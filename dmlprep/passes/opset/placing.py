@@ -9,7 +9,7 @@ guess, then what is nearest to it. Of a large model fewer opsets are tried.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -21,11 +21,9 @@ from dmlprep.graph.model.walk import graphs, label
 from dmlprep.passes.base import Context, OnCpu
 from dmlprep.passes.opset.bodies import has_body
 from dmlprep.passes.opset.handling import STEPS
-from dmlprep.passes.opset.lowering import lower
-from dmlprep.passes.opset.refusal import InlineFirst
+from dmlprep.passes.opset.lowering import InlineFirst, lower
 from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
 from dmlprep.passes.opset.steps.recurrent import ONE_STEP, is_one_step
-from dmlprep.record import finding
 
 _LOWEST = 13
 """No other opset is tried below: no kernel of any release is lost before."""
@@ -36,12 +34,7 @@ _NODES = 30_000
 
 @dataclass(frozen=True)
 class Brought:
-    """The model at one opset.
-
-    Attributes:
-        context: what was reported on the way.
-        left: nodes on the CPU.
-    """
+    """The model at one opset, with what was reported on the way, and the nodes that are left on the CPU."""
 
     model: Model
     opset: int
@@ -51,11 +44,11 @@ class Brought:
 
 
 def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context], bool], context: Context) -> Brought:
-    """``model`` at the opset, and in the operators, that leave fewest nodes on the CPU; the model itself stays.
+    """Return ``model`` at the opset, and in the operators, that leave fewest nodes on the CPU; the model itself stays.
 
     Args:
         first: the opset that is tried first.
-        bring: brings a model to an opset, in place; whether that changed it.
+        bring: brings a model to an opset, in place, and returns whether that changed it.
 
     Raises:
         ModelRefused: it cannot be brought to any of the opsets, and why not to the first.
@@ -101,30 +94,29 @@ def _in_other_operators(brought: Brought, operator: str) -> Brought:
     """The nodes of one operator that are on the CPU in older operators, where that leaves fewer there."""
     names = frozenset(node.name for node in brought.left if node.operator == operator)
     versions = [v for v in since_versions().get(operator, ()) if v <= brought.opset]
-    schemas = [(v, schema_at(operator, v)) for v in versions]
-    if operator not in EQUAL_FORMS and not any(
-        (operator, v) in STEPS or (schema is not None and has_body(schema)) for v, schema in schemas
-    ):
+    steps = any((operator, v) in STEPS for v in versions)
+    bodies = (schema_at(operator, v) for v in versions)
+    if not steps and operator not in EQUAL_FORMS and not any(s is not None and has_body(s) for s in bodies):
         return brought
+    what = "that DirectML does not take are written in operators that it takes"
+    return _rewritten(brought, names, {operator: len(names)}, what, len(brought.left) - 1)
+
+
+def _rewritten(brought: Brought, names: Iterable[str], counts: Mapping[str, int], what: str, most: int) -> Brought:
+    """The model with some nodes in other operators, where that leaves at most ``most`` nodes on the CPU."""
     work, context = brought.model.copy(), brought.context
     assert context.on_cpu is not None
     try:
-        lower(work, brought.opset, rewrite=names)
+        lower(work, brought.opset, rewrite=frozenset(names))
     except (ModelRefused, InlineFirst):
         return brought
     left = context.on_cpu(work, None)
-    if len(left) >= len(brought.left):
+    if len(left) > most:
         return brought
-    context.report(
-        finding(
-            "DP101",
-            f"opset {brought.opset}: {len(names)} nodes that DirectML does not take are written in operators that it "
-            f"takes ({operator} {len(names)})",
-            kind="for DirectML",
-            nodes=len(names),
-            operators=[operator],
-        )
-    )
+    listed = ", ".join(f"{op} {count}" for op, count in sorted(counts.items()))
+    nodes = sum(counts.values())
+    text = f"opset {brought.opset}: {nodes} nodes {what} ({listed})"
+    context.report("DP101", text, kind="for DirectML", nodes=nodes, operators=sorted(counts))
     return replace(brought, model=work, changed=True, left=left)
 
 
@@ -134,32 +126,12 @@ def _single_steps(brought: Brought, context: Context) -> Brought:
         op for op in ONE_STEP if (rows := context.target.tables.dml.get(op)) and not any(k.fuses for k in rows.values())
     }
     layers = [n for _, graph in graphs(brought.model.ir) for n in graph if n.op_type in unfused]
-    if not layers:
+    known = Knowledge.swept(brought.model.ir) if layers else None
+    single = [n for n in layers if known is not None and is_one_step(n, known)]
+    if not single:
         return brought
-    known = Knowledge.swept(brought.model.ir)
-    single = [n for n in layers if is_one_step(n, known)]
-    work = brought.model.copy()
-    assert context.on_cpu is not None
-    try:
-        lower(work, brought.opset, rewrite=frozenset(map(label, single)))
-    except (ModelRefused, InlineFirst):
-        return brought
-    left = context.on_cpu(work, None)
-    if not single or len(left) > len(brought.left):
-        return brought
-    operators = Counter(n.op_type for n in single)
-    named = ", ".join(f"{op} {count}" for op, count in sorted(operators.items()))
-    brought.context.report(
-        finding(
-            "DP101",
-            f"opset {brought.opset}: {len(single)} nodes of one step are written in operators that a fused graph of "
-            f"DirectML takes ({named})",
-            kind="for DirectML",
-            nodes=len(single),
-            operators=sorted(operators),
-        )
-    )
-    return replace(brought, model=work, changed=True, left=left)
+    what = "of one step are written in operators that a fused graph of DirectML takes"
+    return _rewritten(brought, map(label, single), Counter(n.op_type for n in single), what, len(brought.left))
 
 
 def _others(brought: Brought, context: Context) -> set[int]:

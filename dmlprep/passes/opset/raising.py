@@ -5,21 +5,20 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from dmlprep.core.errors import ModelRefused
 from dmlprep.graph.analysis.schemas import schema_at, since_versions
 from dmlprep.graph.model import Frozen, Model, freeze, thaw
 from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.frozen import stub_index
-from dmlprep.graph.model.walk import label, nodes
+from dmlprep.graph.model.walk import nodes
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.opset.handling import relabels_upward
-from dmlprep.passes.opset.legacy import align_broadcasts, resizes_of_opset_10
+from dmlprep.passes.opset.legacy import align_broadcasts, not_raised, resizes_of_opset_10
 from dmlprep.passes.opset.lowering import lower
 from dmlprep.runtime.tools.onnx_converter import convert
 
 
 def must_raise(model: Model, target: int) -> bool:
-    """Whether a node changes on the way up to ``target`` by more than the types it takes."""
+    """Return whether a node changes on the way up to ``target`` by more than the types it takes."""
     before = model.opset
     history = since_versions()
     return any(
@@ -31,10 +30,7 @@ def must_raise(model: Model, target: int) -> bool:
 
 
 def raise_opset(model: Model, target: int) -> int:
-    """Raise ``model`` to opset ``target``; calls of model-local functions are inlined first.
-
-    Returns:
-        how many weights were taken out of the model's inputs (IR 3 lists them there).
+    """Raise ``model`` to opset ``target``, functions inlined first; return how many weights were inputs (IR 3).
 
     Raises:
         ModelRefused: onnx's converter has no way, or what it wrote is not valid.
@@ -48,47 +44,28 @@ def raise_opset(model: Model, target: int) -> int:
     old_resizes = resizes_of_opset_10(work) if before < 11 <= target else {}
     frozen = freeze(work.ir, attributes=False)
     weights = {t.name: t for t in frozen.proto.graph.initializer if stub_index(t) is not None}
-    proto = _without_weights(frozen.proto, weights)
-    converted = convert(proto, target)
+    converted = convert(_without_weights(frozen.proto, weights), target)
     stands = {o.domain: o.version for o in converted.opset_import}
     if stands.get("", stands.get("ai.onnx", 0)) != target:
-        raise ModelRefused(
-            f"onnx's converter left the model at opset {stands.get('')}",
-            code="DP104",
-            fix="export the model again with a newer opset",
-        )
+        raise not_raised(f"onnx's converter left the model at opset {stands.get('')}")
     dropped = _put_back(converted, frozen.proto, weights)
     work.ir = thaw(Frozen(converted, frozen.tensors))
     _keep(model, work)
     for node in nodes(work.ir):
-        if node.op_type == "Resize" and node.outputs[0].name in old_resizes:
-            for name, value in old_resizes[node.outputs[0].name].items():
+        if node.op_type == "Resize":
+            for name, value in old_resizes.get(node.outputs[0].name or "", {}).items():
                 node.attributes[name] = ir.AttrString(name, value)
-    for node in nodes(work.ir):
         if not node.domain and schema_at(str(node.op_type), target) is None:
-            raise ModelRefused(
-                f"{node.op_type} does not exist at opset {target}, and onnx's converter left it",
-                where=f"node {label(node)!r}",
-                code="DP104",
-                fix="choose an opset that has it, or export the model again",
-            )
-    wrong = check(work.ir)
-    if wrong:
-        raise ModelRefused(
-            f"the model raised from opset {before} to {target} is not valid: {wrong}",
-            code="DP104",
-            fix="export the model again with a newer opset",
-        )
+            text = f"{node.op_type} does not exist at opset {target}, and onnx's converter left it"
+            raise not_raised(text, node, "choose an opset that has it, or export the model again")
+    if wrong := check(work.ir):
+        raise not_raised(f"the model raised from opset {before} to {target} is not valid: {wrong}")
     model.become(work)
     return dropped
 
 
 def weights_out_of_inputs(model: Model) -> int:
-    """Below IR 4 every weight is an input as well: make it a weight only, and the IR version what the opset asks for.
-
-    Returns:
-        how many weights were inputs; a model of IR 4 or later is left as it is.
-    """
+    """Take weights out of the inputs, where IR 3 lists them, and set an IR version that fits; return how many."""
     if model.ir.ir_version >= 4:
         return 0
     graph = model.ir.graph
@@ -105,23 +82,15 @@ def _without_weights(proto: onnx.ModelProto, weights: dict[str, onnx.TensorProto
     """A copy in which large weights are inputs."""
     light = onnx.ModelProto()
     light.CopyFrom(proto)
-    small = [
-        onnx.TensorProto.FromString(t.SerializeToString()) for t in light.graph.initializer if t.name not in weights
-    ]
+    small = [t for t in proto.graph.initializer if t.name not in weights]
     del light.graph.initializer[:]
     light.graph.initializer.extend(small)
     known = {i.name for i in light.graph.input}
-    for name, tensor in weights.items():
-        if name not in known:
-            info = onnx.helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims))
-            light.graph.input.append(info)
     # Small initializers too: below IR 4 the converter wants every one among the inputs.
-    if light.ir_version < 4:
-        known = {i.name for i in light.graph.input}
-        for tensor in small:
-            if tensor.name not in known:
-                info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-                light.graph.input.append(info)
+    for tensor in (*weights.values(), *(small if light.ir_version < 4 else ())):
+        if tensor.name not in known:
+            info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            light.graph.input.append(info)
     return light
 
 

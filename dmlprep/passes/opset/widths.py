@@ -8,79 +8,64 @@ from __future__ import annotations
 
 from typing import Final
 
-import onnx
 import onnx_ir as ir
 
 from dmlprep.graph.analysis.schemas import schema_at, type_constraints, type_parameters
-from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.build import Builder, T
 
-_T = onnx.TensorProto
 _WIDER: Final[dict[int, tuple[int, ...]]] = {
-    _T.BOOL: (_T.UINT8, _T.INT32, _T.FLOAT),
-    _T.INT8: (_T.INT32, _T.INT64, _T.FLOAT),
-    _T.UINT8: (_T.INT32, _T.INT64, _T.FLOAT),
-    _T.INT16: (_T.INT32, _T.INT64, _T.FLOAT),
-    _T.UINT16: (_T.INT32, _T.INT64, _T.FLOAT),
-    _T.INT32: (_T.INT64, _T.DOUBLE),
-    _T.UINT32: (_T.INT64, _T.DOUBLE),
-    _T.FLOAT16: (_T.FLOAT,),
-    _T.BFLOAT16: (_T.FLOAT,),
-    _T.FLOAT8E4M3FN: (_T.FLOAT,),
-    _T.FLOAT8E4M3FNUZ: (_T.FLOAT,),
-    _T.FLOAT8E5M2: (_T.FLOAT,),
-    _T.FLOAT8E5M2FNUZ: (_T.FLOAT,),
-    _T.FLOAT4E2M1: (_T.FLOAT,),
-    _T.INT4: (_T.INT8, _T.INT32),
-    _T.UINT4: (_T.UINT8, _T.INT32),
+    T.BOOL: (T.UINT8, T.INT32, T.FLOAT),
+    **dict.fromkeys((T.INT8, T.UINT8, T.INT16, T.UINT16), (T.INT32, T.INT64, T.FLOAT)),
+    **dict.fromkeys((T.INT32, T.UINT32), (T.INT64, T.DOUBLE)),
+    **dict.fromkeys((T.FLOAT16, T.BFLOAT16, T.FLOAT4E2M1), (T.FLOAT,)),
+    **dict.fromkeys((T.FLOAT8E4M3FN, T.FLOAT8E4M3FNUZ, T.FLOAT8E5M2, T.FLOAT8E5M2FNUZ), (T.FLOAT,)),
+    T.INT4: (T.INT8, T.INT32),
+    T.UINT4: (T.UINT8, T.INT32),
 }
 _LACKS = {"If", "Loop", "Scan", "Optional", "OptionalGetElement", "OptionalHasElement", "BitShift", "SequenceMap"}
 
 
 def _name(dtype: int) -> str:
-    return f"tensor({_T.DataType.Name(dtype).lower()})"
+    return f"tensor({T.DataType.Name(dtype).lower()})"
+
+
+def _variables(name: str, version: int, count: int, *, outputs: bool) -> list[str]:
+    """The type variable of each of ``count`` inputs or outputs; the last parameter may be variadic."""
+    parameters = type_parameters(name, version, outputs=outputs)
+    return [parameters[min(i, len(parameters) - 1)][0] for i in range(count)] if parameters else []
 
 
 def through_wider_type(builder: Builder, since: int) -> list[ir.Value | None] | None:
-    """The node with the inputs that the version before ``since`` lacks cast to a wider type, and its outputs cast back.
-
-    Returns:
-        the outputs, ``None`` where no type fits.
-    """
+    """Cast inputs that the version before ``since`` lacks to a wider type, and outputs back; ``None``: none fits."""
     node, older = builder.node, since - 1
     name = str(node.op_type)
     if name in _LACKS or name == "Cast" or schema_at(name, older) is None:
         return None  # a Cast through a wider type would be made of such Casts again, without end
     allowed = type_constraints(name, older)
-    variables: dict[str, int] = {}
-    seen: dict[str, int] = {}
-    inputs = type_parameters(name, older, outputs=False)
-    for i, value in enumerate(node.inputs):
-        if value is None or not inputs:
-            continue
-        variable = inputs[min(i, len(inputs) - 1)][0]
+    inputs = _variables(name, older, len(node.inputs), outputs=False)
+    types: dict[str, int] = {}
+    for variable, value in zip(inputs, node.inputs, strict=False):
         dtype = builder.values.dtype(value)
-        takes = allowed.get(variable, frozenset((variable,)))  # a parameter's type may be written out
-        if seen.setdefault(variable, dtype) != dtype:
+        if value is not None and types.setdefault(variable, dtype) != dtype:
             return None  # two types, where the older version has one
-        if dtype and _name(dtype) not in takes:
-            variables[variable] = dtype
-    chosen: dict[str, tuple[int, int]] = {}
-    for variable, dtype in variables.items():
-        takes = allowed.get(variable, frozenset((variable,)))
+    wide: dict[str, int] = {}
+    for variable, dtype in types.items():
+        takes = allowed.get(variable, frozenset((variable,)))  # a parameter's type may be written out
+        if not dtype or _name(dtype) in takes:
+            continue
         via = next((w for w in _WIDER.get(dtype, ()) if _name(w) in takes), None)
-        if via is None or (name == "Pow" and dtype == _T.INT32):
+        if via is None or (name == "Pow" and dtype == T.INT32):
             return None  # powers of integers wrap round, those of floating point do not
-        chosen[variable] = (dtype, via)
-    if not chosen:
+        wide[variable] = via
+    if not wide:
         return None
-    given: list[ir.Value | None] = []
-    for i, value in enumerate(node.inputs):
-        variable = inputs[min(i, len(inputs) - 1)][0]
-        given.append(builder.cast(value, chosen[variable][1]) if value is not None and variable in chosen else value)
-    found = builder.again(*given, version=older)
-    outputs = type_parameters(name, older, outputs=True)
-    result: list[ir.Value | None] = []
-    for i, value in enumerate(found):
-        variable = outputs[min(i, len(outputs) - 1)][0]
-        result.append(builder.cast(value, chosen[variable][0]) if variable in chosen else value)
-    return result
+    operands = [
+        builder.cast(value, wide[variable]) if value is not None and variable in wide else value
+        for variable, value in zip(inputs, node.inputs, strict=True)
+    ]
+    results = builder.again(*operands, version=older)
+    variables = _variables(name, older, len(results), outputs=True)
+    return [
+        builder.cast(value, types[variable]) if variable in wide else value
+        for variable, value in zip(variables, results, strict=True)
+    ]

@@ -19,7 +19,6 @@ from dmlprep.passes.pin import dynamic_report, rewrite
 from dmlprep.passes.pin.inline import inline_branches, inline_functions
 from dmlprep.passes.pin.sizes import Sizes, input_dims, resolve
 from dmlprep.passes.pin.values import check_names, pin_values, value_shapes
-from dmlprep.record import finding
 from dmlprep.record.steps import Inlined
 
 __all__ = ["PinOptions", "PinPass"]
@@ -56,7 +55,7 @@ class PinPass(Pass[PinOptions]):
         return frozenset({"static"}) if self.options.require_static else frozenset()
 
     def keeps_input(self, name: str) -> bool:
-        """Whether ``drop`` leaves an input."""
+        """Return whether ``drop`` leaves an input."""
         return not (self.options.drop and name in self.options.values)
 
     def run(self, model: Model, context: Context) -> bool:
@@ -140,12 +139,10 @@ def _note_corrections(graph: ir.Graph, known: Inference, sizes: Sizes, context: 
         if wrong and value not in known.assumed:
             shown = [str(d) if isinstance(d, int) else d.value or "?" for d in old]
             context.report(
-                finding(
-                    "DP206",
-                    f"output {value.name} was declared [{', '.join(shown)}] and is "
-                    f"[{', '.join('?' if d is None else str(d) for d in dims)}]",
-                    node=value.name or "",
-                    declared=shown,
-                    inferred=["?" if d is None else str(d) for d in dims],
-                )
+                "DP206",
+                f"output {value.name} was declared [{', '.join(shown)}] and is "
+                f"[{', '.join('?' if d is None else str(d) for d in dims)}]",
+                node=value.name or "",
+                declared=shown,
+                inferred=["?" if d is None else str(d) for d in dims],
             )

@@ -9,7 +9,6 @@ from dmlprep.graph.analysis.known import Known
 from dmlprep.graph.model.walk import label, main_graphs
 from dmlprep.passes.base import Context
 from dmlprep.passes.pin.sizes import input_dims
-from dmlprep.record import finding
 
 _DATA_DEPENDENT = {
     "NonMaxSuppression": "how many boxes it selects depends on the scores",
@@ -47,11 +46,7 @@ _MOST = 20
 
 
 def report(model: ir.Model, known: Known, context: Context) -> list[str]:
-    """Report each cause of a dynamic shape (DP201): free inputs, and nodes that make one out of static inputs.
-
-    Returns:
-        the causes, one sentence each.
-    """
+    """Report and return each cause of a dynamic shape (DP201): free inputs, and nodes that make one of static ones."""
     places: dict[str, list[str]] = {}
     for dims in input_dims(model.graph).values():
         for dim in dims or ():
@@ -60,7 +55,7 @@ def report(model: ir.Model, known: Known, context: Context) -> list[str]:
     causes = [f"input dimension {name} ({_listed(keys)}) is free" for name, keys in places.items()]
     causes += [f"input {name} has no known rank" for name, dims in input_dims(model.graph).items() if dims is None]
     for sentence in causes:
-        context.report(finding("DP201", sentence))
+        context.report("DP201", sentence)
     roots: list[tuple[str, str]] = []
     from_free = _from_free_sizes(model, known)
     for graph in main_graphs(model):
@@ -72,9 +67,9 @@ def report(model: ir.Model, known: Known, context: Context) -> list[str]:
                 continue
             roots.append((label(node), f"{node.op_type} {label(node)}: {_why(node, model, known)}"))
     for name, sentence in roots[:_MOST]:
-        context.report(finding("DP201", sentence, node=name))
+        context.report("DP201", sentence, node=name)
     if len(roots) > _MOST:
-        context.report(finding("DP201", f"{len(roots) - _MOST} more nodes give dynamic shapes", count=len(roots)))
+        context.report("DP201", f"{len(roots) - _MOST} more nodes give dynamic shapes", count=len(roots))
     return causes + [sentence for _, sentence in roots]
 
 

@@ -23,16 +23,15 @@ _BRANCHES = frozenset({("", "If", "")})
 
 
 def inline_functions(model: Model, *, with_branches: bool = False) -> int:
-    """Inline every model-local function that reads shapes: its body is shared by calls with different shapes.
+    """Inline every model-local function that reads shapes, which calls of different shapes share; return how many.
+
+    ``model.ir`` is a new graph then; large tensors are the same objects.
 
     Args:
         with_branches: those that hold an If as well, whose condition may be constant in this call.
 
     Raises:
         ModelRefused: DP003, onnx refuses the functions.
-
-    Returns:
-        how many functions were inlined. ``model.ir`` is a new graph then; large tensors are the same objects.
     """
     within = {key: _called(function) for key, function in model.ir.functions.items()}
     reasons = _SHAPE_READERS | _BRANCHES if with_branches else _SHAPE_READERS
@@ -78,11 +77,7 @@ def _name_apart(model: ir.Model, before: Counter[str]) -> None:
 
 
 def inline_branches(model: ir.Model, known: Known) -> int:
-    """Put the taken branch of every If whose condition is constant in the place of the node.
-
-    Returns:
-        how many were.
-    """
+    """Put the taken branch of every If whose condition is constant in the place of the node; return how many."""
     count = 0
     names = _CountedNames(main_graphs(model))
     for graph in main_graphs(model):

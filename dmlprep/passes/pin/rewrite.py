@@ -19,11 +19,7 @@ _GENERATORS = frozenset({"ConstantOfShape", "Expand", "Range", "Tile"})
 
 
 def constants_no_inputs(model: ir.Model) -> int:
-    """Before IR 4 every constant is listed as an input, and callers cannot set it; from IR 4 on they could.
-
-    Returns:
-        how many constants are inputs no more; the model stands at IR 4 then.
-    """
+    """Take constants out of the inputs, where IR 3 lists them but callers cannot set them; return how many."""
     if model.ir_version >= 4:
         return 0
     listed = [v for v in model.graph.inputs if v.name in model.graph.initializers]
@@ -43,7 +39,7 @@ class _Constants:
         self.made: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
 
     def may(self, value: ir.Value) -> bool:
-        """Whether a known value is to stand in the model as numbers."""
+        """Return whether a known value is to stand in the model as numbers."""
         producer = value.producer()
         array = self.known.constants.get(value)
         if array is None or producer is None or producer.op_type == "Constant":
@@ -108,11 +104,7 @@ def put_constants(model: ir.Model, known: Known, nbytes: int, budget: Budget) ->
 
 
 def put_targets(model: ir.Model, known: Known) -> int:
-    """Let a Reshape whose shape is half known read ``[0, -1, 12, 64]`` instead of computing it.
-
-    Returns:
-        how many do.
-    """
+    """Let each Reshape whose shape is half known read ``[0, -1, 12, 64]`` instead of computing it."""
     count = 0
     for graph in main_graphs(model):
         names = {v.name for node in graph for v in node.outputs} | set(graph.initializers)
@@ -160,11 +152,7 @@ def empty_bodies(node: ir.Node) -> None:
 
 
 def remove_dead(model: ir.Model) -> int:
-    """Remove nodes that nothing reads, and initializers that nothing reads; ONNX nodes have no side effects.
-
-    Returns:
-        how many nodes went.
-    """
+    """Remove nodes and initializers that nothing reads (no node has side effects); return how many nodes."""
     removed = 0
     # Outer graphs last: what only a dead body reads is dead then.
     for graph in reversed(list(main_graphs(model))):

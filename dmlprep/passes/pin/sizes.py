@@ -80,14 +80,11 @@ def input_dims(graph: ir.Graph) -> dict[str, list[InputDim] | None]:
 def resolve(
     graph: ir.Graph, sizes: Mapping[str, int], shapes: Mapping[str, Sequence[int]] | None = None
 ) -> tuple[Sizes, dict[str, list[int]]]:
-    """Match what the user gave with what the model has.
+    """Match what the user gave with what the model has: the sizes, and the shapes of inputs of unknown rank.
 
     Args:
         sizes: by dimension name (``batch``) or by input and axis (``pixel_values:0``).
         shapes: whole shapes by input name; the only way for an input of unknown rank.
-
-    Returns:
-        the sizes, and the shapes of inputs of unknown rank.
 
     Raises:
         UsageError: DP203 a name that the model does not have, DP204 sizes that contradict each other or the model.

@@ -14,15 +14,10 @@ from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.base import Context
 from dmlprep.passes.catalog import suggest
 from dmlprep.portable.arrays import Array
-from dmlprep.record import finding
 
 
 def check_names(model: ir.Model, values: Mapping[str, Value], drop: bool) -> None:
-    """Refuse values for what is no input, or was pinned to another value before.
-
-    Raises:
-        UsageError: DP203 no such input, DP204 another value, or an output that is to go with its input.
-    """
+    """Refuse values for what is no input (DP203), was pinned to another value, or is an output and to go (DP204)."""
     inputs = {v.name or "": v for v in model.graph.inputs}
     before = pinned_values(model)
     for name, value in values.items():
@@ -60,10 +55,7 @@ def value_shapes(graph: ir.Graph, values: Mapping[str, Value]) -> dict[str, list
 
 
 def pin_values(model: ir.Model, values: Mapping[str, Value], drop: bool, context: Context) -> dict[str, list[int]]:
-    """Put a constant in the place of each input that has a value.
-
-    Returns:
-        the values' shapes, by input.
+    """Put a constant in the place of each input that has a value; return the values' shapes, by input.
 
     Raises:
         UsageError: DP208, a value does not fit its input.
@@ -86,6 +78,6 @@ def pin_values(model: ir.Model, values: Mapping[str, Value], drop: bool, context
             model.graph.initializers.pop(name, None)
         kept = "the model takes it no more" if drop else "the input stays, and nothing reads it"
         text = f"input {name} is pinned to {short_value(values[name])}: {kept}"
-        context.report(finding("DP207", text, node=name, dropped=drop))
+        context.report("DP207", text, node=name, dropped=drop)
     note_values(model, arrays)
     return {name: list(array.shape) for name, array in arrays.items()}

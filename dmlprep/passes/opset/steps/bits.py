@@ -5,25 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from dmlprep.passes.opset.build import Builder
-from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.steps import Step, Steps
+from dmlprep.passes.opset.build import Builder, CannotLower, Step, Steps, T
 
-_T = onnx.TensorProto
-_WIDTH: dict[int, int] = {
-    _T.INT8: 8,
-    _T.INT16: 16,
-    _T.INT32: 32,
-    _T.INT64: 64,
-    _T.UINT8: 8,
-    _T.UINT16: 16,
-    _T.UINT32: 32,
-    _T.UINT64: 64,
-}
-_SIGNED = {_T.INT8, _T.INT16, _T.INT32, _T.INT64}
+_SIGNED = {T.INT8, T.INT16, T.INT32, T.INT64}
+_UNSIGNED = {T.UINT8, T.UINT16, T.UINT32, T.UINT64}
+_WIDTH: dict[int, int] = {kind: ir.DataType(kind).bitwidth for kind in _SIGNED | _UNSIGNED}
 
 
 def bit_shift_28(b: Builder) -> list[ir.Value | None] | None:
@@ -36,23 +24,22 @@ def bit_shift_28(b: Builder) -> list[ir.Value | None] | None:
     if dtype not in _SIGNED and inside:
         return None
     right = b.attr("direction") == "RIGHT"
-    shifts = b.cast(y, _T.INT64)
+    shifts = b.cast(y, T.INT64)
     zero = b.scalar(0)
     if dtype not in _SIGNED:
         fits = b.op("And", b.op("Not", b.op("Less", shifts, zero)), b.op("Less", shifts, b.scalar(width)))
         safe = b.cast(b.op("Where", fits, shifts, zero), dtype)
         (moved,) = b.again(x, safe, version=11)
-        if dtype in (_T.UINT16, _T.UINT64):  # of which ONNX Runtime has no Where on the CPU
-            return [b.cast(b.op("Where", fits, b.cast(moved, _T.INT64), zero), dtype)]
+        if dtype in (T.UINT16, T.UINT64):  # of which ONNX Runtime has no Where on the CPU
+            return [b.cast(b.op("Where", fits, b.cast(moved, T.INT64), zero), dtype)]
         return [b.op("Where", fits, moved, b.like(0, x))]
-    wide = b.cast(x, _T.INT64)
+    wide = b.cast(x, T.INT64)
     last = width - 2 if right else width - 1
     fits = b.op("And", b.op("Not", b.op("Less", shifts, zero)), b.op("Less", shifts, b.scalar(last + 1)))
     powers = b.const(np.array([1 << i for i in range(last + 1)], np.uint64).astype(np.int64))
     power = b.op("Gather", powers, b.op("Where", fits, shifts, zero))
     if not right:
-        moved = b.op("Where", fits, b.op("Mul", wide, power), zero)
-        return [b.cast(moved, dtype)]
+        return [b.cast(b.op("Where", fits, b.op("Mul", wide, power), zero), dtype)]
     # Rounding toward minus infinity is the arithmetic shift; Mod takes the divisor's sign.
     moved = b.op("Div", b.op("Sub", wide, b.op("Mod", wide, power)), power)
     fill = b.op("Where", b.op("Less", wide, zero), b.scalar(-1), zero)
@@ -62,14 +49,15 @@ def bit_shift_28(b: Builder) -> list[ir.Value | None] | None:
 def _bits(b: Builder, x: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
     """The low ``count`` bits of an int64 value [..., count] as 0 and 1, and whether it is negative [...]."""
     negative = b.op("Less", x, b.scalar(0))
-    lift = (1 << count) if count < 63 else None
-    if lift is not None:
-        low = b.op("Where", negative, b.op("Add", x, b.scalar(lift)), x)
-    else:  # 2^63 does not fit: minus the smallest number is the same step
-        low = b.op("Where", negative, b.op("Sub", x, b.scalar(-(2**63))), x)
+    low = b.op("Where", negative, _lifted(b, "Add", "Sub", x, count), x)
     powers = b.const(np.array([1 << i for i in range(count)], np.int64))
     column = b.op("Unsqueeze", low, b.ints(-1))
     return b.op("Mod", b.op("Div", column, powers), b.scalar(2)), negative
+
+
+def _lifted(b: Builder, op: str, inverse: str, x: ir.Value, count: int) -> ir.Value:
+    """``op`` of x and 2^count; 2^63 does not fit: the inverse with the smallest number is the same step."""
+    return b.op(op, x, b.scalar(1 << count)) if count < 63 else b.op(inverse, x, b.scalar(-(2**63)))
 
 
 def _bitwise(combine: Callable[[Builder, ir.Value, ir.Value], ir.Value]) -> Step:
@@ -77,17 +65,13 @@ def _bitwise(combine: Callable[[Builder, ir.Value, ir.Value], ir.Value]) -> Step
         dtype = b.need_dtype(b.need(0))
         count = min(_WIDTH[dtype], 63)
         one = b.scalar(1)
-        left, left_negative = _bits(b, b.cast(b.need(0), _T.INT64), count)
-        right, right_negative = _bits(b, b.cast(b.need(1), _T.INT64), count)
-        bits = b.cast(combine(b, b.op("Equal", left, one), b.op("Equal", right, one)), _T.INT64)
+        left, left_negative = _bits(b, b.cast(b.need(0), T.INT64), count)
+        right, right_negative = _bits(b, b.cast(b.need(1), T.INT64), count)
+        bits = b.cast(combine(b, b.op("Equal", left, one), b.op("Equal", right, one)), T.INT64)
         powers = b.const(np.array([1 << i for i in range(count)], np.int64))
         total = b.op("ReduceSum", b.op("Mul", bits, powers), b.ints(-1), keepdims=0, version=13)
         negative = combine(b, left_negative, right_negative)
-        if count < 63:
-            lifted = b.op("Sub", total, b.scalar(1 << count))
-        else:
-            lifted = b.op("Add", total, b.scalar(-(2**63)))
-        return [b.cast(b.op("Where", negative, lifted, total), dtype)]
+        return [b.cast(b.op("Where", negative, _lifted(b, "Sub", "Add", total, count), total), dtype)]
 
     return step
 
@@ -95,7 +79,7 @@ def _bitwise(combine: Callable[[Builder, ir.Value, ir.Value], ir.Value]) -> Step
 def bitwise_not_18(b: Builder) -> list[ir.Value | None]:
     """-1 - x, in two's complement."""
     x = b.need(0)
-    return [b.cast(b.op("Sub", b.scalar(-1), b.cast(x, _T.INT64)), b.need_dtype(x))]
+    return [b.cast(b.op("Sub", b.scalar(-1), b.cast(x, T.INT64)), b.need_dtype(x))]
 
 
 def bit_cast_26(b: Builder) -> list[ir.Value | None]:
@@ -107,11 +91,9 @@ def bit_cast_26(b: Builder) -> list[ir.Value | None]:
         return [b.const(known.view(ir.DataType(to).numpy()))]
     if dtype == to:
         return [b.op("Identity", x)]
-    if dtype in _WIDTH and to in _WIDTH and _WIDTH[dtype] == _WIDTH[to]:
+    if to in _WIDTH and _WIDTH[to] == (8 if dtype == T.BOOL else _WIDTH.get(dtype)):
         return [b.op("Cast", x, to=to)]
-    if dtype == _T.BOOL and to in (_T.UINT8, _T.INT8):
-        return [b.op("Cast", x, to=to)]
-    names = _T.DataType.Name(dtype), _T.DataType.Name(to)
+    names = T.DataType.Name(dtype), T.DataType.Name(to)
     raise CannotLower(f"no older operator reads the bits of {names[0]} as {names[1]}")
 
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from dmlprep.passes.opset.build import Builder
-from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.build import Builder, CannotLower, T
 from dmlprep.passes.opset.steps.recurrent import ONE_STEP
 from dmlprep.passes.opset.steps.resizing import by_matrices
 
-_T = onnx.TensorProto
-_UNSIGNED = {_T.UINT8, _T.UINT16, _T.UINT32, _T.UINT64}
-_FLOATS = {_T.FLOAT, _T.FLOAT16}
+_UNSIGNED = {T.UINT8, T.UINT16, T.UINT32, T.UINT64}
+_FLOATS = {T.FLOAT, T.FLOAT16}
 _HIGHEST_POWER = 16
 _LARGEST_MATRIX = 2**22
 """Elements of an interpolation matrix; larger ones take longer to multiply than the copies to the CPU."""
@@ -47,7 +44,7 @@ def mod(b: Builder) -> list[ir.Value | None]:
     """Integers: a - (a / b) * b, where the quotient is cut; without fmod the rest has the divisor's sign."""
     x, y = b.need(0), b.need(1)
     dtype = b.need_dtype(x)
-    if dtype not in (_T.INT64, _T.UINT64):
+    if dtype not in (T.INT64, T.UINT64):
         raise CannotLower("its type has no exact quotient")
     rest = b.op("Sub", x, b.op("Mul", b.op("Div", x, y), y))
     if dtype in _UNSIGNED or b.attr("fmod", 0):
@@ -59,7 +56,7 @@ def mod(b: Builder) -> list[ir.Value | None]:
 
 def one_hot(b: Builder) -> list[ir.Value | None]:
     """Indices and depth of other types as int64, which is what the operator makes of them."""
-    indices, depth = (b.cast(b.need(i), _T.INT64) for i in (0, 1))
+    indices, depth = (b.cast(b.need(i), T.INT64) for i in (0, 1))
     if (indices, depth) == (b.input(0), b.input(1)):
         raise CannotLower("its indices are integers already")
     return [b.op("OneHot", indices, depth, b.need(2), axis=b.attr("axis", -1))]

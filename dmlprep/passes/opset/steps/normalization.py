@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from dmlprep.passes.opset.build import Builder
-from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.steps import Steps
-
-_T = onnx.TensorProto
+from dmlprep.passes.opset.build import Builder, CannotLower, Steps
 
 
 def softmax_13(b: Builder) -> list[ir.Value | None] | None:
@@ -40,18 +35,16 @@ def batch_normalization_14(b: Builder) -> list[ir.Value | None] | None:
     centred = b.op("Sub", x, current)
     spread = b.op("ReduceMean", b.op("Mul", centred, centred), axes, keepdims=1)
     root = b.op("Sqrt", b.op("Add", spread, b.like(b.attr("epsilon", 1e-5), spread)))
-    y = b.op(
-        "Add", b.op("Mul", b.op("Div", centred, root), b.op("Reshape", scale, shape)), b.op("Reshape", bias, shape)
-    )
+    scaled = b.op("Mul", b.op("Div", centred, root), b.op("Reshape", scale, shape))
+    y = b.op("Add", scaled, b.op("Reshape", bias, shape))
     keep = float(b.attr("momentum", 0.9))
-    found: list[ir.Value | None] = [y]
-    for i, (old, new) in enumerate(((mean, current), (variance, spread)), start=1):
-        if not b.asked(i):
-            found.append(None)
-            continue
+
+    def running(old: ir.Value, new: ir.Value) -> ir.Value:
         flat = b.op("Reshape", new, b.ints(-1))
-        found.append(b.op("Add", b.op("Mul", old, b.like(keep, old)), b.op("Mul", flat, b.like(1 - keep, flat))))
-    return found
+        return b.op("Add", b.op("Mul", old, b.like(keep, old)), b.op("Mul", flat, b.like(1 - keep, flat)))
+
+    statistics = enumerate(((mean, current), (variance, spread)), start=1)
+    return [y, *(running(old, new) if b.asked(i) else None for i, (old, new) in statistics)]
 
 
 def recurrent_14(b: Builder) -> list[ir.Value | None] | None:
@@ -65,15 +58,12 @@ def recurrent_14(b: Builder) -> list[ir.Value | None] | None:
         if value is not None:
             inputs[i] = b.op("Transpose", value, perm=[1, 0, 2])
     outputs = b.again(*inputs, version=13, layout=None)
-    found: list[ir.Value | None] = []
-    for i, value in enumerate(outputs):
-        if not b.asked(i):
-            found.append(None)
-        elif i == 0:  # [time, directions, batch, hidden] -> [batch, time, directions, hidden]
-            found.append(b.op("Transpose", value, perm=[2, 0, 1, 3]))
-        else:
-            found.append(b.op("Transpose", value, perm=[1, 0, 2]))
-    return found
+    # Y [time, directions, batch, hidden] -> [batch, time, directions, hidden]; the states as above
+    orders = ([2, 0, 1, 3], [1, 0, 2], [1, 0, 2])
+    return [
+        b.op("Transpose", y, perm=order) if b.asked(i) else None
+        for i, (y, order) in enumerate(zip(outputs, orders, strict=False))
+    ]
 
 
 def gelu_20(b: Builder) -> list[ir.Value | None]:

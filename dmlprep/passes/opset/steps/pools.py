@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from dmlprep.passes.opset.build import Builder
-from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.steps import Steps
+from dmlprep.passes.opset.build import Builder, CannotLower, Steps
 from dmlprep.passes.opset.steps.types import drop_defaults
-
-_T = onnx.TensorProto
 
 
 class _Window:
@@ -26,17 +21,18 @@ class _Window:
         self.begin, self.end = pads[: self.rank], pads[self.rank :]
         self.span = [d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
 
+    def down(self, axis: int, size: int) -> int:
+        """Output size rounded down."""
+        return int((size + self.begin[axis] + self.end[axis] - self.span[axis]) // self.strides[axis] + 1)
+
     def up(self, axis: int, size: int) -> int:
         """Output size rounded up, as before opset 22."""
-        padded = size + self.begin[axis] + self.end[axis] - self.span[axis]
-        return int(-(-padded // self.strides[axis]) + 1)
+        return int(-(-(size + self.begin[axis] + self.end[axis] - self.span[axis]) // self.strides[axis]) + 1)
 
-    def out(self, axis: int, size: int, ceil: bool) -> int:
-        """Output size; rounded up, no window starts in the end padding (opset 22)."""
-        if not ceil:
-            return int((size + self.begin[axis] + self.end[axis] - self.span[axis]) // self.strides[axis] + 1)
-        found: int = self.up(axis, size)
-        return found - 1 if (found - 1) * self.strides[axis] >= size + self.begin[axis] else found
+    def out(self, axis: int, size: int) -> int:
+        """Output size rounded up such that no window starts in the end padding (opset 22)."""
+        last = self.up(axis, size) - 1
+        return last if last * self.strides[axis] >= size + self.begin[axis] else last + 1
 
 
 def ceil_22(b: Builder) -> list[ir.Value | None] | None:
@@ -52,8 +48,8 @@ def ceil_22(b: Builder) -> list[ir.Value | None] | None:
         size = shape[axis + 2] if shape is not None else None
         if not isinstance(size, int):
             raise CannotLower("ceil_mode rounds differently before opset 22, and the size of its input is not known")
-        if window.out(axis, size, True) != window.up(axis, size):
-            cut[axis + 2] = window.out(axis, size, True)
+        if window.out(axis, size) != window.up(axis, size):
+            cut[axis + 2] = window.out(axis, size)
     if not cut:
         return None
     starts, ends = b.ints(*[0] * len(cut)), b.ints(*cut.values())
@@ -92,8 +88,8 @@ def _sums(
     if shape is None:
         raise CannotLower("dilations need fixed shapes", in_function=True)
     window, channels, sizes = _Window(b), shape[1], shape[2:]
-    ceil = bool(b.attr("ceil_mode", 0))
-    outs = [window.out(i, size, ceil) for i, size in enumerate(sizes)]
+    rounded = window.out if b.attr("ceil_mode", 0) else window.down
+    outs = [rounded(i, size) for i, size in enumerate(sizes)]
     reach = [(o - 1) * s + span for o, s, span in zip(outs, window.strides, window.span, strict=True)]
     end = [max(0, r - size - pad) for r, size, pad in zip(reach, sizes, window.begin, strict=True)]
     b.room([channels, 1, *window.kernel], np.dtype(np.float64).itemsize, "a kernel of ones")
@@ -121,9 +117,7 @@ def _sums(
 
 
 STEPS: Steps = {
-    ("AveragePool", 22): ceil_22,
-    ("MaxPool", 22): ceil_22,
-    ("LpPool", 22): ceil_22,
+    **{(name, 22): ceil_22 for name in ("AveragePool", "MaxPool", "LpPool")},
     ("AveragePool", 19): average_dilated_19,
     ("LpPool", 18): lp_pool_18,
 }

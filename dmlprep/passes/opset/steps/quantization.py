@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from dmlprep.graph.analysis.schemas import rejects, schema_at
-from dmlprep.passes.opset.build import Builder
-from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.steps import Steps
+from dmlprep.passes.opset.build import Builder, CannotLower, Steps, T
 
-_T = onnx.TensorProto
 _RANGES: dict[int, tuple[int, int]] = {
-    _T.UINT8: (0, 255),
-    _T.INT8: (-128, 127),
-    _T.UINT16: (0, 65535),
-    _T.INT16: (-32768, 32767),
-    _T.UINT4: (0, 15),
-    _T.INT4: (-8, 7),
-    _T.UINT2: (0, 3),
-    _T.INT2: (-2, 1),
+    T.UINT8: (0, 255),
+    T.INT8: (-128, 127),
+    T.UINT16: (0, 65535),
+    T.INT16: (-32768, 32767),
+    T.UINT4: (0, 15),
+    T.INT4: (-8, 7),
+    T.UINT2: (0, 3),
+    T.INT2: (-2, 1),
 }
-_FLOATS = {_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16}
+_FLOATS = {T.FLOAT, T.DOUBLE, T.FLOAT16, T.BFLOAT16}
 
 
-def _fits(b: Builder) -> bool:
+def _fits(b: Builder, scale: ir.Value) -> bool:
+    """Return whether the older version takes the node, once attributes that say nothing are gone."""
+    if not b.attr("block_size", 0):
+        b.set_attr(block_size=None)
+    if b.values.rank(scale) == 0 and b.version == 13:
+        b.set_attr(axis=None)
     schema = schema_at(b.node.op_type, b.version)
     assert schema is not None
     types = [b.values.type(v) for v in b.node.inputs]
@@ -34,23 +35,16 @@ def _fits(b: Builder) -> bool:
 
 def _spread(b: Builder, scale: ir.Value, x: ir.Value) -> ir.Value:
     """A scale or zero point in a shape that broadcasts against ``x``: per tensor, per axis [n], or per block."""
-    block = b.attr("block_size", 0)
-    axis = b.attr("axis", 1)
-    rank = b.need_rank(x)
-    scale_rank = b.need_rank(scale)
+    block, axis, rank, scale_rank = b.attr("block_size", 0), b.attr("axis", 1), b.need_rank(x), b.need_rank(scale)
     if block:
         axis %= rank
         repeated = b.op("Unsqueeze", scale, b.ints(axis + 1))
         repeated = b.op("Expand", repeated, b.ints(*[block if i == axis + 1 else 1 for i in range(rank + 1)]))
-        dims = b.op("Shape", scale)
-        merged = b.op("Mul", dims, b.ints(*[block if i == axis else 1 for i in range(rank)]))
+        merged = b.op("Mul", b.op("Shape", scale), b.ints(*[block if i == axis else 1 for i in range(rank)]))
         whole = b.op("Reshape", repeated, merged)
         end = b.op("Slice", b.op("Shape", x), b.ints(axis), b.ints(axis + 1), b.ints(0))
         return b.op("Slice", whole, b.ints(0), end, b.ints(axis))
-    if scale_rank == 0 or rank <= 1:
-        return scale
-    static = b.values.static_shape(scale)
-    if static == [1]:
+    if scale_rank == 0 or rank <= 1 or b.values.static_shape(scale) == [1]:
         return scale
     return b.op("Reshape", scale, b.ints(*[-1 if i == axis % rank else 1 for i in range(rank)]))
 
@@ -62,13 +56,9 @@ def dequantize(b: Builder) -> list[ir.Value | None] | None:
     out = b.attr("output_dtype", 0) or scale_type
     if out == scale_type:
         b.set_attr(output_dtype=None)
-    if not b.attr("block_size", 0):
-        b.set_attr(block_size=None)
-    if b.values.rank(scale) == 0 and b.version == 13:
-        b.set_attr(axis=None)
-    if _fits(b):
+    if _fits(b, scale):
         return None
-    work = _T.DOUBLE if out == _T.DOUBLE else _T.FLOAT
+    work = T.DOUBLE if out == T.DOUBLE else T.FLOAT
     y = b.cast(x, work)
     if zero is not None:
         y = b.op("Sub", y, _spread(b, b.cast(zero, work), x))
@@ -80,43 +70,39 @@ def quantize(b: Builder) -> list[ir.Value | None] | None:
     """Unchanged where the older version takes it, else saturate(round(x / scale) + zero point) in float."""
     x, scale, zero = b.need(0), b.need(1), b.input(2)
     scale_type = b.need_dtype(scale)
-    out = b.values.dtype(zero) if zero is not None else b.attr("output_dtype", 0) or _T.UINT8
+    out = b.values.dtype(zero) if zero is not None else b.attr("output_dtype", 0) or T.UINT8
     if not out:
         raise CannotLower(f"the element type of {zero.name if zero else 'its output'!r} is not known", in_function=True)
     precision = b.attr("precision", 0) or scale_type
     if precision == scale_type:
         b.set_attr(precision=None)
-    if zero is not None or out == _T.UINT8:
+    if zero is not None or out == T.UINT8:
         b.set_attr(output_dtype=None)
-    if not b.attr("block_size", 0):
-        b.set_attr(block_size=None)
     if out in _RANGES:
         b.set_attr(saturate=None)  # it speaks of float8 only
-    if b.values.rank(scale) == 0 and b.version == 13:
-        b.set_attr(axis=None)
-    if _fits(b):
+    if _fits(b, scale):
         return None
-    if precision == _T.INT32 or precision not in _FLOATS:
+    if precision == T.INT32 or precision not in _FLOATS:
         raise CannotLower("its scale is not a floating-point number")
-    work = _T.DOUBLE if precision == _T.DOUBLE else _T.FLOAT
+    work = T.DOUBLE if precision == T.DOUBLE else T.FLOAT
     y = b.op("Div", b.cast(b.cast(x, precision), work), _spread(b, b.cast(b.cast(scale, precision), work), x))
-    if precision not in (_T.FLOAT, _T.DOUBLE):
+    if precision not in (T.FLOAT, T.DOUBLE):
         y = b.cast(b.cast(y, precision), work)
-    if out not in _RANGES:
-        if out not in (_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ, _T.FLOAT4E2M1):
-            raise CannotLower(f"it quantizes to {_T.DataType.Name(out)}")
-        if zero is not None:
-            y = b.op("Add", y, _spread(b, b.cast(zero, work), x))
-        return [b.op("Cast", y, to=out, version=19, saturate=b.attr("saturate", 1))]
-    y = b.op("Round", y)
+    if out not in (*_RANGES, T.FLOAT8E4M3FN, T.FLOAT8E4M3FNUZ, T.FLOAT8E5M2, T.FLOAT8E5M2FNUZ, T.FLOAT4E2M1):
+        raise CannotLower(f"it quantizes to {T.DataType.Name(out)}")
+    if out in _RANGES:
+        y = b.op("Round", y)
     if zero is not None:
         y = b.op("Add", y, _spread(b, b.cast(zero, work), x))
+    if out not in _RANGES:
+        return [b.op("Cast", y, to=out, version=19, saturate=b.attr("saturate", 1))]
     low, high = _RANGES[out]
     y = b.op("Clip", y, b.like(np.float32(low), y), b.like(np.float32(high), y))
-    return [b.cast(b.cast(y, _T.INT32), out)]
+    return [b.cast(b.cast(y, T.INT32), out)]
 
 
 STEPS: Steps = {
-    **{("DequantizeLinear", since): dequantize for since in (13, 19, 21, 23, 24, 25, 28)},
-    **{("QuantizeLinear", since): quantize for since in (13, 19, 21, 23, 24, 25, 28)},
+    (name, since): step
+    for name, step in (("DequantizeLinear", dequantize), ("QuantizeLinear", quantize))
+    for since in (13, 19, 21, 23, 24, 25, 28)
 }

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 
 from dmlprep.graph.analysis.knowledge import Knowledge
-from dmlprep.passes.opset.build import Builder, attribute, given
-from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.build import Builder, CannotLower, attribute, given
 
 _ACTIVATIONS: Mapping[str, list[str]] = {
     "LSTM": ["Sigmoid", "Tanh", "Tanh"],
@@ -25,16 +24,14 @@ _GATES: Mapping[str, int] = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def is_one_step(node: ir.Node, known: Knowledge) -> bool:
-    """Whether a recurrent node runs forward for one step, in the plain form that ``ONE_STEP`` writes."""
+    """Return whether a recurrent node runs forward for one step, in the plain form that ``ONE_STEP`` writes."""
     if node.op_type not in _ACTIVATIONS or node.domain not in ("", "ai.onnx"):
         return False
-    activations = attribute(node, "activations")
+    others = ("activation_alpha", "activation_beta", "clip", "input_forget", "layout")
     plain = (
         attribute(node, "direction", "forward") == "forward"
-        and (activations is None or list(activations) == _ACTIVATIONS[node.op_type])
-        and not any(attribute(node, name) for name in ("activation_alpha", "activation_beta", "clip"))
-        and not attribute(node, "input_forget", 0)
-        and not attribute(node, "layout", 0)
+        and attribute(node, "activations", _ACTIVATIONS[node.op_type]) == _ACTIVATIONS[node.op_type]
+        and not any(attribute(node, name) for name in others)
     )
     lengths_or_peepholes = given(node, 4) is not None or given(node, 7) is not None
     return plain and not lengths_or_peepholes and _sizes(node, known) is not None
@@ -75,10 +72,8 @@ class _Step:
 
     def bias(self, begin: int, end: int) -> ir.Value | None:
         """Elements of the bias: those of the input stand before those of the state."""
-        given_bias = self.b.input(3)
-        return (
-            None if given_bias is None else self.part(self.b.op("Reshape", given_bias, self.b.ints(-1)), begin, end, 0)
-        )
+        bias = self.b.input(3)
+        return None if bias is None else self.part(self.b.op("Reshape", bias, self.b.ints(-1)), begin, end, 0)
 
     def part(self, value: ir.Value, begin: int, end: int, axis: int = 1) -> ir.Value:
         """Elements of one axis."""
@@ -97,11 +92,11 @@ class _Step:
 
     def outputs(self, h: ir.Value, c: ir.Value | None = None) -> list[ir.Value | None]:
         """``Y``, ``Y_h`` and ``Y_c`` where they are asked for."""
-        shapes = [(1, 1, self.batch, self.hidden), *[(1, self.batch, self.hidden)] * 2]
-        asked = [(v, shape) for v, shape in zip((h, h, c), shapes, strict=True)][: len(self.b.node.outputs)]
+        state = (1, self.batch, self.hidden)
+        results = ((h, (1, *state)), (h, state), (c, state))[: len(self.b.node.outputs)]
         return [
             self.b.op("Reshape", v, self.b.ints(*shape)) if v is not None and self.b.asked(i) else None
-            for i, (v, shape) in enumerate(asked)
+            for i, (v, shape) in enumerate(results)
         ]
 
 
@@ -127,8 +122,8 @@ def gru(b: Builder) -> list[ir.Value | None]:
         bias = step.bias(step.width + 2 * step.hidden, 2 * step.width)
         state = b.op("Gemm", b.op("Mul", r, step.h), weights, bias, transB=1)
     new = b.op("Tanh", b.op("Add", step.gate(ours, 2), state))
-    kept = b.op("Mul", z, step.h)
-    return step.outputs(b.op("Add", b.op("Mul", b.op("Sub", b.like(1, step.x), z), new), kept))
+    before = b.op("Mul", z, step.h)
+    return step.outputs(b.op("Add", b.op("Mul", b.op("Sub", b.like(1, step.x), z), new), before))
 
 
 def rnn(b: Builder) -> list[ir.Value | None]:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from dmlprep.passes.opset.build import Builder
-from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.steps import Steps
+from dmlprep.passes.opset.build import Builder, CannotLower, Steps, T, value_range
 
-_T = onnx.TensorProto
 _BEFORE: dict[str, Callable[[Builder, ir.Value], ir.Value]] = {
     "ReduceL1": lambda b, x: b.op("Abs", x),
     "ReduceL2": lambda b, x: b.op("Mul", x, x),
@@ -20,22 +16,20 @@ _BEFORE: dict[str, Callable[[Builder, ir.Value], ir.Value]] = {
 }
 _AFTER = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log"}
 # What to reduce by, one axis after the other, with the same result as all at once.
-_ONE_AXIS = {
-    "ReduceL1": "ReduceSum",
-    "ReduceL2": "ReduceSum",
-    "ReduceSumSquare": "ReduceSum",
-    "ReduceLogSum": "ReduceSum",
-}
+_ONE_AXIS = dict.fromkeys((*_BEFORE, "ReduceLogSum"), "ReduceSum")
+
+
+def _before(b: Builder, x: ir.Value) -> ir.Value:
+    return _BEFORE[b.node.op_type](b, x) if b.node.op_type in _BEFORE else x
+
+
+def _after(b: Builder, y: ir.Value) -> ir.Value:
+    return b.op(_AFTER[b.node.op_type], y) if b.node.op_type in _AFTER else y
 
 
 def _elementwise(b: Builder, x: ir.Value) -> ir.Value:
     """What the reduction is of a single element: all that is left where there is nothing to reduce."""
-    name = b.node.op_type
-    if name == "ReduceLogSumExp":
-        return x
-    if name in _BEFORE:
-        x = _BEFORE[name](b, x)
-    return b.op(_AFTER[name], x) if name in _AFTER else x
+    return _after(b, _before(b, x))
 
 
 def axes_to_attribute(b: Builder) -> list[ir.Value | None] | None:
@@ -66,13 +60,11 @@ def axes_to_attribute(b: Builder) -> list[ir.Value | None] | None:
 def chosen_axes(b: Builder, axes: ir.Value, rank: int, *, all_if_empty: bool) -> ir.Value:
     """Which dimensions the run-time ``axes`` [n] name: bool[rank]."""
     dims = b.const(np.arange(rank, dtype=np.int64).reshape(rank, 1))
-    listed = b.op("Reshape", b.cast(axes, _T.INT64), b.ints(1, -1))
-    zero = b.op("Less", listed, b.scalar(0))
-    positive = b.op("Where", zero, b.op("Add", listed, b.scalar(rank)), listed)
-    hits = b.cast(b.op("Equal", dims, positive), _T.INT64)
+    listed = b.op("Reshape", b.cast(axes, T.INT64), b.ints(1, -1))
+    hits = b.cast(b.op("Equal", dims, b.from_start(listed, rank)), T.INT64)
     if all_if_empty:
         # A row that hits everywhere exactly when no axis is named.
-        empty = b.cast(b.op("Equal", b.op("Size", axes), b.scalar(0)), _T.INT64)
+        empty = b.cast(b.op("Equal", b.op("Size", axes), b.scalar(0)), T.INT64)
         column = b.op("Mul", b.op("Reshape", empty, b.ints(1, 1)), b.const(np.ones((rank, 1), np.int64)))
         hits = b.op("Concat", hits, column, axis=1)
     count = b.op("ReduceSum", hits, b.ints(1), keepdims=0, version=13)
@@ -86,20 +78,16 @@ def _run_time_axes(b: Builder, axes: ir.Value, noop: bool) -> list[ir.Value | No
     if b.target >= 13 and (name in _ONE_AXIS or name == "ReduceMean"):
         return [_by_sum(b, x, axes, noop)]
     mask = chosen_axes(b, axes, rank, all_if_empty=not noop)
-    if name in _BEFORE:
-        x = _BEFORE[name](b, x)
+    x = _before(b, x)
     one_axis = _ONE_AXIS.get(name, name)
     shape = b.op("Shape", x)
     x = _never_empty(b, x, one_axis)
     for axis in range(rank):
         here = b.op("Gather", mask, b.scalar(axis))
-        reduced = b.op(one_axis, x, b.ints(axis), keepdims=1)
-        x = b.op("Where", here, reduced, x)
+        x = b.op("Where", here, b.op(one_axis, x, b.ints(axis), keepdims=1), x)
     # Reduced dimensions hold the same value all along: their first element stays.
     ends = b.op("Where", mask, b.ints(*[1] * rank), shape)
-    x = b.op("Slice", x, b.ints(*[0] * rank), ends)
-    if name in _AFTER:
-        x = b.op(_AFTER[name], x)
+    x = _after(b, b.op("Slice", x, b.ints(*[0] * rank), ends))
     if not b.attr("keepdims", 1):
         x = b.op("Reshape", x, b.op("Compress", shape, b.op("Not", mask), axis=0))
     return [x]
@@ -107,15 +95,12 @@ def _run_time_axes(b: Builder, axes: ir.Value, noop: bool) -> list[ir.Value | No
 
 def _by_sum(b: Builder, x: ir.Value, axes: ir.Value, noop: bool) -> ir.Value:
     """ReduceSum takes axes at run time from opset 13 on."""
-    name = str(b.node.op_type)
-    if name in _BEFORE:
-        x = _BEFORE[name](b, x)
-    keep = b.attr("keepdims", 1)
-    y = b.op("ReduceSum", x, axes, keepdims=keep, noop_with_empty_axes=int(noop))
-    if name == "ReduceMean":
+    x = _before(b, x)
+    y = b.op("ReduceSum", x, axes, keepdims=b.attr("keepdims", 1), noop_with_empty_axes=int(noop))
+    if b.node.op_type == "ReduceMean":
         count = b.op("Div", b.op("Size", x), b.op("Size", y))
         y = b.op("Div", y, b.cast(count, b.need_dtype(x)))
-    return b.op(_AFTER[name], y) if name in _AFTER else y
+    return _after(b, y)
 
 
 def _never_empty(b: Builder, x: ir.Value, one_axis: str) -> ir.Value:
@@ -125,8 +110,7 @@ def _never_empty(b: Builder, x: ir.Value, one_axis: str) -> ir.Value:
     if not any(pads) or one_axis == "ReduceMean":
         return x
     dtype = b.need_dtype(x)
-    kind = ir.DataType(dtype).numpy()
-    low, high = (-np.inf, np.inf) if kind.kind not in "iu" else (np.iinfo(kind).min, np.iinfo(kind).max)
+    low, high = value_range(dtype)
     neutral = {"ReduceSum": 0, "ReduceProd": 1, "ReduceMax": low, "ReduceMin": high, "ReduceLogSumExp": low}[one_axis]
     return b.op("Pad", x, b.ints(*pads), b.typed(neutral, dtype))
 
@@ -134,26 +118,16 @@ def _never_empty(b: Builder, x: ir.Value, one_axis: str) -> ir.Value:
 def reduce_bool(b: Builder) -> list[ir.Value | None] | None:
     """ReduceMax and ReduceMin of opset 20 take bool: logical or, and."""
     x = b.need(0)
-    if b.values.dtype(x) != _T.BOOL:
+    if b.values.dtype(x) != T.BOOL:
         return None
-    (y,) = b.again(b.cast(x, _T.UINT8), *b.node.inputs[1:], version=18)
-    return [b.cast(y, _T.BOOL)]
+    (y,) = b.again(b.cast(x, T.UINT8), *b.node.inputs[1:], version=18)
+    return [b.cast(y, T.BOOL)]
 
 
-_MOVED_AT_18 = (
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSumSquare",
-)
+_MOVED_AT_18 = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
 
 STEPS: Steps = {
-    **{(name, 18): axes_to_attribute for name in _MOVED_AT_18},
+    **{(f"Reduce{name}", 18): axes_to_attribute for name in _MOVED_AT_18},
     ("ReduceSum", 13): axes_to_attribute,
     ("ReduceMax", 20): reduce_bool,
     ("ReduceMin", 20): reduce_bool,

@@ -1,19 +1,18 @@
-"""Resize: axes, aspect ratios and antialiasing of opset 18, half_pixel_symmetric of opset 19."""
+"""Resize: axes, aspect ratios and antialiasing of opset 18, half_pixel_symmetric of opset 19; and its matrices."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-import onnx
 import onnx_ir as ir
+from numpy.typing import NDArray
 
-from dmlprep.passes.opset.build import Builder
-from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.steps import Steps
-from dmlprep.passes.opset.steps.kernels import interpolation
+from dmlprep.passes.opset.build import Builder, CannotLower, Steps, T
 
-_T = onnx.TensorProto
+Floats = NDArray[np.float64]
+
+_MOST_TAPS = 1 << 24  # elements that one output reads; as many are weighed at once, in all
 
 
 def resize_19(b: Builder) -> list[ir.Value | None] | None:
@@ -25,10 +24,9 @@ def resize_19(b: Builder) -> list[ir.Value | None] | None:
 
 def resize_18(b: Builder) -> list[ir.Value | None] | None:
     """axes: roi, scales and sizes for all dimensions; antialias and aspect ratios: a matrix for each axis."""
+    if b.attr("mode", "nearest") == "nearest":
+        b.set_attr(antialias=None)  # it has no meaning there
     if b.attr("antialias", 0) or b.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
-        if b.attr("antialias", 0) and b.attr("mode", "nearest") == "nearest":
-            b.set_attr(antialias=None)  # it has no meaning there
-            return resize_18(b)
         return by_matrices(b)
     axes = b.attr("axes")
     b.set_attr(antialias=None, keep_aspect_ratio_policy=None, axes=None)
@@ -73,7 +71,7 @@ def by_matrices(b: Builder) -> list[ir.Value | None]:
     axes = [a % len(shape) for a in b.attr("axes") or range(len(shape))]
     scales, outs = _sizes(b, [shape[a] for a in axes])
     dtype = b.need_dtype(x)
-    work = dtype if dtype in (_T.FLOAT, _T.DOUBLE) else _T.FLOAT
+    work = dtype if dtype in (T.FLOAT, T.DOUBLE) else T.FLOAT
     y = b.cast(x, work)
     for axis, scale, out in zip(axes, scales, outs, strict=True):
         if out == shape[axis] and scale == 1:
@@ -93,7 +91,7 @@ def by_matrices(b: Builder) -> list[ir.Value | None]:
         last = [i for i in range(len(shape)) if i != axis] + [axis]
         moved = b.op("MatMul", b.transpose(y, last), b.typed(matrix, work))
         y = b.transpose(moved, [last.index(i) for i in range(len(shape))])
-    if dtype not in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16):
+    if dtype not in (T.FLOAT, T.DOUBLE, T.FLOAT16, T.BFLOAT16):
         raise CannotLower("it interpolates integers")
     return [b.cast(y, dtype)]
 
@@ -115,6 +113,78 @@ def _sizes(b: Builder, sizes: list[int]) -> tuple[list[float], list[int]]:
         return scales, wanted
     one = min(scales) if policy == "not_larger" else max(scales)
     return [one] * len(sizes), [math.floor(one * size + 0.5) for size in sizes]
+
+
+def interpolation(
+    size: int,
+    out: int,
+    scale: float,
+    *,
+    mode: str,
+    coordinates: str,
+    cubic: float,
+    exclude_outside: bool,
+    antialias: bool,
+    rounding: str,
+) -> Floats:
+    """Weights [size, out]: each output element as a sum of input elements.
+
+    Source: https://onnx.ai/onnx/operators/onnx__Resize.html, opset 19.
+    """
+    weights = np.zeros((size, out))
+    at = _source(np.arange(out, dtype=np.float64), size, out, scale, coordinates)
+    if mode == "nearest":
+        weights[np.clip(_round(at, rounding), 0, size - 1).astype(np.int64), np.arange(out)] = 1
+        return weights
+    shrink = min(scale, 1.0) if antialias else 1.0
+    radius = (1 if mode == "linear" else 2) / shrink
+    taps = np.arange(2 * math.ceil(radius) + 1) if radius < _MOST_TAPS / 4 else np.arange(_MOST_TAPS)
+    if len(taps) >= _MOST_TAPS:
+        raise CannotLower("it shrinks too far for a matrix")
+    step = max(1, _MOST_TAPS // 16 // len(taps))
+    for start in range(0, out, step):
+        here = at[start : start + step, None]
+        first = np.floor(here - radius) + 1
+        tap = first + taps
+        drawn = _weight((tap - here) * shrink, mode, cubic)
+        unread = tap > np.maximum(np.ceil(here + radius) - 1, first)
+        if exclude_outside:
+            unread |= (tap < 0) | (tap >= size)
+        drawn[unread] = 0
+        drawn /= drawn.sum(axis=1, keepdims=True)
+        column = np.arange(start, start + len(here))[:, None]
+        np.add.at(weights, (np.clip(tap, 0, size - 1).astype(np.int64), column), drawn)
+    return weights
+
+
+def _source(o: Floats, size: int, out: int, scale: float, coordinates: str) -> Floats:
+    """The position in the input of output elements ``o``."""
+    if coordinates == "pytorch_half_pixel" and out == 1:
+        return np.zeros(1)
+    if coordinates in ("half_pixel", "pytorch_half_pixel"):
+        return (o + 0.5) / scale - 0.5
+    if coordinates == "half_pixel_symmetric":
+        adjustment = out / (scale * size)
+        return size / 2 * (1 - adjustment) + (o + 0.5) / scale - 0.5
+    if coordinates == "asymmetric":
+        return o / scale
+    if coordinates == "align_corners":
+        return o * (size - 1) / (out - 1) if out > 1 else np.zeros(out)
+    raise CannotLower(f"coordinate_transformation_mode {coordinates}")
+
+
+def _round(at: Floats, rounding: str) -> Floats:
+    by_half = 0.0 if rounding in ("floor", "ceil") else 0.5
+    return np.floor(at + by_half) if rounding in ("floor", "round_prefer_ceil") else np.ceil(at - by_half)
+
+
+def _weight(distance: Floats, mode: str, a: float) -> Floats:
+    d = np.abs(distance)
+    if mode == "linear":
+        return np.asarray(np.maximum(0.0, 1 - d))
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = (((d - 5) * d + 8) * d - 4) * a
+    return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0.0)))
 
 
 STEPS: Steps = {

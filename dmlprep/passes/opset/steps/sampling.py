@@ -3,46 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from dmlprep.passes.opset.build import Builder
-from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.steps import Steps
+from dmlprep.passes.opset.build import Builder, CannotLower, Steps, T
 
-_T = onnx.TensorProto
 _NODES_OF_A_CORNER = 5  # for each axis, at least
 _MODES = {"linear": "bilinear", "cubic": "bicubic", "nearest": "nearest"}
 
 
-@dataclass
 class _Image:
     """What is sampled: x as [N, C, elements], the spatial sizes as floats, and what lies outside."""
 
-    flat: ir.Value
-    sizes: list[ir.Value]
-    padding: str
-    align: bool
+    def __init__(self, b: Builder, x: ir.Value, padding: str, align: bool) -> None:
+        rank, dtype = b.need_rank(x), b.need_dtype(x)
+        self.flat = b.op("Reshape", x, b.op("Concat", b.dim(x, 0), b.dim(x, 1), b.ints(-1), axis=0))
+        self.sizes = [b.cast(b.dim(x, axis), dtype) for axis in range(2, rank)]
+        self.padding, self.align = padding, align
 
     def border(self, b: Builder, axis: int) -> tuple[ir.Value, ir.Value]:
         """Lowest and highest position along an axis."""
-        size = self.sizes[axis]
-        if self.align:
-            return b.like(0, size), b.op("Sub", size, b.like(1, size))
-        return b.like(-0.5, size), b.op("Sub", size, b.like(0.5, size))
+        size, (low, top) = self.sizes[axis], (0.0, 1.0) if self.align else (-0.5, 0.5)
+        return b.like(low, size), b.op("Sub", size, b.like(top, size))
 
-
-def _image(b: Builder, x: ir.Value, padding: str, align: bool) -> _Image:
-    rank = b.need_rank(x)
-    dtype = b.need_dtype(x)
-    flat = b.op("Reshape", x, b.op("Concat", b.dim(x, 0), b.dim(x, 1), b.ints(-1), axis=0))
-    sizes = [b.cast(b.dim(x, axis), dtype) for axis in range(2, rank)]
-    return _Image(flat, sizes, padding, align)
+    def reflected(self, b: Builder, axis: int, value: ir.Value) -> ir.Value:
+        """Positions mirrored at the borders, those between them as they are."""
+        low, high = self.border(b, axis)
+        outside = b.op("Or", b.op("Less", value, low), b.op("Greater", value, high))
+        return b.op("Where", outside, _reflect(b, value, low, high), value)
 
 
 def _clip(b: Builder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
@@ -65,26 +56,21 @@ def _pixels(b: Builder, image: _Image, index: Sequence[ir.Value]) -> ir.Value:
     """Elements [N, C, P] at whole positions ``index`` (each [N, 1, P]), by the rule for what lies outside."""
     linear: ir.Value | None = None
     inside: ir.Value | None = None
-    for axis, at in enumerate(index):
-        size = image.sizes[axis]
+    for axis, (at, size) in enumerate(zip(index, image.sizes, strict=True)):
         top = b.op("Sub", size, b.like(1, size))
         zero = b.like(0, size)
         if image.padding == "zeros":
             here = b.op("And", b.op("Not", b.op("Less", at, zero)), b.op("Not", b.op("Greater", at, top)))
             inside = here if inside is None else b.op("And", inside, here)
         elif image.padding == "reflection":
-            low, high = image.border(b, axis)
-            outside = b.op("Or", b.op("Less", at, low), b.op("Greater", at, high))
-            at = b.op("Where", outside, _reflect(b, at, low, high), at)
-        whole = b.cast(_clip(b, at, zero, top), _T.INT64)
-        whole_size = b.cast(size, _T.INT64)
+            at = image.reflected(b, axis, at)
+        whole = b.cast(_clip(b, at, zero, top), T.INT64)
+        whole_size = b.cast(size, T.INT64)
         linear = whole if linear is None else b.op("Add", b.op("Mul", linear, whole_size), whole)
     assert linear is not None
     where = b.op("Expand", linear, b.op("Concat", b.ints(1), b.dim(image.flat, 1), b.ints(1), axis=0))
-    found = b.op("GatherElements", image.flat, where, axis=2)
-    if inside is not None:
-        found = b.op("Where", inside, found, b.like(0, found))
-    return found
+    pixels = b.op("GatherElements", image.flat, where, axis=2)
+    return pixels if inside is None else b.op("Where", inside, pixels, b.like(0, pixels))
 
 
 def _sample(b: Builder, image: _Image, at: Sequence[ir.Value], mode: str) -> ir.Value:
@@ -98,8 +84,8 @@ def _sample(b: Builder, image: _Image, at: Sequence[ir.Value], mode: str) -> ir.
         one = b.like(1, part)
         if mode == "linear":
             taps.append([(whole, b.op("Sub", one, part)), (b.op("Add", whole, one), part)])
-            continue
-        taps.append([(b.op("Add", whole, b.like(k - 1, part)), _cubic(b, part, k)) for k in range(4)])
+        else:
+            taps.append([(b.op("Add", whole, b.like(k - 1, part)), _cubic(b, part, k)) for k in range(4)])
     total: ir.Value | None = None
     b.expect(prod(len(tap) for tap in taps) * len(taps) * _NODES_OF_A_CORNER)
     for corner in product(*taps):
@@ -115,14 +101,8 @@ def _cubic(b: Builder, part: ir.Value, tap: int) -> ir.Value:
     """Weight of one of four neighbours by cubic convolution with a = -0.75, at ``part`` after the second."""
     a = -0.75
     inner, outer = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
-    one = b.like(1, part)
-    two = b.like(2, part)
-    far = {
-        0: b.op("Add", part, one),
-        1: part,
-        2: b.op("Sub", one, part),
-        3: b.op("Sub", two, part),
-    }[tap]
+    one, two = b.like(1, part), b.like(2, part)
+    far = (b.op("Add", part, one), part, b.op("Sub", one, part), b.op("Sub", two, part))[tap]
     factors = inner if tap in (1, 2) else outer
     result = b.like(factors[0], part)
     for factor in factors[1:]:
@@ -132,8 +112,7 @@ def _cubic(b: Builder, part: ir.Value, tap: int) -> ir.Value:
 
 def grid_sample_20(b: Builder) -> list[ir.Value | None] | None:
     """Rename linear to bilinear and cubic to bicubic; for volumes, gather the samples."""
-    rank = b.need_rank(b.need(0))
-    if rank != 4:
+    if b.need_rank(b.need(0)) != 4:
         return grid_sample_16(b)
     b.set_attr(mode=_MODES[b.attr("mode", "linear")])
     return None
@@ -144,13 +123,12 @@ def grid_sample_16(b: Builder) -> list[ir.Value | None]:
     x, grid = b.need(0), b.need(1)
     axes = b.need_rank(x) - 2
     mode = {v: k for k, v in _MODES.items()}.get(b.attr("mode"), b.attr("mode", "linear"))
-    image = _image(b, x, b.attr("padding_mode", "zeros"), bool(b.attr("align_corners", 0)))
+    image = _Image(b, x, b.attr("padding_mode", "zeros"), bool(b.attr("align_corners", 0)))
     grid = b.cast(grid, b.need_dtype(x))
     at = []
-    for axis in range(axes):
+    for axis, size in enumerate(image.sizes):
         g = b.op("Gather", grid, b.scalar(axes - 1 - axis), axis=-1)  # the innermost dimension comes first
         g = b.op("Reshape", g, b.op("Concat", b.dim(grid, 0), b.ints(1, -1), axis=0))
-        size = image.sizes[axis]
         half, one = b.like(0.5, size), b.like(1, size)
         if image.align:
             position = b.op("Mul", b.op("Mul", b.op("Add", g, one), half), b.op("Sub", size, one))
@@ -168,9 +146,9 @@ def grid_sample_16(b: Builder) -> list[ir.Value | None]:
         elif image.padding == "reflection":
             position = b.op("Where", outside, _reflect(b, position, low, high), position)
         at.append(position)
-    found = _sample(b, image, at, mode)
+    samples = _sample(b, image, at, mode)
     dims = [b.dim(x, 0), b.dim(x, 1), *[b.dim(grid, i + 1) for i in range(axes)]]
-    return [b.op("Reshape", found, b.op("Concat", *dims, axis=0))]
+    return [b.op("Reshape", samples, b.op("Concat", *dims, axis=0))]
 
 
 def deform_conv_19(b: Builder) -> list[ir.Value | None]:
@@ -182,22 +160,20 @@ def deform_conv_19(b: Builder) -> list[ir.Value | None]:
     (batch, channels, *_), (filters, per_group, *kernel), (_, _, *outs) = shapes[0], shapes[1], shapes[2]
     if len(kernel) != 2:
         raise CannotLower("its rewriting is for two spatial dimensions")
-    strides = b.attr("strides") or [1, 1]
-    dilations = b.attr("dilations") or [1, 1]
+    strides, dilations = (b.attr(name) or [1, 1] for name in ("strides", "dilations"))
     pads = b.attr("pads") or [0] * 4
     offset_groups, group = b.attr("offset_group", 1), b.attr("group", 1)
-    taps, points = prod(kernel), prod(outs)
-    dtype = b.need_dtype(x)
+    taps, points, dtype = prod(kernel), prod(outs), b.need_dtype(x)
     folded = b.op("Reshape", x, b.ints(batch * offset_groups, channels // offset_groups, *shapes[0][2:]))
-    image = _image(b, folded, "zeros", True)
+    image = _Image(b, folded, "zeros", True)
     moves = b.op("Reshape", offset, b.ints(batch * offset_groups, taps, 2, points))
     at = []
     b.room((2, taps, points), np.dtype(np.float64).itemsize, "the places of its kernel")
     for axis in range(2):
         in_kernel, in_output = (np.indices(sizes)[axis].reshape(-1) for sizes in (kernel, outs))
         base = in_output[None, :] * strides[axis] - pads[axis] + in_kernel[:, None] * dilations[axis]
-        base = base[None].astype(np.float64)
-        position = b.op("Add", b.op("Gather", moves, b.scalar(axis), axis=2), b.typed(base, dtype))
+        moved = b.op("Gather", moves, b.scalar(axis), axis=2)
+        position = b.op("Add", moved, b.typed(base[None].astype(np.float64), dtype))
         at.append(b.op("Reshape", position, b.ints(batch * offset_groups, 1, taps * points)))
     sampled = _sample(b, image, at, "linear")
     if mask is not None:
@@ -216,28 +192,16 @@ def col2im_18(b: Builder) -> list[ir.Value | None]:
     image = [int(i) for i in b.need_constant(b.need(1), "its image shape")]
     block = [int(i) for i in b.need_constant(b.need(2), "its block shape")]
     rank, taps = len(image), prod(block)
-    strides = b.attr("strides") or [1] * rank
-    dilations = b.attr("dilations") or [1] * rank
+    strides, dilations = (b.attr(name) or [1] * rank for name in ("strides", "dilations"))
     pads = b.attr("pads") or [0] * (2 * rank)
-    counts, extra = [], []
-    for i in range(rank):
-        span = dilations[i] * (block[i] - 1) + 1
-        room = image[i] + pads[i] + pads[rank + i] - span
-        counts.append(room // strides[i] + 1)
-        extra.append(room % strides[i])
+    rooms = [image[i] + pads[i] + pads[rank + i] - dilations[i] * (block[i] - 1) - 1 for i in range(rank)]
+    counts = [room // stride + 1 for room, stride in zip(rooms, strides, strict=True)]
+    extra = [room % stride for room, stride in zip(rooms, strides, strict=True)]
     b.room((taps, taps), np.dtype(np.float64).itemsize, "a kernel that puts each row in its place")
     kernel = b.typed(np.eye(taps).reshape(taps, 1, *block), b.need_dtype(x))
     images = b.op("Reshape", x, b.ints(-1, taps, *counts))
-    y = b.op(
-        "ConvTranspose",
-        images,
-        kernel,
-        kernel_shape=block,
-        strides=strides,
-        dilations=dilations,
-        pads=pads,
-        output_padding=extra,
-    )
+    window = {"kernel_shape": block, "strides": strides, "dilations": dilations, "pads": pads, "output_padding": extra}
+    y = b.op("ConvTranspose", images, kernel, **window)
     channels = b.op("Div", b.dim(x, 1), b.ints(taps))
     return [b.op("Reshape", y, b.op("Concat", b.dim(x, 0), channels, b.ints(*image), axis=0))]
 
@@ -252,7 +216,7 @@ def affine_grid_20(b: Builder) -> list[ir.Value | None]:
     if elements not in ([4], [5]):
         raise CannotLower(f"the number of sizes in {size.name!r} is not known", in_function=True)
     dtype, axes = b.need_dtype(theta), elements[0] - 2
-    work = dtype if dtype == _T.DOUBLE else _T.FLOAT
+    work = dtype if dtype == T.DOUBLE else T.FLOAT
     spatial = b.op("Slice", size, b.ints(2), b.ints(elements[0]), b.ints(0))
     full = b.op("Concat", spatial, b.ints(1), axis=0)
     columns: list[ir.Value] = []

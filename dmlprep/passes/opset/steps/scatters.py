@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from dmlprep.passes.opset.build import Builder
-from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.steps import Steps
+from dmlprep.passes.opset.build import Builder, CannotLower, Steps, T, value_range
 
-_T = onnx.TensorProto
 _LARGEST = 1 << 26
 """Elements that a rewriting by comparison may hold at once (64 Mi: 256 MiB of FP32)."""
 
@@ -22,13 +18,8 @@ _REDUCE = {"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min": "
 
 def _neutral(reduction: str, dtype: int) -> float | int:
     """The element that changes nothing when it is reduced with others."""
-    if reduction in ("add", "mul"):
-        return 0 if reduction == "add" else 1
-    numpy_type = ir.DataType(dtype).numpy()
-    if numpy_type.kind in "iu":
-        info = np.iinfo(numpy_type)
-        return int(info.min if reduction == "max" else info.max)
-    return -math.inf if reduction == "max" else math.inf
+    low, high = value_range(dtype)
+    return {"add": 0, "mul": 1, "max": low, "min": high}[reduction]
 
 
 def _scatter_reduce(
@@ -39,17 +30,14 @@ def _scatter_reduce(
     ``data`` [..., I, ...], ``where`` and ``updates`` [..., J, ...], alike in all other dimensions.
     """
     sizes = [b.values.static_shape(v) for v in (data, updates)]
-    if sizes[0] is not None and sizes[1] is not None:
-        held = math.prod(sizes[1]) * sizes[0][axis]
-        if held > _LARGEST:
-            raise CannotLower(f"its rewriting would hold {held} elements at once")
-    dtype = b.need_dtype(data)
-    rank = b.need_rank(data)
+    held = math.prod(sizes[1]) * sizes[0][axis] if sizes[0] is not None and sizes[1] is not None else 0
+    if held > _LARGEST:
+        raise CannotLower(f"its rewriting would hold {held} elements at once")
+    dtype, rank = b.need_dtype(data), b.need_rank(data)
     length = b.dim(data, axis)
     column = b.op("Reshape", b.op("Range", b.scalar(0), b.op("Squeeze", length, b.ints(0)), b.scalar(1)), b.ints(-1, 1))
     rows = b.op("Reshape", column, b.ints(*([-1, 1] + [1] * (rank - 1 - axis))))  # [I, 1, ...]: I stands at ``axis``
-    index = b.cast(where, _T.INT64)
-    index = b.op("Where", b.op("Less", index, b.scalar(0)), b.op("Add", index, length), index)
+    index = b.from_start(b.cast(where, T.INT64), length)
     hit = b.op("Equal", b.op("Unsqueeze", index, b.ints(axis)), rows)  # [..., I, J, ...]
     spread = b.op("Where", hit, b.op("Unsqueeze", updates, b.ints(axis)), b.typed(_neutral(reduction, dtype), dtype))
     reduced = b.op(_REDUCE[reduction], spread, b.ints(axis + 1), keepdims=0)
@@ -90,23 +78,20 @@ def scatter_nd(b: Builder) -> list[ir.Value | None] | None:
     reduction = _reduction(b)
     if not reduction:
         return None
-    data, where, updates = b.need(0), b.cast(b.need(1), _T.INT64), b.need(2)
+    data, where, updates = b.need(0), b.cast(b.need(1), T.INT64), b.need(2)
     shapes = b.values.static_shape(data), b.values.static_shape(where)
     if shapes[0] is None or shapes[1] is None:
         raise CannotLower(f"reduction {reduction} needs fixed shapes", in_function=True)
     depth = shapes[1][-1]
     outer = shapes[0][:depth]
-    rest = math.prod(shapes[0][depth:])
-    rows = math.prod(outer)
-    count = math.prod(shapes[1][:-1])
-    sizes = b.ints(*outer)
-    wrapped = b.op("Where", b.op("Less", where, b.scalar(0)), b.op("Add", where, sizes), where)
+    rest, count = math.prod(shapes[0][depth:]), math.prod(shapes[1][:-1])
+    wrapped = b.from_start(where, b.ints(*outer))
     strides = b.ints(*[math.prod(outer[i + 1 :]) for i in range(depth)])
     flat = b.op("ReduceSum", b.op("Mul", wrapped, strides), b.ints(-1), keepdims=0, version=13)
     index = b.op("Expand", b.op("Reshape", flat, b.ints(count, 1)), b.ints(count, rest))
-    table = b.op("Reshape", data, b.ints(rows, rest))
-    found = _scatter_reduce(b, table, index, b.op("Reshape", updates, b.ints(count, rest)), 0, reduction)
-    return [b.op("Reshape", found, b.ints(*shapes[0]))]
+    table = b.op("Reshape", data, b.ints(math.prod(outer), rest))
+    reduced = _scatter_reduce(b, table, index, b.op("Reshape", updates, b.ints(count, rest)), 0, reduction)
+    return [b.op("Reshape", reduced, b.ints(*shapes[0]))]
 
 
 def tensor_scatter_24(b: Builder) -> list[ir.Value | None]:
@@ -118,7 +103,7 @@ def tensor_scatter_24(b: Builder) -> list[ir.Value | None]:
     at = b.op("Range", b.scalar(0), length, b.scalar(1))
     at = b.op("Reshape", at, b.ints(*([1] * axis + [-1] + [1] * (rank - axis - 1))))
     if start is not None:
-        first = b.op("Reshape", b.cast(start, _T.INT64), b.ints(*([-1] + [1] * (rank - 1))))
+        first = b.op("Reshape", b.cast(start, T.INT64), b.ints(*([-1] + [1] * (rank - 1))))
         at = b.op("Add", at, first)
     if b.attr("mode", "linear") == "circular":
         at = b.op("Mod", at, b.dim(cache, axis))
@@ -138,7 +123,7 @@ def trilu_14(b: Builder) -> list[ir.Value | None]:
     upper = bool(b.attr("upper", 1))
     drop = b.op("Less", columns, rows) if upper else b.op("Greater", columns, rows)
     dtype = b.need_dtype(x)
-    if dtype == _T.BOOL:
+    if dtype == T.BOOL:
         return [b.op("And", x, b.op("Not", drop))]
     return [b.op("Where", drop, b.typed(0, dtype), x)]
 
@@ -153,8 +138,7 @@ def cum_prod_26(b: Builder) -> list[ir.Value | None]:
     known = b.values.constant(axis)
     if known is not None:
         return [_running_product(b, x, int(known.reshape(-1)[0]) % rank, shape)]
-    flat = b.op("Reshape", b.cast(axis, _T.INT64), b.ints(-1))
-    wanted = b.op("Where", b.op("Less", flat, b.scalar(0)), b.op("Add", flat, b.scalar(rank)), flat)
+    wanted = b.from_start(b.op("Reshape", b.cast(axis, T.INT64), b.ints(-1)), rank)
     result = x
     for candidate in range(rank):
         here = b.op("Equal", wanted, b.scalar(candidate))
@@ -179,18 +163,14 @@ def _running_product(b: Builder, x: ir.Value, axis: int, shape: list[int]) -> ir
         x = backwards(x)
     if b.attr("exclusive", 0):
         x = shifted(x, 1)
-    by = 1
-    while by < size:
-        x = b.op("Mul", x, shifted(x, by))
-        by *= 2
+    for power in range(max(0, size - 1).bit_length()):
+        x = b.op("Mul", x, shifted(x, 1 << power))
     return backwards(x) if b.attr("reverse", 0) else x
 
 
 STEPS: Steps = {
-    ("ScatterElements", 18): scatter_elements,
-    ("ScatterElements", 16): scatter_elements,
-    ("ScatterND", 18): scatter_nd,
-    ("ScatterND", 16): scatter_nd,
+    **{("ScatterElements", since): scatter_elements for since in (18, 16)},
+    **{("ScatterND", since): scatter_nd for since in (18, 16)},
     ("TensorScatter", 24): tensor_scatter_24,
     ("Trilu", 14): trilu_14,
     ("CumProd", 26): cum_prod_26,

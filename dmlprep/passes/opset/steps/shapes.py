@@ -5,15 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from dmlprep.passes.opset.build import Builder
-from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.steps import Steps
+from dmlprep.passes.opset.build import Builder, CannotLower, Steps, T
 from dmlprep.passes.opset.steps.reductions import chosen_axes
-
-_T = onnx.TensorProto
 
 
 def squeeze_13(b: Builder) -> list[ir.Value | None] | None:
@@ -41,9 +36,8 @@ def unsqueeze_13(b: Builder) -> list[ir.Value | None] | None:
         counted = b.values.static_shape(axes)
         if counted is None:
             raise CannotLower(f"the number of axes ({axes.name!r}) is not known", in_function=True)
-        new_rank = rank + (counted[0] if counted else 1)
-        mask = chosen_axes(b, axes, new_rank, all_if_empty=False)
-        old = b.cast(b.op("Not", mask), _T.INT64)
+        mask = chosen_axes(b, axes, rank + (counted[0] if counted else 1), all_if_empty=False)
+        old = b.cast(b.op("Not", mask), T.INT64)
         # The k-th old dimension stands where the running count of old dimensions is k.
         at = b.op("Sub", b.op("CumSum", old, b.scalar(0), version=11), b.scalar(1))
         padded = b.op("Concat", b.op("Shape", x), b.ints(1), axis=0)
@@ -58,7 +52,7 @@ _KEEP_COUNT = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Ident
 
 
 def _never_empty(b: Builder, value: ir.Value) -> bool:
-    """Whether a value surely has elements: by its own shape, or by what it was reshaped from."""
+    """Return whether a value surely has elements: by its own shape, or by what it was reshaped from."""
     at: ir.Value | None = value
     while at is not None:
         static = b.values.static_shape(at)
@@ -73,20 +67,14 @@ def _never_empty(b: Builder, value: ir.Value) -> bool:
 
 def reshape_14(b: Builder) -> list[ir.Value | None] | None:
     """allowzero: a 0 in the shape means an empty dimension, not the input's."""
-    if not b.attr("allowzero", 0):
-        b.set_attr(allowzero=None)
-        return None
-    shape = b.values.constant(b.need(1))
-    if shape is not None and 0 not in shape:
-        b.set_attr(allowzero=None)
-        return None
     x, wanted = b.need(0), b.need(1)
-    static = b.values.static_shape(x)
-    if _never_empty(b, x):
-        b.set_attr(allowzero=None)  # a shape with an empty dimension would not hold these elements
+    shape = b.values.constant(wanted)
+    # A shape with an empty dimension would not hold the elements of an input that has some.
+    if not b.attr("allowzero", 0) or (shape is not None and 0 not in shape) or _never_empty(b, x):
+        b.set_attr(allowzero=None)
         return None
-    if static is not None and -1 not in (shape if shape is not None else [-1]):
-        (empty,) = b.ops("ConstantOfShape", wanted, version=9)  # an empty output: only its shape counts
+    if b.values.static_shape(x) is not None and shape is not None and -1 not in shape:
+        empty = b.op("ConstantOfShape", wanted, version=9)  # an empty output: only its shape counts
         return [b.cast(empty, b.need_dtype(x))]
     return [_literal_zeros(b, x, wanted)]
 
@@ -100,7 +88,6 @@ def _literal_zeros(b: Builder, x: ir.Value, wanted: ir.Value) -> ir.Value:
     counted = b.values.static_shape(wanted)
     if counted is None:
         raise CannotLower("allowzero is set, and the rank of its output is not known", in_function=True)
-    rank = counted[0]
     zero = b.scalar(0)
     filled = b.op("Where", b.op("Equal", wanted, zero), b.scalar(1), wanted)
     elements = b.op("ReduceProd", filled, b.ints(0), keepdims=1)
@@ -109,7 +96,7 @@ def _literal_zeros(b: Builder, x: ir.Value, wanted: ir.Value) -> ir.Value:
     padded = b.op("Pad", b.op("Reshape", x, b.ints(-1)), b.op("Concat", b.ints(0), missing, axis=0))
     whole = b.op("Reshape", padded, filled)
     ends = b.op("Where", b.op("Less", wanted, zero), b.scalar(np.iinfo(np.int64).max), wanted)
-    return b.op("Slice", whole, b.ints(*[0] * rank), ends)
+    return b.op("Slice", whole, b.ints(*[0] * counted[0]), ends)
 
 
 def shape_15(b: Builder) -> list[ir.Value | None] | None:
@@ -118,7 +105,7 @@ def shape_15(b: Builder) -> list[ir.Value | None] | None:
     if not start and end is None:
         b.set_attr(start=None)
         return None
-    (whole,) = b.ops("Shape", b.need(0), version=13)
+    whole = b.op("Shape", b.need(0), version=13)
     rank = b.values.rank(b.need(0))
     stop = np.iinfo(np.int64).max if end is None else end
     if rank is not None:
@@ -131,24 +118,19 @@ def split_18(b: Builder) -> list[ir.Value | None] | None:
     count = b.attr("num_outputs")
     if count is None:
         return None
-    x = b.need(0)
-    axis = b.attr("axis", 0)
+    x, axis = b.need(0), b.attr("axis", 0)
     shape = b.values.dims(x)
     size = shape[axis] if shape is not None else None
+    b.set_attr(num_outputs=None)
     if isinstance(size, int):
         piece = -(-size // count)
-        sizes = [piece] * (count - 1) + [size - piece * (count - 1)]
-        b.set_attr(num_outputs=None)
         if size % count:
-            b.set_inputs([x, b.ints(*sizes)])
+            b.set_inputs([x, b.ints(*[piece] * (count - 1), size - piece * (count - 1))])
         return None
-    (dims,) = b.ops("Shape", x)
-    length = b.op("Gather", dims, b.ints(axis))
-    piece = b.op("Div", b.op("Add", length, b.ints(count - 1)), b.ints(count))
-    last = b.op("Sub", length, b.op("Mul", piece, b.ints(count - 1)))
-    sizes_value = b.op("Concat", *[piece] * (count - 1), last, axis=0)
-    b.set_attr(num_outputs=None)
-    b.set_inputs([x, sizes_value])
+    length = b.op("Gather", b.op("Shape", x), b.ints(axis))
+    most = b.op("Div", b.op("Add", length, b.ints(count - 1)), b.ints(count))
+    last = b.op("Sub", length, b.op("Mul", most, b.ints(count - 1)))
+    b.set_inputs([x, b.op("Concat", *[most] * (count - 1), last, axis=0)])
     return None
 
 
@@ -162,8 +144,7 @@ def split_13(b: Builder) -> list[ir.Value | None] | None:
         b.set_attr(split=b.whole_numbers(known, "its sizes"))
         b.set_inputs([b.need(0)])
         return None
-    axis = b.attr("axis", 0)
-    start: ir.Value = b.ints(0)
+    axis, start = b.attr("axis", 0), b.ints(0)
     pieces: list[ir.Value | None] = []
     for i in range(len(b.node.outputs)):
         stop = b.op("Add", start, b.op("Slice", sizes, b.ints(i), b.ints(i + 1)))
@@ -177,49 +158,37 @@ def pad_18(b: Builder) -> list[ir.Value | None] | None:
     axes = b.input(3)
     if axes is None:
         return None
-    x, pads = b.need(0), b.need(1)
-    rank = b.need_rank(x)
-    known = b.values.constant(axes)
-    amounts = b.values.constant(pads)
-    if known is not None:
-        listed = [a % rank for a in b.whole_numbers(known, "its axes")]
-        if amounts is not None:
-            full = [0] * (2 * rank)
-            for i, a in enumerate(listed):
-                full[a], full[rank + a] = int(amounts[i]), int(amounts[len(listed) + i])
-            b.set_inputs([x, b.ints(*full), b.input(2)])
-            return None
-        # Position of each dimension's amount in the pads given; one past their end is a zero.
-        index = [2 * len(listed)] * (2 * rank)
-        for i, a in enumerate(listed):
-            index[a], index[rank + a] = i, len(listed) + i
-        padded = b.op("Concat", b.cast(pads, _T.INT64), b.ints(0), axis=0)
-        b.set_inputs([x, b.op("Gather", padded, b.ints(*index)), b.input(2)])
-        return None
-    listed_value = b.op("Reshape", b.cast(axes, _T.INT64), b.ints(1, -1))
-    negative = b.op("Less", listed_value, b.scalar(0))
-    positive = b.op("Where", negative, b.op("Add", listed_value, b.scalar(rank)), listed_value)
-    hits = b.cast(b.op("Equal", b.const(np.arange(rank, dtype=np.int64).reshape(rank, 1)), positive), _T.INT64)
-    both = b.op("Reshape", b.cast(pads, _T.INT64), b.ints(2, 1, -1))
-    spread = b.op("ReduceSum", b.op("Mul", both, hits), b.ints(2), keepdims=0, version=13)  # [2, rank]
-    b.set_inputs([x, b.op("Reshape", spread, b.ints(2 * rank)), b.input(2)])
+    b.set_inputs([b.need(0), _all_pads(b, axes, b.need(1), b.need_rank(b.need(0))), b.input(2)])
     return None
+
+
+def _all_pads(b: Builder, axes: ir.Value, pads: ir.Value, rank: int) -> ir.Value:
+    known, amounts = b.values.constant(axes), b.values.constant(pads)
+    if known is None:
+        positive = b.from_start(b.op("Reshape", b.cast(axes, T.INT64), b.ints(1, -1)), rank)
+        hits = b.cast(b.op("Equal", b.const(np.arange(rank, dtype=np.int64).reshape(rank, 1)), positive), T.INT64)
+        both = b.op("Reshape", b.cast(pads, T.INT64), b.ints(2, 1, -1))
+        spread = b.op("ReduceSum", b.op("Mul", both, hits), b.ints(2), keepdims=0, version=13)  # [2, rank]
+        return b.op("Reshape", spread, b.ints(2 * rank))
+    listed = [a % rank for a in b.whole_numbers(known, "its axes")]
+    # Position of each dimension's amount in the pads given; one past their end is a zero.
+    index = [2 * len(listed)] * (2 * rank)
+    for i, a in enumerate(listed):
+        index[a], index[rank + a] = i, len(listed) + i
+    if amounts is not None:
+        return b.ints(*[int(amounts[i]) if i < 2 * len(listed) else 0 for i in index])
+    return b.op("Gather", b.op("Concat", b.cast(pads, T.INT64), b.ints(0), axis=0), b.ints(*index))
 
 
 def pad_19(b: Builder) -> list[ir.Value | None] | None:
     """mode wrap: Gather at the positions modulo the size, one dimension after the other."""
     if b.attr("mode", "constant") != "wrap":
         return None
-    x = b.need(0)
+    x, axes = b.need(0), b.input(3)
     rank = b.need_rank(x)
-    amounts = b.cast(b.need(1), _T.INT64)
-    axes = b.input(3)
-    listed = (
-        list(range(rank))
-        if axes is None
-        else [a % rank for a in b.whole_numbers(b.need_constant(axes, "its axes"), "its axes")]
-    )
-    for i, axis in enumerate(listed):
+    amounts = b.cast(b.need(1), T.INT64)
+    listed = range(rank) if axes is None else b.whole_numbers(b.need_constant(axes, "its axes"), "its axes")
+    for i, axis in enumerate(a % rank for a in listed):
         before, after = (b.op("Gather", amounts, b.scalar(at)) for at in (i, len(listed) + i))
         size = b.op("Squeeze", b.dim(x, axis), b.ints(0))
         positions = b.op("Range", b.op("Neg", before), b.op("Add", size, after), b.scalar(1))
@@ -230,15 +199,13 @@ def pad_19(b: Builder) -> list[ir.Value | None] | None:
 def constant_of_shape_20(b: Builder) -> list[ir.Value | None] | None:
     """Fill values of types that opset 9 lacks: fill with another type and cast."""
     value = b.node.attributes.get("value")
-    if value is None:
-        return None
-    tensor = value.as_tensor()
-    dtype = tensor.dtype.value
-    if dtype not in (_T.BFLOAT16, _T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ):
+    tensor = value.as_tensor() if value is not None else None
+    lacking = (T.BFLOAT16, T.FLOAT8E4M3FN, T.FLOAT8E4M3FNUZ, T.FLOAT8E5M2, T.FLOAT8E5M2FNUZ)
+    if tensor is None or tensor.dtype.value not in lacking:
         return None
     fill = np.asarray(tensor.numpy()).astype(np.float32).reshape(1)
-    (filled,) = b.ops("ConstantOfShape", b.need(0), version=9, value=ir.AttrTensor("value", ir.tensor(fill)))
-    return [b.cast(filled, dtype)]
+    filled = b.op("ConstantOfShape", b.need(0), version=9, value=ir.AttrTensor("value", ir.tensor(fill)))
+    return [b.cast(filled, tensor.dtype.value)]
 
 
 STEPS: Steps = {

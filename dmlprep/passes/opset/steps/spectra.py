@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from dmlprep.passes.opset.build import Builder
-from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.steps import Steps
+from dmlprep.passes.opset.build import Builder, CannotLower, Steps, T
 
-_T = onnx.TensorProto
 Matrix = NDArray[np.float64]
 
 
@@ -19,37 +15,37 @@ def dft_20(b: Builder) -> list[ir.Value | None] | None:
     """axis: input -> attribute. A run-time axis follows from the shapes, or every axis is tried in the graph."""
     x, axis = b.need(0), b.input(2)
     rank = b.need_rank(x)
-    if axis is None:
-        chosen = rank - 2
-    else:
+    chosen: int | None = rank - 2
+    if axis is not None:
         known = b.values.constant(axis)
-        if known is None:
-            return _run_time_axis(b, x, axis, rank)
-        chosen = int(known.reshape(-1)[0]) % rank
+        chosen = int(known.reshape(-1)[0]) % rank if known is not None else _moved_axis(b, x, axis, rank)
+        if chosen is None:
+            return [_any_axis(b, x, axis, rank)]
     b.set_attr(axis=chosen)
     b.set_inputs([x, b.input(1)])
     return None
 
 
-def _run_time_axis(b: Builder, x: ir.Value, axis: ir.Value, rank: int) -> list[ir.Value | None] | None:
+def _moved_axis(b: Builder, x: ir.Value, axis: ir.Value, rank: int) -> int | None:
+    """The one axis whose size changes; ``None`` where none does, and all may be tried."""
     before, after = b.values.static_shape(x), b.values.static_shape(b.node.outputs[0])
-    if before is None or after is None or len(before) != len(after):
-        raise CannotLower(f"its axis ({axis.name!r}) is not a constant", in_function=True)
-    moved = [i for i in range(rank - 1) if before[i] != after[i]]
-    if len(moved) == 1:
-        b.set_attr(axis=moved[0])
-        b.set_inputs([x, b.input(1)])
-        return None
-    if moved or b.attr("onesided", 0) or b.input(1) is not None:
-        raise CannotLower(f"its axis ({axis.name!r}) is not a constant", in_function=True)
-    flat = b.op("Reshape", b.cast(axis, _T.INT64), b.ints(-1))
-    wanted = b.op("Where", b.op("Less", flat, b.scalar(0)), b.op("Add", flat, b.scalar(rank)), flat)
+    if before is not None and after is not None and len(before) == len(after):
+        moved = [i for i in range(rank - 1) if before[i] != after[i]]
+        if len(moved) == 1:
+            return moved[0]
+        if not moved and not b.attr("onesided", 0) and b.input(1) is None:
+            return None
+    raise CannotLower(f"its axis ({axis.name!r}) is not a constant", in_function=True)
+
+
+def _any_axis(b: Builder, x: ir.Value, axis: ir.Value, rank: int) -> ir.Value | None:
+    wanted = b.from_start(b.op("Reshape", b.cast(axis, T.INT64), b.ints(-1)), rank)
     result: ir.Value | None = None
     for candidate in range(rank - 1):
         (tried,) = b.again(x, version=17, axis=candidate)
         here = b.op("Equal", wanted, b.scalar(candidate))
         result = tried if result is None else b.op("Where", here, tried, result)
-    return [result]
+    return result
 
 
 def dft_17(b: Builder) -> list[ir.Value | None]:

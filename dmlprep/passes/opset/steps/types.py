@@ -2,69 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from dmlprep.graph.analysis.attributes import constant_tensor
 from dmlprep.graph.analysis.schemas import schema_at
-from dmlprep.passes.opset.build import Builder
-from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.steps import Step, Steps
+from dmlprep.passes.opset.build import Builder, CannotLower, Steps, T, default_of
 
-_T = onnx.TensorProto
-_FLOAT8 = {_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ, _T.FLOAT8E8M0}
+_FLOAT8 = {T.FLOAT8E4M3FN, T.FLOAT8E4M3FNUZ, T.FLOAT8E5M2, T.FLOAT8E5M2FNUZ, T.FLOAT8E8M0}
 
 
 def drop_defaults(b: Builder) -> None:
-    """Remove attributes that the version before lacks, where they have their default values.
-
-    Raises:
-        CannotLower: one has another value.
-    """
+    """Remove attributes at their defaults that the version before lacks; ``CannotLower`` for other values."""
     schema = schema_at(b.node.op_type, b.version)
     assert schema is not None
     older = schema_at(b.node.op_type, schema.since_version - 1)
     if older is None:
         return
-    for name in list(b.node.attributes):
-        if name in older.attributes or name not in schema.attributes:
-            continue
-        default = schema.attributes[name].default_value
-        expected = onnx.helper.get_attribute_value(default) if default.type else None
+    for name in [name for name in b.node.attributes if name in schema.attributes and name not in older.attributes]:
         value = b.attr(name)
-        if isinstance(expected, bytes):
-            expected = expected.decode()
-        if value != expected:
+        if value != default_of(schema, name):
             raise CannotLower(f"attribute {name} = {value!r} does not exist before opset {schema.since_version}")
         b.set_attr(**{name: None})
 
 
-def _unless(then: Callable[[Builder], list[ir.Value | None] | None], name: str, default: object) -> Step:
-    """A step that only does something where an attribute is not at its default."""
-
-    def step(b: Builder) -> list[ir.Value | None] | None:
-        if b.attr(name, default) == default:
-            b.set_attr(**{name: None})
-            return None
-        return then(b)
-
-    return step
-
-
-def cast(b: Builder) -> list[ir.Value | None] | None:
+def cast(b: Builder) -> None:
     """Drop saturate, which concerns float8 only, and round_mode, which concerns float8e8m0 only."""
     schema = schema_at(b.node.op_type, b.version)
     assert schema is not None
     older = schema_at(b.node.op_type, schema.since_version - 1)
-    to = b.attr("to")
-    for name in ("saturate", "round_mode"):
-        if older is not None and name not in older.attributes and to not in _FLOAT8:
-            b.set_attr(**{name: None})
+    if older is not None and b.attr("to") not in _FLOAT8:
+        b.set_attr(**{name: None for name in ("saturate", "round_mode") if name not in older.attributes})
     drop_defaults(b)
-    return None
 
 
 def cast_like(b: Builder) -> list[ir.Value | None] | None:
@@ -72,7 +41,7 @@ def cast_like(b: Builder) -> list[ir.Value | None] | None:
     to = b.values.dtype(b.need(1))
     if to:
         saturate = b.attr("saturate") if to in _FLOAT8 else None
-        mode = b.attr("round_mode") if to == _T.FLOAT8E8M0 else None
+        mode = b.attr("round_mode") if to == T.FLOAT8E8M0 else None
         return [b.op("Cast", b.need(0), to=to, saturate=saturate, round_mode=mode, version=b.version)]
     if b.version < 19:
         raise CannotLower(f"the element type of {b.need(1).name!r} is not known", in_function=True)
@@ -91,8 +60,11 @@ def constant_12(b: Builder) -> None:
         held["value"] = ir.AttrTensor("value", tensor)
 
 
-def arg_12(b: Builder) -> list[ir.Value | None]:
+def arg_12(b: Builder) -> list[ir.Value | None] | None:
     """select_last_index: the first one of the input read backwards."""
+    if not b.attr("select_last_index", 0):
+        b.set_attr(select_last_index=None)
+        return None
     x, axis = b.need(0), b.attr("axis", 0)
     backwards = b.op("Slice", x, b.ints(-1), b.ints(np.iinfo(np.int64).min), b.ints(axis), b.ints(-1))
     (found,) = b.again(backwards, version=11, select_last_index=None)
@@ -106,11 +78,9 @@ def dropout_12(b: Builder) -> list[ir.Value | None] | None:
     if training is not None and bool(b.need_constant(training, "its training mode").any()):
         raise CannotLower("it drops elements at random (training_mode is true)")
     if b.asked(1):
-        (ones,) = b.ops("ConstantOfShape", b.op("Shape", b.need(0)), version=9, value=ir.tensor(np.ones(1, np.float32)))
-        return [
-            b.op("Identity", b.need(0)),
-            b.cast(ones, _T.BOOL),
-        ]  # versions differ on the mask of what is not dropped
+        # versions differ on the mask of what is not dropped
+        ones = b.op("ConstantOfShape", b.op("Shape", b.need(0)), version=9, value=ir.tensor(np.ones(1, np.float32)))
+        return [b.op("Identity", b.need(0)), b.cast(ones, T.BOOL)]
     ratio = b.input(1)
     known = None if ratio is None else b.values.constant(ratio)
     b.set_attr(seed=None, ratio=None if known is None else float(known.reshape(-1)[0]))
@@ -120,7 +90,7 @@ def dropout_12(b: Builder) -> list[ir.Value | None] | None:
 
 def extreme_12(b: Builder) -> list[ir.Value | None] | None:
     """64-bit integers have no wider type: compare the inputs one after the other."""
-    if b.values.dtype(b.need(0)) not in (_T.INT64, _T.UINT64):
+    if b.values.dtype(b.need(0)) not in (T.INT64, T.UINT64):
         return None
     best = b.need(0)
     for other in b.node.inputs[1:]:
@@ -132,7 +102,7 @@ def extreme_12(b: Builder) -> list[ir.Value | None] | None:
 
 def mod_28(b: Builder) -> list[ir.Value | None] | None:
     """fmod 0 of floating point: the remainder of fmod 1, moved to the divisor's sign."""
-    if b.attr("fmod", 0) or b.need_dtype(b.need(0)) not in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16):
+    if b.attr("fmod", 0) or b.need_dtype(b.need(0)) not in (T.FLOAT, T.DOUBLE, T.FLOAT16, T.BFLOAT16):
         return None
     x, y = b.need(0), b.need(1)
     (rest,) = b.again(x, y, version=13, fmod=1)
@@ -158,8 +128,23 @@ def space_to_depth_28(b: Builder) -> list[ir.Value | None] | None:
     (dcr,) = b.again(x, version=13, mode=None)  # [N, size * size * C, H, W]
     shape = b.op("Shape", dcr)
     split = b.op("Concat", b.dim(dcr, 0), b.ints(size * size), b.dim(x, 1), b.ints(-1), axis=0)
-    swapped = b.op("Transpose", b.op("Reshape", dcr, split), perm=[0, 2, 1, 3])
-    return [b.op("Reshape", swapped, shape)]
+    return [b.op("Reshape", b.op("Transpose", b.op("Reshape", dcr, split), perm=[0, 2, 1, 3]), shape)]
+
+
+def has_element_18(b: Builder) -> list[ir.Value | None] | None:
+    """The constant false without an input, true with a tensor or a sequence."""
+    x = b.input(0)
+    return None if x is not None and _may_be_optional(b, x) else [b.const(np.array(x is not None))]
+
+
+def get_element_18(b: Builder) -> list[ir.Value | None] | None:
+    """An Identity, where the input is a tensor or a sequence."""
+    return None if _may_be_optional(b, b.need(0)) else [b.op("Identity", b.need(0))]
+
+
+def _may_be_optional(b: Builder, x: ir.Value) -> bool:
+    known = b.values.type(x)
+    return known is None or known.WhichOneof("value") == "optional_type"
 
 
 STEPS: Steps = {
@@ -167,8 +152,8 @@ STEPS: Steps = {
     **{("CastLike", since): cast_like for since in (15, 19, 21, 23, 24, 25)},
     ("Constant", 12): constant_12,
     ("Attention", 25): drop_defaults,
-    ("ArgMax", 12): _unless(arg_12, "select_last_index", 0),
-    ("ArgMin", 12): _unless(arg_12, "select_last_index", 0),
+    ("ArgMax", 12): arg_12,
+    ("ArgMin", 12): arg_12,
     ("Dropout", 12): dropout_12,
     ("GatherND", 12): drop_defaults,
     ("Max", 12): extreme_12,
@@ -176,4 +161,6 @@ STEPS: Steps = {
     ("Mod", 28): mod_28,
     ("Range", 27): range_27,
     ("SpaceToDepth", 28): space_to_depth_28,
+    ("OptionalHasElement", 18): has_element_18,
+    ("OptionalGetElement", 18): get_element_18,
 }
