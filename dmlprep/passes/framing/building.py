@@ -20,14 +20,7 @@ def sizes(value: ir.Value) -> list[int]:
 
 
 class Nodes(GraphBuilder):
-    """Writes nodes that are put into the graph together.
-
-    Args:
-        about: what the nodes belong to; their names begin with it.
-
-    Attributes:
-        made: the nodes so far.
-    """
+    """Writes nodes that are put into the graph together (``made``); their names begin with ``about``."""
 
     graph: ir.Graph
 
@@ -49,11 +42,7 @@ class Nodes(GraphBuilder):
         dtype: ir.DataType | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> ir.Value:
-        """A node with one output.
-
-        Args:
-            dtype: of the output; that of the first input where it is not said.
-        """
+        """A node with one output, of the element type of the first input where ``dtype`` is left out."""
         return self.ops(op, inputs, [(shape, dtype)], attributes)[0]
 
     def ops(

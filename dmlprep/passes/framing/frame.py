@@ -68,7 +68,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> bool:
-        """Whether the pictures are whole numbers, which a resize keeps whole."""
+        """Return whether the pictures are whole numbers, which a resize keeps whole."""
         return self.type == "uint8"
 
 
@@ -119,14 +119,7 @@ class Detect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All of a frame.
-
-    Attributes:
-        pictures: the inputs that are framed.
-        results: the outputs that are.
-        detect: what takes the place of a detector's raw outputs.
-        table: the step's options that it was made from.
-    """
+    """All of a frame: the inputs, the outputs and the detector that are framed, and the step's options (``table``)."""
 
     pictures: list[Picture] = []
     results: list[Result] = []
@@ -148,11 +141,7 @@ def note_frame(model: ir.Model, frame: Frame) -> None:
 
 
 def frame_of(model: ir.Model) -> Frame | None:
-    """The frame that is noted in a model.
-
-    Raises:
-        ModelRefused: DP305, the note cannot be read.
-    """
+    """Return the frame that is noted in a model; ``ModelRefused`` (DP305) where the note cannot be read."""
     text = model.metadata_props.get(_KEY)
     if text is None:
         return None
@@ -170,10 +159,10 @@ def unfit(why: str) -> ModelRefused:
 
 
 def between(original: ir.Model, made: ir.Model) -> Frame | None:
-    """The frame that one model has around the other; ``None`` where both have it, or neither.
+    """Return the frame that one model has around the other; ``None`` where both have it, or neither.
 
     Raises:
-        ModelRefused: DP305, the note tells of other inputs than the two have.
+        ModelRefused: DP305, the note describes other inputs than the two have.
     """
     frame = None if _KEY in original.metadata_props else frame_of(made)
     for picture in frame.pictures if frame is not None else ():
@@ -186,11 +175,7 @@ def between(original: ir.Model, made: ir.Model) -> Frame | None:
 
 
 def check_interface(model: ir.Model) -> None:
-    """Hold the inputs and outputs of a framed model against its note.
-
-    Raises:
-        InternalError: they are others.
-    """
+    """Compare the inputs and outputs of a framed model with its note; ``InternalError`` where they differ."""
     frame = frame_of(model)
     has = {v.name: (v.dtype, v.shape) for v in model.graph.inputs}
     for picture in frame.pictures if frame is not None else ():

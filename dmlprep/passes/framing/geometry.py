@@ -8,13 +8,10 @@ Size = tuple[int, int]
 
 
 def place(options: PictureOptions, size: Size, model: Size) -> tuple[Size, Size] | str:
-    """Height and width after the resize; row and column of the picture's corner in what the model gets.
+    """Height and width after the resize; row and column of the picture's corner in what the model gets; or why not.
 
     ``crop`` by the shorter side makes the longer one ``int(side * long / short)``, as torchvision and transformers do;
     ``letterbox`` rounds both sides, as Ultralytics does.
-
-    Returns:
-        both, or why it cannot be.
     """
     if options.fit == "stretch":
         return model, (0, 0)

@@ -19,11 +19,7 @@ GRAY = (19595, 38470, 7471)
 
 
 def prepared(nodes: Nodes, picture: Picture, given: ir.Value) -> ir.Value:
-    """Write the nodes that make of ``given`` what the model takes.
-
-    Raises:
-        ModelRefused: DP014, the matrices are more than may be made of the model.
-    """
+    """Write the nodes from ``given`` to what the model reads; ``ModelRefused`` (DP014) for matrices too large."""
     value = nodes.cast(given, ir.DataType.FLOAT)
     if picture.layout == "nhwc":
         value = nodes.transpose(value, [0, 3, 1, 2])
@@ -85,14 +81,7 @@ def _resized(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
 def _side(
     nodes: Nodes, picture: Picture, value: ir.Value, axis: int, weights: Weights, unit: int
 ) -> tuple[ir.Value, int]:
-    """One side resized, such that no sum for bytes needs more digits than FP32 has.
-
-    Args:
-        unit: what ``value`` is still to be divided by.
-
-    Returns:
-        the value, and what it is to be divided by.
-    """
+    """One side resized, such that no sum for bytes needs more digits than FP32 has; what is still to be divided by."""
     library, name = picture.mode.split("-")
     if not picture.bytes:
         return _product(nodes, value, axis, weights.matrix), 1

@@ -46,11 +46,7 @@ _SUFFIXES = ("ImageProcessorFast", "ImageProcessor", "FeatureExtractor")
 
 
 class NoTable(ValueError):
-    """The configuration asks for what a frame has no field for.
-
-    Attributes:
-        fix: what to do.
-    """
+    """The configuration asks for what a frame has no field for; ``fix`` says what to do."""
 
     def __init__(self, why: str, fix: str = "write the fields of the table by hand (docs/passes/frame.md)") -> None:
         super().__init__(why)
@@ -58,11 +54,7 @@ class NoTable(ValueError):
 
 
 def as_table(config: Mapping[str, object]) -> dict[str, object]:
-    """Fields of ``PictureOptions`` that do what the configuration says.
-
-    Raises:
-        NoTable: it asks for more.
-    """
+    """Return fields of ``PictureOptions`` that do what a configuration says; ``NoTable`` where it asks for more."""
     kind = str(config.get("image_processor_type") or config.get("feature_extractor_type") or "")
     name = next((kind.removesuffix(s) for s in _SUFFIXES if kind.endswith(s)), kind)
     for key in _OTHER_PIXELS:

@@ -25,11 +25,7 @@ def resolve(
     outputs: Mapping[str, ResultOptions] | None = None,
     detect: DetectOptions | None = None,
 ) -> Frame:
-    """The frame of a model whose sizes are fixed.
-
-    Raises:
-        ModelRefused: DP305, a table does not fit the model: the text says why.
-    """
+    """Return the frame of a model whose sizes are fixed; ``ModelRefused`` (DP305) where a table does not fit."""
     version = model.graph.opset_imports.get("", 1)
     if version < _OPSET:
         raise refused("", f"a frame needs opset {_OPSET}, the model has {version}", "put [step.opset] before")

@@ -30,18 +30,14 @@ _CUBIC = -0.75
 
 @dataclass(frozen=True)
 class Weights:
-    """A matrix [rows, source] of float64, and the number that it is divided by.
-
-    Attributes:
-        matrix: whole numbers for bytes, where ``unit`` is not 1.
-    """
+    """A matrix [rows, source] of float64, whole where ``unit`` is not 1, and the number that it is divided by."""
 
     matrix: Array
     unit: int = 1
 
 
 def is_nearest(mode: Mode) -> bool:
-    """Whether a mode picks pixels."""
+    """Return whether a mode picks pixels."""
     return mode.endswith("-nearest")
 
 
@@ -57,7 +53,7 @@ def nearest_indices(mode: Mode, source: int, target: int) -> Array:
 
 
 def resize_weights(mode: Mode, source: int, target: int, rows: range, *, whole: bool) -> Weights:
-    """What makes ``target`` pixels of a side of ``source``: a matrix [rows, source].
+    """Return what makes ``target`` pixels of a side of ``source``: a matrix [rows, source].
 
     Args:
         rows: which of the ``target`` pixels are wanted.
@@ -112,11 +108,7 @@ def _pillow(name: str, source: int, target: int, rows: range) -> Array:
 
 
 def _taps(name: str, source: int, target: int, rows: range, unit: int) -> Array:
-    """OpenCV's linear (two pixels) and cubic (four): no average where a side shrinks; the border is repeated.
-
-    Args:
-        unit: what each weight is multiplied by, and made whole; 1 leaves it.
-    """
+    """OpenCV's linear (two pixels) and cubic (four), in whole numbers of 1 / ``unit``; the border is repeated."""
     found = np.zeros((len(rows), source))
     for row, at in enumerate(rows):
         place = (at + 0.5) * source / target - 0.5

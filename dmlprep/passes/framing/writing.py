@@ -16,10 +16,7 @@ from dmlprep.passes.framing.results import finished
 
 
 def write_frame(model: Model, frame: Frame) -> list[ir.Node]:
-    """Write all of a frame, and the note of it.
-
-    Returns:
-        the new nodes.
+    """Write all of a frame, and the note of it; return the new nodes.
 
     Raises:
         ModelRefused: DP014, its constants are more than may be made of the model.
@@ -87,11 +84,7 @@ def _frame_boxes(model: Model, detect: Detect, names: Names) -> list[ir.Node]:
 
 
 def _reserve(names: Names, about: str, made: list[str]) -> None:
-    """Take the names of new outputs before any node takes them.
-
-    Raises:
-        ModelRefused: DP305, the model has such a name.
-    """
+    """Take the names of new outputs before any node does; ``ModelRefused`` (DP305) where the model has one."""
     for name in made:
         if names.value(name) != name:
             raise refused(f"frame of {about}", f"the model has a value {name!r} already", "rename it when exporting")

@@ -106,10 +106,9 @@ def given(node: NodeFacts, index: int) -> Operand:
 
 
 def view(operand: Operand, shape: Sequence[int], name: str, *, share: bool = False) -> Operand:
-    """An operand in another shape: the tensor of a constant with other sizes, or a Reshape.
+    """An operand in another shape: the tensor of a constant with other sizes, or a Reshape. ``name`` begins new names.
 
     Args:
-        name: what new names begin with.
         share: one Reshape serves all matches: each of them is at its anchor, so that the first is before the others.
     """
     sizes = tuple(shape)
@@ -165,11 +164,7 @@ def once(shared: Shared, key: object, make: Callable[[], ir.Value]) -> ir.Value:
 
 
 def write(op_type: str, match: Match, edit: Edit, shared: Shared) -> None:
-    """Write the node of a match; the nodes that it stands for stay, and nothing reads them.
-
-    Args:
-        edit: at the node before which the new one goes.
-    """
+    """Write the node of a match before the node of ``edit``; nothing reads the nodes that it stands for then."""
     inputs = [None if operand is None else operand.get(edit, shared) for operand in match.inputs]
     outputs = [ir.Value(name="") for _ in range(1 + max(place for _, place in match.gives))]
     for giver, place in match.gives:

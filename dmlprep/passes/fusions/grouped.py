@@ -55,7 +55,7 @@ def _match(last: NodeFacts) -> Match | str | None:
 
 
 def _causal(masks: Sequence[Mask], count: int) -> bool:
-    """Whether masks let each of so many positions see itself and those before it, and no other."""
+    """Return whether masks let each of so many positions see itself and those before it, and no other."""
     numbers = [mask.numbers() for mask in masks]
     arrays = [array.astype(np.float32) for array in numbers if array is not None]
     if not arrays or len(arrays) < len(masks):

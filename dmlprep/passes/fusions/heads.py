@@ -72,12 +72,10 @@ def _turned_in_three(node: NodeFacts, value: Value, *, once: bool) -> NodeFacts 
 
 
 def _before_repeating(node: NodeFacts, sizes: list[int], heads: int) -> NodeFacts | None:
-    """The first of Unsqueeze, Expand, Reshape, which write each head several times, one after the other.
+    """The first of Unsqueeze, Expand, Reshape (``node``), which write each head several times, one after the other.
 
     Args:
-        node: the Reshape.
-        sizes: what it gives, in four dimensions.
-        heads: the axis of the heads.
+        sizes: of the result, in four dimensions; ``heads`` is the axis of the heads.
     """
     spread = made_by(node.input(0), "Expand", "Tile") if node.key == "Reshape" else None
     first = made_by(spread.input(0), "Unsqueeze", "Reshape") if spread is not None else None
@@ -119,7 +117,7 @@ def _transposed(operand: Operand, perm: list[int]) -> Operand:
 
 
 def apart(edit: Edit, value: ir.Value | None, sizes: list[int], kind: ir.DataType, *, turned: bool = False) -> ir.Value:
-    """[batch, length, heads * size] as [batch, heads, length, size]; [batch, heads, size, length] where ``turned``.
+    """[batch, length, heads * size] as [batch, heads, length, size], or [batch, heads, size, length] where ``turned``.
 
     Args:
         sizes: batch, length, heads, size.

@@ -41,11 +41,7 @@ def _number(number: float, kind: ir.DataType, edit: Edit, shared: Shared) -> ir.
 
 
 def bias(masks: Sequence[Mask], whole: Value, last: NodeFacts, *, cleared: bool) -> Operand:
-    """The masks as one of [batch, heads, queries, keys].
-
-    Args:
-        cleared: rows that are -inf throughout are zeros.
-    """
+    """The masks as one of [batch, heads, queries, keys]; where ``cleared``, rows that are -inf throughout are zeros."""
 
     def get(edit: Edit, shared: Shared) -> ir.Value:
         total, kind = _sum(masks, whole, edit, shared), whole.dtype
@@ -67,7 +63,7 @@ def bias(masks: Sequence[Mask], whole: Value, last: NodeFacts, *, cleared: bool)
 
 
 def _empty(total: ir.Value, last: NodeFacts, kind: ir.DataType, edit: Edit, shared: Shared) -> ir.Value:
-    """Whether each row of a mask is -inf throughout, as one element in the place of its last axis."""
+    """Return whether each row of a mask is -inf throughout, as one element in the place of its last axis."""
 
     def make() -> ir.Value:
         axes = [edit.integers([-1], "axes")] if last.opset >= 18 else []

@@ -61,13 +61,13 @@ def held(node: NodeFacts, index: int) -> Array | None:
 
 
 def all_are(value: Value | None, number: float, count: int) -> bool:
-    """Whether a value is a small constant of ``count`` elements that are all ``number``."""
+    """Return whether a value is a small constant of ``count`` elements that are all ``number``."""
     array = value.array() if value is not None else None
     return array is not None and array.size == count and bool(np.all(array == number))
 
 
 def spread_over(value: Value | None, axis: int, sizes: list[int]) -> bool:
-    """Whether a value, broadcast to ``sizes``, differs along ``axis`` only, and has every element of it."""
+    """Return whether a value, broadcast to ``sizes``, differs along ``axis`` only, and has every element of it."""
     if value is None or not value.static or len(value.sizes) > len(sizes):
         return False
     lead = [1] * (len(sizes) - len(value.sizes)) + value.sizes

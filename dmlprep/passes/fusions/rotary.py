@@ -265,7 +265,7 @@ def _cut(node: NodeFacts, data: Value) -> tuple[int, int] | None:
 
 
 def _along_last(node: NodeFacts, data: Value) -> bool:
-    """Whether the axis of a node is the last one of a value."""
+    """Return whether the axis of a node is the last one of a value."""
     return bool(node.attribute("axis", 0) % len(data.sizes) == len(data.sizes) - 1)
 
 
@@ -308,7 +308,7 @@ _FURTHEST = 24
 
 
 def _doubled(node: NodeFacts, index: int, kind: Kind) -> bool:
-    """Whether a table has each number twice, as halves or as pairs: by its values, or by how it is made."""
+    """Return whether a table has each number twice, as halves or as pairs: by its values, or by how it is made."""
     for _ in range(_FURTHEST):
         value = node.inputs[index]
         if value is None or not value.static or not value.sizes:

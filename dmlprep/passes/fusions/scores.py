@@ -81,14 +81,11 @@ class Attention:
     """Weights of keys times values, the heads of which a Transpose brings together.
 
     Attributes:
-        last: the product with the values.
-        product: the product of queries and keys.
-        scale: what a number multiplies that product by.
-        masks: what is added to it.
+        last, product: the product with the values, and the one of queries and keys.
+        scale, masks: the number that multiplies that product, and what is added to it.
         guarded: whether rows that are masked throughout are zeros.
         whole: the weights, [batch, heads, queries, keys].
-        size: elements of a head of queries and keys.
-        wide: elements of a head of values.
+        size, wide: elements of a head of queries and keys, and of one of values.
         giver: the last node of all.
     """
 
@@ -206,7 +203,7 @@ def _fits(mask: Value, whole: Value, kind: str) -> bool:
 
 
 def _from_product(value: Value | None) -> bool:
-    """Whether a value is scores: a product, scaled and masked or not."""
+    """Return whether a value is scores: a product, scaled and masked or not."""
     for _ in range(FURTHEST):
         _, value = _unscaled(value)
         if made_by(value, "MatMul") is not None:
@@ -258,13 +255,13 @@ def _read_elsewhere(softmax: NodeFacts, last: NodeFacts) -> bool:
 
 
 def never_empty(masks: Sequence[Mask]) -> bool:
-    """Whether a mask is known to leave each query a key."""
+    """Return whether a mask is known to leave each query a key."""
     array = masks[0].array() if len(masks) == 1 else None
     return array is not None and not bool(np.isneginf(array.astype(np.float32).max(axis=-1)).any())
 
 
 def _asks_for_empty(guard: NodeFacts, masks: Sequence[Mask]) -> bool:
-    """Whether a node compares the largest of each row of the one mask with -inf."""
+    """Return whether a node compares the largest of each row of the one mask with -inf."""
     for one, other in sides(guard):
         most = made_by(guard.inputs[one], "ReduceMax")
         if most is None or scalar(guard.inputs[other]) != -np.inf or len(masks) != 1:

@@ -51,7 +51,7 @@ def _match(last: NodeFacts) -> Match | str | None:
 
 
 def _weighs(value: Value | None, total: Value) -> bool:
-    """Whether a value is a constant of one number for each element of a row."""
+    """Return whether a value is a constant of one number for each element of a row."""
     fits = value is not None and value.constant and total.static
     return fits and spread_over(value, len(total.sizes) - 1, total.sizes)
 

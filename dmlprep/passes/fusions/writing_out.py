@@ -21,12 +21,7 @@ from dmlprep.passes.fusions.form import DOMAIN, Form
 
 @dataclass(frozen=True)
 class Written:
-    """A model in which fused operators are written out.
-
-    Attributes:
-        model: a copy; the model itself where there are none.
-        counts: operator -> how many nodes of it were written out.
-    """
+    """A model in which fused operators are written out: a copy where there are any, and operator -> how many nodes."""
 
     model: Model
     counts: dict[str, int]
@@ -37,11 +32,7 @@ class Written:
 
 
 def write_out(model: Model, *, all_of_them: bool = False) -> Written:
-    """Write out the fused operators that the CPU provider has no kernel for; the model stays as it is.
-
-    Args:
-        all_of_them: those as well that it has a kernel for.
-    """
+    """Write out, in a copy, the fused operators that the CPU provider has no kernel for; or ``all_of_them``."""
     if not any(node.domain == DOMAIN for _, graph in graphs(model.ir) for node in graph):
         return Written(model, {})  # before the forms are imported: few models have any
     from dmlprep.passes.fusions.catalog import FORMS

@@ -36,11 +36,7 @@ _CHUNK = 1 << 20  # bytes: a piece and its copies stay in the processor's cache
 
 
 def to_half(values: Array, limit: float | None = FP16_MAX) -> NDArray[np.float16]:
-    """Round to FP16, to nearest even; finite values beyond ``limit`` become ``limit``, infinities stay.
-
-    Args:
-        limit: ``None`` lets what overflows become infinite.
-    """
+    """Round to FP16, to nearest even; finite values beyond ``limit`` become it (``None``: infinite)."""
     wide = values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
     # not <= rather than >: a NaN among the values must not hide the others
     if limit is not None and wide.size and not (wide.max() <= limit and wide.min() >= -limit):
@@ -50,7 +46,7 @@ def to_half(values: Array, limit: float | None = FP16_MAX) -> NDArray[np.float16
 
 
 def is_half(tensor: ir.TensorProtocol, limit: float = FP16_MAX) -> bool:
-    """Whether FP16 holds every value of a floating tensor as it is, and none is beyond ``limit``."""
+    """Return whether FP16 holds every value of a floating tensor as it is, and none is beyond ``limit``."""
     return all(np.array_equal(to_half(part, limit).astype(part.dtype), part, equal_nan=True) for part in pieces(tensor))
 
 

@@ -132,12 +132,7 @@ def _or_infinite(error: float | None) -> float:
 
 
 def smaller_question(facts: StepFacts, tolerance: float) -> str:
-    """What to ask for where FP16 cannot be had as it was asked for: which output, which tolerance.
-
-    Args:
-        facts: of the step; those of a search are there where one ran.
-        tolerance: that the search had to meet.
-    """
+    """What to ask for where FP16 does not meet the ``tolerance`` of a search: which output, which tolerance."""
     otherwise = "prepare the model with an FP32 recipe such as @static-fp32"
     outputs = {name: _or_infinite(error) for name, error in facts.outputs_in_fp16.items()}
     off = sorted((name for name, error in outputs.items() if error > tolerance), key=lambda name: -outputs[name])

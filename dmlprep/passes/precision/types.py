@@ -33,7 +33,7 @@ FROM_ATTRIBUTE: dict[str, tuple[str, ir.DataType | None]] = {
 
 
 def is_wide(kind: ir.TypeProtocol | None) -> bool:
-    """Whether a type is a plain tensor of FP32, FP64 or bfloat16."""
+    """Return whether a type is a plain tensor of FP32, FP64 or bfloat16."""
     from dmlprep.passes.precision.fp16 import WIDE
 
     return isinstance(kind, ir.TensorType) and kind.dtype in WIDE

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from dmlprep.core.errors import RecipeError
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import attribute_graphs, label, nodes, nodes_by_path
+from dmlprep.passes.precision.signature import operator_key
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,11 @@ class Selection:
     between: tuple[tuple[str, str], ...] = ()
 
 
-def _operator(node: ir.Node) -> str:
-    return f"{node.domain}::{node.op_type}" if node.domain else str(node.op_type)
-
-
 def select(model: Model, selection: Selection, field: str) -> dict[int, str]:
-    """The nodes that a selection names, of every graph: ``id(node)`` -> why.
+    """Return the nodes that a selection names, of every graph: ``id(node)`` -> why.
 
     Raises:
-        RecipeError: a name matches nothing, ONNX has no such operator, or a pattern is no regular expression;
-            ``field`` and its kind say where.
+        RecipeError: a name matches nothing, ONNX has no such operator, or a pattern is no regular expression.
     """
     found: dict[int, str] = {}
     every = list(nodes(model.ir))
@@ -49,36 +45,31 @@ def select(model: Model, selection: Selection, field: str) -> dict[int, str]:
     names = {label(n) for n in every} | {n.name for n in every if n.name} | set(places)
     for name in selection.nodes:
         if name not in names:
-            raise RecipeError(
-                f"the model has no node {name!r}", where=f"{field}_nodes", fix=_close(name, names), code="DP901"
-            )
+            raise _wrong(f"{field}_nodes", f"the model has no node {name!r}", _close(name, names))
         if name in places:
             found[id(places[name])] = f"named in {field}_nodes"
     for operator in selection.operators:
         if "::" not in operator and not onnx.defs.has(operator):
-            raise RecipeError(
-                f"ONNX has no operator {operator!r}",
-                where=f"{field}_operators",
-                fix=_close(operator, {_operator(n) for n in every} | {s.name for s in onnx.defs.get_all_schemas()}),
-                code="DP901",
-            )
+            known = {operator_key(n) for n in every} | {s.name for s in onnx.defs.get_all_schemas()}
+            raise _wrong(f"{field}_operators", f"ONNX has no operator {operator!r}", _close(operator, known))
     compiled = [_compile(pattern, field) for pattern in selection.patterns]
     wanted, operators = set(selection.nodes), set(selection.operators)
     for node in every:
         called = label(node)
         if called in wanted or (node.name and node.name in wanted):
             found[id(node)] = f"named in {field}_nodes"
-        elif _operator(node) in operators:
+        elif operator_key(node) in operators:
             found[id(node)] = f"operator named in {field}_operators"
-        else:
-            for pattern in compiled:
-                if pattern.search(called):
-                    found[id(node)] = f"matches {pattern.pattern!r} in {field}_patterns"
-                    break
+        elif (pattern := next((p for p in compiled if p.search(called)), None)) is not None:
+            found[id(node)] = f"matches {pattern.pattern!r} in {field}_patterns"
     for first, last in selection.between:
         for node in _stretch(model, first, last, field):
             found.setdefault(id(node), f"between {first!r} and {last!r}")
     return found
+
+
+def _wrong(where: str, what: str, fix: str) -> RecipeError:
+    return RecipeError(what, where=where, fix=fix, code="DP901")
 
 
 def _close(name: str, names: set[str]) -> str:
@@ -92,30 +83,19 @@ def _compile(pattern: str, field: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise RecipeError(
-            f"{pattern!r} is no regular expression: {error}", where=f"{field}_patterns", fix="mend it", code="DP901"
-        ) from error
+        raise _wrong(f"{field}_patterns", f"{pattern!r} is no regular expression: {error}", "mend it") from error
 
 
-def _values(graph: ir.Graph | ir.Function) -> dict[str, ir.Value]:
-    values = {v.name: v for v in graph.inputs if v.name}
-    if isinstance(graph, ir.Graph):
-        values |= dict(graph.initializers)
-    for node in graph:
-        values |= {v.name: v for v in node.outputs if v.name}
-    return values
+def _values(graph: ir.Graph) -> dict[str, ir.Value]:
+    made = [v for node in graph for v in node.outputs]
+    return {v.name: v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
 
 
 def _stretch(model: Model, first: str, last: str, field: str) -> Sequence[ir.Node]:
     values = _values(model.ir.graph)
     for name in (first, last):
         if name not in values:
-            raise RecipeError(
-                f"the main graph has no value {name!r}",
-                where=f"{field}_between",
-                fix=_close(name, set(values)),
-                code="DP901",
-            )
+            raise _wrong(f"{field}_between", f"the main graph has no value {name!r}", _close(name, set(values)))
     owners = {id(graph): node for node in nodes(model.ir) for _, graph in attribute_graphs(node)}
     below: set[ir.Node] = set()
     # A value that a subgraph captures is used by a node inside it; the way goes on through the node that holds it.
@@ -129,20 +109,15 @@ def _stretch(model: Model, first: str, last: str, field: str) -> Sequence[ir.Nod
         below.add(node)
         stack += [use.node for v in node.outputs for use in v.uses()]
     above: set[ir.Node] = set()
-    producer = values[last].producer()
-    up = [producer] if producer is not None else []
+    up: list[ir.Value | None] = [values[last]]
     while up:
-        node = up.pop()
-        if node in above:
-            continue
-        above.add(node)
-        up += [p for v in node.inputs if v is not None and (p := v.producer()) is not None and p in below]
-    chosen = [n for n in model.ir.graph if n in below and n in above]
+        value = up.pop()
+        node = value.producer() if value is not None else None
+        if node is not None and node in below and node not in above:
+            above.add(node)
+            up += node.inputs
+    chosen = [n for n in model.ir.graph if n in above]
     if not chosen:
-        raise RecipeError(
-            f"no node lies between {first!r} and {last!r}",
-            where=f"{field}_between",
-            fix="name a value and a later one that depends on it",
-            code="DP901",
-        )
+        fix = "name a value and a later one that depends on it"
+        raise _wrong(f"{field}_between", f"no node lies between {first!r} and {last!r}", fix)
     return chosen

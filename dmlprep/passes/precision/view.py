@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -16,6 +17,9 @@ from dmlprep.passes.precision.fp16 import WIDE
 from dmlprep.passes.precision.signature import Port, Signature, operator_key, signature
 from dmlprep.passes.precision.types import Types, is_wide, solve_types
 
+if TYPE_CHECKING:
+    from dmlprep.directml.targets.kernels import Tables
+
 Found = Iterator[tuple[ir.Node, str]]
 """The nodes that a rule finds, each with a clause that says why."""
 
@@ -27,10 +31,9 @@ UNTYPED = frozenset({"Cast", "Shape", "Size"})
 
 @dataclass
 class View:
-    """What rules look at.
+    """What rules look at: a model without functions.
 
     Attributes:
-        model: functions inlined.
         target: whose kernels count; ``None`` leaves the kernel rules out.
         types: type of every value before conversion.
         order: every node, subgraphs' nodes right after the node that holds them.
@@ -59,7 +62,7 @@ class View:
         return self._signatures[key]
 
     def wide(self, value: ir.Value | None) -> bool:
-        """Whether a value is a tensor of a floating type that comes down to FP16."""
+        """Return whether a value is a tensor of a floating type that comes down to FP16."""
         return value is not None and is_wide(self.types.get(value))
 
     def wide_inputs(self, node: ir.Node) -> Iterator[tuple[int, ir.Value, Port | None]]:
@@ -77,40 +80,38 @@ class View:
                 yield index, value, known.output(index) if known else None
 
     def is_float(self, node: ir.Node) -> bool:
-        """Whether a node reads or makes values of wide type."""
+        """Return whether a node reads or makes values of wide type."""
         return any(True for _ in self.wide_inputs(node)) or any(True for _ in self.wide_outputs(node))
 
     def constant(self, value: ir.Value | None) -> ir.TensorProtocol | None:
         """The tensor of an initializer that no caller can replace, or of a Constant node."""
         return constant_of(value, self.model.ir_version)
 
+    @property
+    def _tables(self) -> Tables | None:
+        """The kernels of the target's release, where they are known."""
+        return self.target.tables if self.target is not None and not self.target.opset_only else None
+
     def half_kernel(self, node: ir.Node, label: str) -> bool:
-        """Whether DirectML's kernel takes FP16 for a type variable; true where nothing is known."""
-        if self.target is None or self.target.opset_only:
-            return True
-        rows = self.target.tables.dml.get(operator_key(node))
+        """Return whether DirectML's kernel takes FP16 for a type variable; true where nothing is known."""
+        rows = self._tables.dml.get(operator_key(node)) if self._tables is not None else None
         known = self.signature(node)
         if not rows or known is None:
             return True
-        row = rows.get(known.since) or rows[max(rows)]
-        allowed = row.types.get(label)
+        allowed = (rows.get(known.since) or rows[max(rows)]).types.get(label)
         return allowed is None or "float16" in allowed
 
     def exact_kernel(self, node: ir.Node) -> bool:
-        """Whether DirectML has a kernel of just the node's version; true where nothing is known."""
+        """Return whether DirectML has a kernel of just the node's version; true where nothing is known."""
         known = self.signature(node)
-        if self.target is None or self.target.opset_only or known is None:
-            return True
-        return known.since in self.target.tables.dml.get(operator_key(node), {})
+        return self._tables is None or known is None or known.since in self._tables.dml.get(operator_key(node), {})
 
     def on_directml(self, node: ir.Node) -> bool:
-        """Whether DirectML has a kernel of this operator in some version, or ONNX Runtime inlines it."""
-        if self.target is None or self.target.opset_only:
-            return True
-        if operator_key(node) in self.target.tables.dml:
+        """Return whether DirectML has a kernel of this operator in some version, or ONNX Runtime inlines it."""
+        if self._tables is None or operator_key(node) in self._tables.dml:
             return True
         known = self.signature(node)
-        return known is not None and known.is_function and operator_key(node) not in self.target.tables.cpu
+        return known is not None and known.is_function and operator_key(node) not in self._tables.cpu
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:

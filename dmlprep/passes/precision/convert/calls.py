@@ -14,14 +14,11 @@ _TAG = "dmlprep.chosen."
 
 
 def inline_calls(model: Model, *choices: dict[int, str]) -> bool:
-    """Inline every function of ``model`` in place.
+    """Inline every function of ``model`` in place; return whether anything changed.
 
     Args:
         choices: ``id(node)`` -> why it was chosen, changed in place. A node of a function stands for what becomes of it
             in every call, a call for all that becomes of it.
-
-    Returns:
-        whether anything changed.
 
     Raises:
         ModelRefused: a function cannot be inlined (DP403).

@@ -62,6 +62,22 @@ class Constants:
     measured: dict[int, tuple[ir.TensorProtocol, Loss]] = field(default_factory=dict)
 
 
+@dataclass
+class _Read:
+    """A constant that is read, and the nodes that would take it in FP16."""
+
+    value: ir.Value
+    tensor: ir.TensorProtocol
+    readers: list[ir.Node]
+    loss: Loss = field(init=False)
+
+    @property
+    def beyond_fp32(self) -> bool:
+        """Return whether not even FP32 holds it."""
+        peak = self.loss.peak
+        return self.tensor.dtype == ir.DataType.DOUBLE and (peak > _FP32_MAX or 0 < peak < _FP32_NORMAL)
+
+
 def judge(view: View, full: Iterable[ir.Node], known: Constants | None = None) -> Constants:
     """Read every constant that a node would take in FP16, once.
 
@@ -69,52 +85,50 @@ def judge(view: View, full: Iterable[ir.Node], known: Constants | None = None) -
         full: nodes that stay in FP32 anyway; what only they read is not looked at.
         known: what was found before some constants were rescaled; tensors measured then are not read again.
     """
-    found = Constants(measured=dict(known.measured) if known is not None else {})
+    decided = Constants(measured=dict(known.measured) if known is not None else {})
     kept = set(full)
-    wanted: list[tuple[ir.Value, ir.TensorProtocol, list[ir.Node]]] = []
+    read: list[_Read] = []
     for value in _candidates(view):
         tensor = view.constant(value) or _filled(value)
         double = tensor is not None and tensor.dtype == ir.DataType.DOUBLE
         readers = [n for n in value.consumers() if (double or n not in kept) and _takes_half(view, n, value)]
         if tensor is not None and (readers or not value.consumers() or tensor.size <= _SMALL):
-            wanted.append((value, tensor, readers))
-    unique = {id(tensor): tensor for _, tensor, _ in wanted if id(tensor) not in found.measured}
+            read.append(_Read(value, tensor, readers))
+    unique = {id(one.tensor): one.tensor for one in read if id(one.tensor) not in decided.measured}
     with ThreadPoolExecutor(_THREADS) as pool:
         for tensor, loss in zip(unique.values(), pool.map(measure, unique.values()), strict=True):
-            found.measured[id(tensor)] = tensor, loss
-    _restored(view, found)
-    masks = {
-        value: mask
-        for value, tensor, _ in wanted
-        if (mask := _mask(view, value, tensor, found.measured[id(tensor)][1], kept)) is not None
-    }
-    found.masks = agreed(masks)
-    found.limits = dict(found.masks)
-    for value, tensor, readers in wanted:
-        loss = found.measured[id(tensor)][1]
-        if not _beyond_fp32(tensor, loss):
-            readers = [n for n in readers if n not in kept]
-        if value in found.masks:
-            found.losses[value] = loss
-        if value in found.masks or (value.consumers() and not readers):
+            decided.measured[id(tensor)] = tensor, loss
+    _restored(view, decided)
+    for one in read:
+        one.loss = decided.measured[id(one.tensor)][1]
+    decided.masks = agreed({one.value: mask for one in read if (mask := _mask(view, one, kept)) is not None})
+    decided.limits = dict(decided.masks)
+    for one in read:
+        value, loss = one.value, one.loss
+        if not one.beyond_fp32:
+            one.readers = [n for n in one.readers if n not in kept]
+        if value in decided.masks:
+            decided.losses[value] = loss
+        if value in decided.masks or (value.consumers() and not one.readers):
             continue
-        found.losses[value] = loss
-        _variances(view, value, readers, found)
+        decided.losses[value] = loss
+        _variances(view, one, decided)
         if loss.over:
-            _beyond(view, value, tensor, loss, readers, found)
+            _beyond(view, one, decided)
         elif loss.relative > RELATIVE_LOSS or 0 < loss.peak < FP16_NORMAL:  # 2**-20 is exact, and its products are not
-            _below(view, value, tensor, loss, readers, found)
+            _below(view, one, decided)
         elif not in_range(loss.peak):
-            _rescales(view, value, tensor, loss, readers, found, at_no_cost=True)
-    return found
+            _rescales(view, one, decided, at_no_cost=True)
+    return decided
 
 
-def _mask(view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, kept: set[ir.Node]) -> Mask | None:
+def _mask(view: View, one: _Read, kept: set[ir.Node]) -> Mask | None:
     """The mask that a constant is, where it is one and has to be less low."""
-    if loss.peak <= _LOW_ENOUGH or (readers := value.consumers()) == () or _is_bound(value, readers):
+    peak, readers = one.loss.peak, one.value.consumers()
+    if peak <= _LOW_ENOUGH or not readers or _is_bound(one.value, readers):
         return None
-    mask = mask_of(view, value, side_of(tensor, FP16_MAX if loss.over else _LOW_ENOUGH), kept)
-    return mask if mask is not None and mask.half and loss.peak > mask.limit else None
+    mask = mask_of(view, one.value, side_of(one.tensor, FP16_MAX if one.loss.over else _LOW_ENOUGH), kept)
+    return mask if mask is not None and mask.half and peak > mask.limit else None
 
 
 def _is_bound(value: ir.Value, readers: Iterable[ir.Node]) -> bool:
@@ -131,35 +145,20 @@ def _restored(view: View, found: Constants) -> None:
             _follow_scale(view, node, size, "rescaled", text, found)
 
 
-def _rescales(
-    view: View,
-    value: ir.Value,
-    tensor: ir.TensorProtocol,
-    loss: Loss,
-    readers: list[ir.Node],
-    found: Constants,
-    *,
-    at_no_cost: bool = False,
-) -> bool:
+def _rescales(view: View, one: _Read, found: Constants, *, at_no_cost: bool = False) -> bool:
     """Plan to multiply the constant by a power of two, where all that reads it can be rid of that again."""
-    if set(value.consumers()) != set(readers) or view.constant(value) is None:
+    if set(one.value.consumers()) != set(one.readers) or view.constant(one.value) is None:
         return False
-    planned = plan_rescale(view, value, tensor, loss, at_no_cost=at_no_cost)
+    planned = plan_rescale(view, one.value, one.tensor, one.loss, at_no_cost=at_no_cost)
     if planned is not None:
         found.rescaled.append(planned)
     return planned is not None
 
 
-def _beyond_fp32(tensor: ir.TensorProtocol, loss: Loss) -> bool:
-    return tensor.dtype == ir.DataType.DOUBLE and (loss.peak > _FP32_MAX or 0 < loss.peak < _FP32_NORMAL)
-
-
 def _candidates(view: View) -> list[ir.Value]:
     values: dict[ir.Value, None] = {}
     for node in view.order:
-        for value in node.inputs:
-            if value is not None and view.wide(value) and view.constant(value) is not None:
-                values.setdefault(value)
+        values |= dict.fromkeys(v for v in node.inputs if v and view.wide(v) and view.constant(v) is not None)
         made = node.outputs[0] if node.outputs else None
         handed_on = node.op_type == "Constant" and made is not None and made.is_graph_output()
         if made is not None and view.wide(made) and (handed_on or node.op_type == "ConstantOfShape"):
@@ -169,9 +168,8 @@ def _candidates(view: View) -> list[ir.Value]:
 
 def _filled(value: ir.Value) -> ir.TensorProtocol | None:
     producer = value.producer()
-    if producer is None or producer.op_type != "ConstantOfShape":
-        return None
-    attribute = producer.attributes.get("value")
+    fills = producer is not None and producer.op_type == "ConstantOfShape"
+    attribute = producer.attributes.get("value") if producer is not None and fills else None
     return attribute.as_tensor() if attribute is not None else None
 
 
@@ -190,22 +188,21 @@ def _keep(found: Constants, value: ir.Value, nodes: Iterable[ir.Node], rule: str
         found.keep.setdefault(node, Reason(rule, text))
 
 
-def _beyond(
-    view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, readers: list[ir.Node], found: Constants
-) -> None:
-    if readers and _is_bound(value, readers):
+def _beyond(view: View, one: _Read, found: Constants) -> None:
+    value, peak = one.value, one.loss.peak
+    if one.readers and _is_bound(value, one.readers):
         found.bounds.add(value)
         return
-    if _rescales(view, value, tensor, loss, readers, found):
+    if _rescales(view, one, found):
         return
-    text = f"constant {value.name!r} holds {loss.peak:g}"
-    rule = NEEDS_FP64 if _beyond_fp32(tensor, loss) else "constant-too-large"
-    _keep(found, value, readers, rule, f"{text}, above 65504")
-    for node in readers:
-        _follow_scale(view, node, result_scale(node, value, loss.peak), rule, text, found)
+    text = f"constant {value.name!r} holds {peak:g}"
+    rule = NEEDS_FP64 if one.beyond_fp32 else "constant-too-large"
+    _keep(found, value, one.readers, rule, f"{text}, above 65504")
+    for node in one.readers:
+        _follow_scale(view, node, result_scale(node, value, peak), rule, text, found)
     producer = value.producer()
     if producer is not None and value.is_graph_output():  # of a body: what holds the body hands it on
-        _follow_scale(view, producer, loss.peak, rule, text, found)
+        _follow_scale(view, producer, peak, rule, text, found)
 
 
 _ADDED = {
@@ -222,17 +219,15 @@ _ADDED = {
 }
 
 
-def _below(
-    view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, readers: list[ir.Node], found: Constants
-) -> None:
-    if _rescales(view, value, tensor, loss, readers, found):
+def _below(view: View, one: _Read, found: Constants) -> None:
+    if _rescales(view, one, found):
         return
+    value, peak, number = one.value, one.loss.peak, scalar(one.tensor)
     text = (
-        f"constant {value.name!r} would have a relative rounding error of {loss.relative:.2g} in FP16 "
-        f"(largest value {loss.peak:g})"
+        f"constant {value.name!r} would have a relative rounding error of {one.loss.relative:.2g} in FP16 "
+        f"(largest value {peak:g})"
     )
-    number = scalar(tensor)
-    for node in readers:
+    for node in one.readers:
         places = [i for i, v in enumerate(node.inputs) if v is value]
         if all(i in _ADDED.get(node.op_type, ()) for i in places):
             continue
@@ -243,9 +238,9 @@ def _below(
                 for reader in chain:
                     found.keep.setdefault(reader, Reason("constant-too-small", f"relies on an epsilon: {text}"))
         elif node.op_type not in ("Constant", "Where", "Concat", "Pad", "Equal", "Greater", "Less"):
-            rule = NEEDS_FP64 if _beyond_fp32(tensor, loss) else "constant-too-small"
+            rule = NEEDS_FP64 if one.beyond_fp32 else "constant-too-small"
             _keep(found, value, [node], rule, text)
-            _follow_scale(view, node, result_scale(node, value, loss.peak), rule, text, found)
+            _follow_scale(view, node, result_scale(node, value, peak), rule, text, found)
 
 
 def _follow_scale(view: View, start: ir.Node, scale: float, rule: str, text: str, found: Constants) -> None:
@@ -254,9 +249,10 @@ def _follow_scale(view: View, start: ir.Node, scale: float, rule: str, text: str
         found.keep.setdefault(reader, Reason(rule, f"reads a value out of range: {text}"))
 
 
-def _variances(view: View, value: ir.Value, readers: list[ir.Node], found: Constants) -> None:
+def _variances(view: View, one: _Read, found: Constants) -> None:
     """Keep a BatchNormalization whose factors change: a variance may be as small as what is added to it."""
-    for node in readers:
+    value = one.value
+    for node in one.readers:
         if node.op_type != "BatchNormalization" or len(node.inputs) < 5 or node.inputs[4] is not value:
             continue
         scale, variance = (view.constant(node.inputs[i]) for i in (1, 4))
@@ -286,9 +282,7 @@ def _floor_chain(view: View, start: ir.Node, floor: float) -> list[ir.Node]:
                 if reader.op_type in ("Cast", "Shape") or reader in seen:
                     continue
                 seen.add(reader)
-                divides = reader.op_type in ("Reciprocal", "Log") or (
-                    reader.op_type == "Div" and reader.inputs[1] is value
-                )
+                divides = _divides(reader, value)
                 if reader.op_type == "Pow":
                     power = scalar(view.constant(reader.inputs[1]))
                     divides = divides or power is None or power < 0
@@ -309,10 +303,14 @@ def _outside(floor: float) -> bool:
 
 
 def _divides_soon(node: ir.Node) -> bool:
-    """Whether a root is divided by, or its reciprocal taken, right after."""
+    """Return whether a root is divided by, or its reciprocal taken, right after."""
     readers = [(v, r) for v in node.outputs for r in v.consumers()]
     readers += [(w, r) for v, n in readers if n.op_type in MOVES for w in n.outputs for r in w.consumers()]
-    return any(r.op_type in ("Reciprocal", "Log") or (r.op_type == "Div" and r.inputs[1] is v) for v, r in readers)
+    return any(_divides(reader, value) for value, reader in readers)
+
+
+def _divides(node: ir.Node, value: ir.Value) -> bool:
+    return node.op_type in ("Reciprocal", "Log") or (node.op_type == "Div" and node.inputs[1] is value)
 
 
 def _floor_through(view: View, node: ir.Node, low: float) -> float | None:

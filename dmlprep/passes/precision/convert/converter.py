@@ -31,9 +31,7 @@ class Converted:
     """What a conversion did.
 
     Attributes:
-        changed: whether the model is another now.
-        kept: name of each floating node that stays in FP32 -> why.
-        rules: rule -> how many nodes it kept.
+        kept, rules: name of each floating node that stays in FP32 -> why; rule -> how many nodes it kept.
         casts: Cast nodes between floating types that are left.
         findings: about constants.
     """
@@ -59,7 +57,6 @@ def convert(
 
     Args:
         target: whose kernels count; ``None`` for any hardware.
-        level: how careful the policy is.
         keep_io: whether graph inputs and outputs keep their types, or the names of those that do.
         keep: ``id(node)`` -> why it stays in FP32.
         convert_anyway: ``id(node)`` -> why it is converted although the policy would keep it.

@@ -104,7 +104,6 @@ def mask_of(view: View, value: ir.Value, side: int, kept: Collection[ir.Node]) -
 
     Args:
         side: -1 for a very low constant, 1 for a very high one.
-        kept: nodes that stay in FP32.
     """
     trace = _Trace({value: (side, 1, 1.0)})
     if not side or not _follow(view, value, trace) or not (trace.ended or trace.compared):
@@ -189,7 +188,7 @@ def _factor(view: View, other: ir.Value | None) -> float:
 
 
 def _compares_well(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> bool:
-    """Whether a comparison comes out the same for a mask that is less low."""
+    """Return whether a comparison comes out the same for a mask that is less low."""
     for other in (v for v in node.inputs if v is not None and v is not at):
         tensor = view.constant(other)
         if tensor is not None and tensor.size <= _SMALL:
@@ -204,7 +203,7 @@ def _compares_well(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> bo
 
 
 def _meets_another(trace: _Trace, value: ir.Value) -> bool:
-    """Whether the way of this mask runs through an Add of something that holds another very large constant."""
+    """Return whether the way of this mask runs through an Add of something that holds another very large constant."""
     for at in trace.state:
         for node in at.consumers():
             if node.op_type not in ("Add", "Sum", "Where"):
@@ -218,7 +217,7 @@ def _meets_another(trace: _Trace, value: ir.Value) -> bool:
 
 
 def from_big_constant(value: ir.Value, over: float = FP16_MAX) -> bool:
-    """Whether a value is made of a constant beyond ``over`` by steps that masks are made with."""
+    """Return whether a value is made of a constant beyond ``over`` by steps that masks are made with."""
     return bool(_big_constants(value, over))
 
 

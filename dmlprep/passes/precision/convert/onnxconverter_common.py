@@ -21,10 +21,7 @@ _FIX = 'use engine = "own", or leave the model in FP32'
 def convert_with_onnxconverter_common(
     model: Model, *, keep_io: bool, keep_operators: set[str], keep: dict[int, str]
 ) -> list[Finding] | None:
-    """Convert ``model`` in place.
-
-    Args:
-        keep: nodes that stay FP32, by ``id``.
+    """Convert ``model`` in place; ``keep`` has the nodes that stay FP32, by ``id``.
 
     Returns:
         findings about clamped and flushed weights; ``None`` where the model holds FP16 already and was left alone.

@@ -19,13 +19,10 @@ KeepIo = bool | Collection[str]
 
 @dataclass
 class Plan:
-    """The decisions.
+    """The decisions about ``view``.
 
     Attributes:
-        view: the model they are about.
         full: nodes that stay in FP32, each with the reason.
-        constants: what becomes of constants.
-        keep_io: as the user said.
         half_weights: whether a large weight that is read in both types may be stored in FP16 alone.
     """
 
@@ -36,7 +33,7 @@ class Plan:
     half_weights: bool = False
 
     def keeps(self, value: ir.Value) -> bool:
-        """Whether a graph input or output keeps its type."""
+        """Return whether a graph input or output keeps its type."""
         return self.keep_io if isinstance(self.keep_io, bool) else value.name in self.keep_io
 
 

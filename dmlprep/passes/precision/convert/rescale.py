@@ -65,13 +65,10 @@ class Rescale:
     """One constant to be rescaled.
 
     Attributes:
-        value: the constant.
-        node: the node that reads it.
-        exponent: it is multiplied by ``2**exponent``.
-        result: what it makes is multiplied by ``2**result``.
+        value, node: the constant, and the node that reads it.
+        exponent, result: it is multiplied by ``2**exponent``, and what it makes by ``2**result``.
         before, after: what it loses in FP16 as it is, and rescaled.
         bias: index of the operand that is multiplied by ``2**result``, too; ``None`` for none.
-        dtype: its type.
         division: where ``2**result`` is taken out again.
     """
 
@@ -130,7 +127,7 @@ def plan_rescale(
 
 
 def in_range(size: float) -> bool:
-    """Whether values of this size are normal in FP16, and finite when they are sixteen times as large."""
+    """Return whether values of this size are normal in FP16, and finite when they are sixteen times as large."""
     return _LOW <= size <= _HIGH
 
 
@@ -163,11 +160,7 @@ def _bias_fits(view: View, node: ir.Node, index: int, result: int) -> bool:
 
 def _division(view: View, value: ir.Value, result: int, size: float) -> Division:
     """Follow a scaled value to a constant factor that brings it back into range; where it is read twice, added or bent
-    before one comes, it is divided right where it is made.
-
-    Args:
-        size: of the value as it was, for operands of about one.
-    """
+    before one comes, it is divided right where it is made. ``size``: of the value as it was, for operands of 1."""
     way = [value]
     here = Division((value,), None, size=size)
     for _ in range(_FARTHEST):

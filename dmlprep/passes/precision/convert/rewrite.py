@@ -31,11 +31,7 @@ _FULL_LABELS = {("Resize", "T2")}  # roi: FP16 coordinates would move the crop, 
 
 
 def rewrite(plan: Plan) -> bool:
-    """Change the model of ``plan.view`` as planned.
-
-    Returns:
-        whether anything changed.
-    """
+    """Change the model of ``plan.view`` as planned; return whether anything changed."""
     return _Rewriter(plan).run()
 
 

@@ -35,13 +35,9 @@ class _Root:
 
 
 def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, level: Level) -> bool:
-    """Rewrite, in place, each root of a mean of squares whose square, mean and sum the user keeps in FP32.
+    """Rewrite, in place, each root of a mean of squares whose square, mean and sum are in ``keep``; return whether any.
 
-    Args:
-        keep: ``id(node)`` -> why; the mean's node stays the same object and becomes the ReduceSumSquare.
-
-    Returns:
-        whether anything changed.
+    The mean's node stays the same object and becomes the ReduceSumSquare.
     """
     if not any(n.op_type == "ReduceMean" and id(n) in keep for n in model.ir.graph) or model.ir.functions:
         return False

@@ -16,15 +16,15 @@ _BLOCKS = 8
 """Into how many partial sums a long sum is cut where FP16 accumulators are meant: rounding after every product would
 take as many nodes as products, and 8 blocks show overflow and most of the loss."""
 
+_SHORTEST = 16
+"""Terms of a sum that is cut."""
+
 
 def decompose(node: ir.Node, builder: Builder, *, everywhere: bool) -> bool:
-    """Replace a node whose inner steps are rounded.
+    """Replace a node whose inner steps are rounded; return whether it was replaced.
 
     Args:
         everywhere: whether sums are rounded inside, too; variances always are.
-
-    Returns:
-        whether the node was replaced; what else reads it reads the replacement.
     """
     if node.domain:
         return False
@@ -46,24 +46,16 @@ def _rank(value: ir.Value | None) -> int | None:
 
 
 def _size(value: ir.Value | None, axis: int) -> int | None:
-    if value is None or value.shape is None:
-        return None
-    size = value.shape[axis]
+    size = value.shape[axis] if value is not None and value.shape is not None else None
     return size if isinstance(size, int) else None
-
-
-def _mean(builder: Builder, value: ir.Value, axes: list[int]) -> ir.Value:
-    if builder.opset >= 18:
-        return builder.op("ReduceMean", [value, builder.ints(axes)], keepdims=1)
-    return builder.op("ReduceMean", [value], axes=axes, keepdims=1)
 
 
 def _normalise(builder: Builder, value: ir.Value, axes: list[int], epsilon: float, *, centre: bool = True) -> ir.Value:
     """(x - mean) / sqrt(variance + epsilon), mean and variance rounded; squares and sums in FP32, as on DirectML."""
     middle = value
     if centre:
-        middle = builder.op("Sub", [value, builder.round(_mean(builder, value, axes))], like=value)
-    variance = builder.round(_mean(builder, builder.op("Mul", [middle, middle], like=value), axes))
+        middle = builder.op("Sub", [value, builder.round(builder.reduce("ReduceMean", value, axes))], like=value)
+    variance = builder.round(builder.reduce("ReduceMean", builder.op("Mul", [middle, middle], like=value), axes))
     spread = builder.op("Sqrt", [builder.op("Add", [variance, builder.number(epsilon)])])
     return builder.op("Div", [middle, spread], like=value)
 
@@ -74,17 +66,11 @@ def _layer(node: ir.Node, builder: Builder) -> ir.Value | None:
     if value is None or rank is None or any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
         return None
     axis = node.attributes.get_int("axis", -1) % rank
-    result = _normalise(
-        builder,
-        value,
-        list(range(axis, rank)),
-        node.attributes.get_float("epsilon", 1e-5),
-        centre=node.op_type == "LayerNormalization",
-    )
+    centre, epsilon = node.op_type == "LayerNormalization", node.attributes.get_float("epsilon", 1e-5)
+    result = _normalise(builder, value, list(range(axis, rank)), epsilon, centre=centre)
     result = builder.op("Mul", [result, node.inputs[1]], like=value)
-    if len(node.inputs) > 2 and node.inputs[2] is not None:
-        result = builder.op("Add", [result, node.inputs[2]], like=value)
-    return result
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    return result if bias is None else builder.op("Add", [result, bias], like=value)
 
 
 def _instance(node: ir.Node, builder: Builder) -> ir.Value | None:
@@ -125,59 +111,38 @@ def _accumulate(builder: Builder, parts: list[ir.Value], like: ir.Value) -> ir.V
     return total
 
 
+def _products(node: ir.Node, builder: Builder, axes: tuple[int, int], size: int | None) -> ir.Value | None:
+    """The sum of a node's results for blocks of its operands along their ``axes``; the first has the bias."""
+    left, right = node.inputs[:2]
+    if left is None or right is None or size is None or size < _SHORTEST:
+        return None
+    sizes, bias = _blocks(size), node.inputs[2] if len(node.inputs) > 2 else None
+    parts: list[ir.Value] = []
+    for a, b in zip(_split(builder, left, sizes, axes[0]), _split(builder, right, sizes, axes[1]), strict=True):
+        inputs = [a, b] if parts or bias is None else [a, b, bias]
+        if node.op_type == "Gemm" and len(inputs) == 2 and builder.opset < 11:  # C was no option then
+            inputs.append(builder.number(0.0))
+        parts.append(builder.op(node.op_type, inputs, like=node.outputs[0], **node.attributes))
+    return _accumulate(builder, parts, node.outputs[0])
+
+
 def _matmul(node: ir.Node, builder: Builder) -> ir.Value | None:
     left, right = node.inputs[:2]
-    rank_left, rank_right = _rank(left), _rank(right)
-    if left is None or right is None or rank_left is None or rank_right is None or min(rank_left, rank_right) < 2:
-        return None
-    size = _size(right, -2) or _size(left, -1)
-    if size is None or size < 16:
-        return None
-    sizes = _blocks(size)
-    lefts, rights = _split(builder, left, sizes, rank_left - 1), _split(builder, right, sizes, rank_right - 2)
-    parts = [builder.op("MatMul", [a, b], like=node.outputs[0]) for a, b in zip(lefts, rights, strict=True)]
-    return _accumulate(builder, parts, node.outputs[0])
+    ranks = _rank(left) or 0, _rank(right) or 0
+    size = _size(right, -2) or _size(left, -1) if min(ranks) > 1 else None
+    return _products(node, builder, (ranks[0] - 1, ranks[1] - 2), size)
 
 
 def _gemm(node: ir.Node, builder: Builder) -> ir.Value | None:
     left, right = node.inputs[:2]
-    if left is None or right is None or _rank(left) != 2 or _rank(right) != 2:
-        return None
-    over_left, over_right = (
-        int(not node.attributes.get_int("transA", 0)),
-        int(bool(node.attributes.get_int("transB", 0))),
-    )
-    size = _size(right, over_right) or _size(left, over_left)
-    if size is None or size < 16:
-        return None
-    sizes = _blocks(size)
-    parts: list[ir.Value] = []
-    for a, b in zip(_split(builder, left, sizes, over_left), _split(builder, right, sizes, over_right), strict=True):
-        inputs = [a, b] if parts or len(node.inputs) < 3 or node.inputs[2] is None else [a, b, node.inputs[2]]
-        if len(inputs) == 2 and builder.opset < 11:  # C was no option then
-            inputs.append(builder.number(0.0))
-        made = builder.op("Gemm", inputs, like=node.outputs[0])
-        producer = builder.made[-1]
-        for attribute in node.attributes.values():
-            producer.attributes[attribute.name] = attribute
-        parts.append(made)
-    return _accumulate(builder, parts, node.outputs[0])
+    axes = int(not node.attributes.get_int("transA", 0)), int(bool(node.attributes.get_int("transB", 0)))
+    size = _size(right, axes[1]) or _size(left, axes[0]) if _rank(left) == _rank(right) == 2 else None
+    return _products(node, builder, axes, size)
 
 
 def _conv(node: ir.Node, builder: Builder) -> ir.Value | None:
-    value, weight = node.inputs[:2]
-    size = _size(weight, 1)
-    if value is None or weight is None or node.attributes.get_int("group", 1) != 1 or size is None or size < 16:
-        return None
-    sizes = _blocks(size)
-    parts: list[ir.Value] = []
-    for a, b in zip(_split(builder, value, sizes, 1), _split(builder, weight, sizes, 1), strict=True):
-        inputs = [a, b] if parts or len(node.inputs) < 3 or node.inputs[2] is None else [a, b, node.inputs[2]]
-        made = builder.op("Conv", inputs, like=node.outputs[0])
-        for attribute in node.attributes.values():
-            builder.made[-1].attributes[attribute.name] = attribute
-        parts.append(made)
-    return _accumulate(builder, parts, node.outputs[0])
+    alone = node.attributes.get_int("group", 1) == 1
+    return _products(node, builder, (1, 1), _size(node.inputs[1], 1) if alone else None)
 
 
 def _axes(node: ir.Node, rank: int, ir_version: int) -> list[int] | None:
@@ -198,24 +163,20 @@ def _reduce(node: ir.Node, builder: Builder) -> ir.Value | None:
     if value is None or axes is None or len(axes) != 1 or not node.attributes.get_int("keepdims", 1):
         return None
     size = _size(value, axes[0])
-    if size is None or size < 16:
+    if size is None or size < _SHORTEST:
         return None
-    parts: list[ir.Value] = []
-    for part in _split(builder, value, _blocks(size), axes[0]):
-        if builder.opset >= 13:
-            parts.append(builder.op("ReduceSum", [part, builder.ints(axes)], keepdims=1))
-        else:
-            parts.append(builder.op("ReduceSum", [part], axes=axes, keepdims=1))
+    parts = [builder.reduce("ReduceSum", part, axes) for part in _split(builder, value, _blocks(size), axes[0])]
     total = _accumulate(builder, parts, node.outputs[0])
     return total if node.op_type == "ReduceSum" else builder.op("Mul", [total, builder.number(1 / size)])
 
 
-_NORMALISATIONS: dict[str, Callable[[ir.Node, Builder], ir.Value | None]] = {
+_Recipe = Callable[[ir.Node, Builder], ir.Value | None]
+_NORMALISATIONS: dict[str, _Recipe] = {
     "LayerNormalization": _layer,
     "RMSNormalization": _layer,
     "InstanceNormalization": _instance,
 }
-_SUMS: dict[str, Callable[[ir.Node, Builder], ir.Value | None]] = {
+_SUMS: dict[str, _Recipe] = {
     "MatMul": _matmul,
     "Gemm": _gemm,
     "Conv": _conv,

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from dmlprep.graph.rewriting.builder import GraphBuilder, replace_value
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.precision.fp16 import FP16_MAX
+from dmlprep.portable.arrays import Array
 
 Rounding = Literal["nearest", "toward-zero"]
 """``nearest``: to nearest even, beyond 65520 to infinity (IEEE 754). ``toward-zero``: digits are cut and 65504 is never
@@ -39,13 +40,19 @@ class Builder(GraphBuilder):
         self.made.append(self.new_node(op_type, inputs, [out], "emulation", attributes))
         return out
 
+    def reduce(self, op_type: str, value: ir.Value, axes: list[int], *, keepdims: int = 1) -> ir.Value:
+        """A reduction; axes are an input from opset 13 on (ReduceSum), or 18 (others)."""
+        if self.opset >= (13 if op_type == "ReduceSum" else 18):
+            return self.op(op_type, [value, self.ints(axes)], keepdims=keepdims)
+        return self.op(op_type, [value], axes=axes, keepdims=keepdims)
+
     def number(self, value: float) -> ir.Value:
-        """A scalar constant."""
-        return self.constants.scalar(value)
+        """A scalar of FP32."""
+        return self.constants.get(np.asarray(value, np.float32))
 
     def ints(self, values: list[int]) -> ir.Value:
         """A vector of int64."""
-        return self.constants.ints(values)
+        return self.constants.get(np.asarray(values, np.int64))
 
     def round(self, value: ir.Value, like: ir.Value | None = None) -> ir.Value:
         """The value in FP16, as FP32."""
@@ -94,19 +101,9 @@ class Constants(GraphBuilder):
         self.ir_version = model.ir_version
         self._known: dict[object, ir.Value] = {}
 
-    def scalar(self, value: float) -> ir.Value:
-        """An FP32 scalar."""
-        return self._get(("f", value), np.asarray(value, np.float32))
-
-    def ints(self, values: list[int]) -> ir.Value:
-        """An int64 vector."""
-        return self._get(("i", *values), np.asarray(values, np.int64))
-
-    def zeros(self, size: int) -> ir.Value:
-        """An FP32 vector of zeros."""
-        return self._get(("zeros", size), np.zeros(size, np.float32))
-
-    def _get(self, key: object, array: np.ndarray) -> ir.Value:
+    def get(self, array: Array) -> ir.Value:
+        """The constant of these elements."""
+        key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._known:
             self._known[key] = self.constant(array, "emulation_constant")
         return self._known[key]

@@ -46,7 +46,6 @@ class Rule:
         name: for records and for ``docs/precision.md``; a fault's id where the target's data make the rule.
         level: from which policy on it holds.
         firm: it cannot be overruled: there is no FP16 form.
-        why: what goes wrong in FP16.
         finds: the nodes it concerns, each with a clause.
         fault: the row of the target's data, with numbers and sources; ``None`` for what schemas and kernels say.
     """

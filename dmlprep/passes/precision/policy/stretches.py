@@ -44,7 +44,7 @@ def through_moves(value: ir.Value | None) -> ir.Node | None:
 
 
 def from_integers(view: View, also: Iterable[ir.Value] = (), through: frozenset[str] = frozenset()) -> set[ir.Value]:
-    """Floating values that come from integers, from ``also`` and small constants alone: sizes, positions, masks.
+    """Floating values from integers, from ``also`` and small constants alone: sizes, positions, masks.
 
     ``through`` names operators that count as arithmetic, too.
     """

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dmlprep.graph.model import Model
-from dmlprep.graph.model.walk import graphs, join_path, label
+from dmlprep.graph.model.walk import graphs, join_path, label, nodes_by_path
 from dmlprep.passes.precision.convert.constants import from_big_constant
 from dmlprep.passes.precision.convert.plan import COMPRESSES
 from dmlprep.passes.precision.convert.squares import lone_roots
@@ -54,16 +54,13 @@ class Islands:
     """What a search found.
 
     Attributes:
-        met: whether the tolerance is met.
         error: of the result, see ``metrics.output_error``; the smallest of all trials where the tolerance is not met.
         keep: place of each node to keep in FP32 (see ``model.walk.join_path``) -> why, with numbers.
         follow: place of each node that computes in FP32 because of those -> why. Recipes need not name them.
         inside: of ``keep``, nodes that became part of another one (a square, of the sum of squares that reads it).
         whole: no node computes in FP16 with these kept, so FP16 gains nothing.
-        trials: all runs of the emulation, in order.
         blocks: what a search by blocks tried in FP16: name, number of nodes, and the error with it in FP16.
         outputs: of each output the error with nothing kept.
-        seconds: that the search took.
         ranges: the range profile, where it was needed.
     """
 
@@ -93,7 +90,6 @@ def find_islands(model: Model, convert: Convert, runner: Runner, feeds: Iterable
     """Search for the smallest set of nodes that must stay in FP32; ``model`` is not changed.
 
     Args:
-        model: the FP32 model.
         convert: converts a copy, as the final conversion will.
         feeds: inputs by name, one mapping a run; the worst of them counts.
 
@@ -120,16 +116,14 @@ class _Search:
         self.given = trials.computing(())
         self.ranges = self._profile()
         reasons = _beyond_range(self.model, self.ranges, self.given)
-        met = bool(reasons) and trials.left > 0 and trials.meets(reasons)
-        if met:
+        enough: dict[str, str] | None = reasons
+        if reasons and trials.left > 0 and trials.meets(reasons):
             self.loose = _doubtful(self.model, reasons)
         else:
-            found = self._by_origin(reasons) or self._by_blocks(reasons)
-            if found is None:
-                return self._islands(False, min((t.error for t in trials.done), default=float("inf")))
-            reasons = found
-        reasons = self._reduced(reasons)
-        return self._result(reasons)
+            enough = self._by_origin(reasons) or self._by_blocks(reasons)
+        if enough is None:
+            return self._islands(False, min((t.error for t in trials.done), default=float("inf")))
+        return self._result(self._reduced(enough))
 
     def _fewer(self) -> Islands | None:
         """One node less at each root of a mean of squares that the policy keeps, where the squares do leave the range.
@@ -158,17 +152,13 @@ class _Search:
 
     def _result(self, reasons: dict[str, str]) -> Islands:
         now = self.trials.computing(reasons)
-        follow = {
-            name: "the converter computes it with the nodes that are kept"
-            for name in now
-            if name not in self.given and name not in reasons
-        }
-        inside = frozenset(name for name in reasons if name not in now)
+        why = "the converter computes it with the nodes that are kept"
+        follow = {name: why for name in now if name not in self.given and name not in reasons}
+        inside = frozenset(reasons.keys() - now.keys())
         every = {join_path(path, label(n)) for path, graph in graphs(self.model.ir) for n in graph if _floats(n)}
         whole = bool(reasons) and every <= now.keys() | inside
-        return self._islands(
-            True, self.trials.measure(reasons), keep=reasons, follow=follow, inside=inside, whole=whole
-        )
+        error = self.trials.measure(reasons)
+        return self._islands(True, error, keep=reasons, follow=follow, inside=inside, whole=whole)
 
     def _islands(self, met: bool, error: float, **found: Any) -> Islands:
         trials = self.trials
@@ -200,15 +190,9 @@ class _Search:
         trials = self.trials
 
         def measured() -> dict[str, list[float]]:
-            found = error_growth(
-                self.model,
-                trials.converted(kept),
-                trials.runner,
-                trials.feeds,
-                rounding=trials.setting.rounding,
-                progress=trials.say,
-            )
-            return {name: list(one) for name, one in found.items()}
+            converted, rounding = trials.converted(kept), trials.setting.rounding
+            growth = error_growth(self.model, converted, trials.runner, trials.feeds, rounding, trials.say)
+            return {name: list(one) for name, one in growth.items()}
 
         rows = trials.remember("growth", sorted(kept), measured)
         return {name: Growth(*row) for name, row in rows.items()}
@@ -299,13 +283,12 @@ def _beyond_range(model: Model, ranges: Mapping[str, Range], given: Iterable[str
     where = {id(node): join_path(path, label(node)) for path, graph in graphs(model.ir) for node in graph}
     for path, graph in graphs(model.ir):
         for node in graph:
+            name = where[id(node)]
             for value in node.outputs:
                 measured = ranges.get(join_path(path, value.name or ""))
-                if measured is None or not measured.overflows:
+                # a mask is no activation: the converter lowers it
+                if measured is None or not measured.overflows or from_big_constant(value):
                     continue
-                if from_big_constant(value):  # a mask is no activation: the converter lowers it
-                    continue
-                name = where[id(node)]
                 if name not in already:
                     reasons[name] = f"{name} peaks at {measured.peak:.2g} > {FP16_MAX:g}"
                 for reader in value.consumers():
@@ -315,7 +298,7 @@ def _beyond_range(model: Model, ranges: Mapping[str, Range], given: Iterable[str
 
 
 def _needs_range(reader: ir.Node, *, kept: bool) -> bool:
-    """Whether what reads a value beyond FP16's range has to stay in FP32 for it, and must be named."""
+    """Return whether what reads a value beyond FP16's range has to stay in FP32 for it, and must be named."""
     if reader.op_type in ("Cast", "Shape", "Size"):
         return False
     # the converter computes these before it casts down, where the user keeps what they read
@@ -324,13 +307,9 @@ def _needs_range(reader: ir.Node, *, kept: bool) -> bool:
 
 def _doubtful(model: Model, reasons: Mapping[str, str]) -> list[str]:
     """Of the nodes that the range profile names, those without which the result may be right all the same."""
-    found: list[str] = []
-    for path, graph in graphs(model.ir):
-        for node in graph:
-            name = join_path(path, label(node))
-            if name not in reasons:
-                continue
-            readers = [r for v in node.outputs for r in v.consumers()]
-            if node.op_type in _MAY_HIDE or any(r.op_type in _MAY_HIDE for r in readers):
-                found.append(name)
-    return found
+    return [
+        name
+        for name, node in nodes_by_path(model.ir).items()
+        if name in reasons
+        and any(n.op_type in _MAY_HIDE for n in (node, *(r for v in node.outputs for r in v.consumers())))
+    ]

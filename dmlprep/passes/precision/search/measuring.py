@@ -7,14 +7,21 @@ turns of a loop are joined by their largest number, a few bytes a turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
 
+from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import attribute_graphs, join_path, label
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.precision.emulation.rounding import Builder, Constants
 from dmlprep.passes.precision.fp16 import FP16_NORMAL
+from dmlprep.portable.arrays import Array
+
+if TYPE_CHECKING:
+    from dmlprep.graph.model.runner import Runner
 
 NUMBERS = 3
 """Numbers a value gives."""
@@ -23,11 +30,7 @@ _LOOPS = frozenset({"Loop", "Scan"})
 
 
 class Probe:
-    """Adds measurements to a model, in place.
-
-    Args:
-        wanted: place of a graph -> the names of its values to measure.
-    """
+    """Adds measurements to a model, in place; ``wanted``: place of a graph -> the names of its values to measure."""
 
     def __init__(self, model: ir.Model, opset: int, wanted: Mapping[str, list[str]]) -> None:
         self._model, self._opset, self._wanted = model, opset, wanted
@@ -36,11 +39,7 @@ class Probe:
         self.order: list[str] = []
 
     def run(self) -> ir.Value:
-        """Measure.
-
-        Returns:
-            one value [NUMBERS * len(order)] of the main graph; three numbers a value, in the order of ``order``.
-        """
+        """Measure: one value [NUMBERS * len(order)] of the main graph, three numbers a value, in that order."""
         joined, self.order = self._graph(self._model.graph, "")
         assert joined is not None
         return joined
@@ -68,9 +67,7 @@ class Probe:
                     order += places
         if not parts:
             return None, []
-        joined = parts[0] if len(parts) == 1 else builder.op("Concat", parts, axis=0)
-        if len(parts) == 1:
-            joined = builder.op("Identity", parts)
+        joined = builder.op("Concat", parts, axis=0) if len(parts) > 1 else builder.op("Identity", parts)
         joined.shape = ir.Shape([NUMBERS * len(order)])
         builder.place_last()
         return joined, order
@@ -87,26 +84,51 @@ class Probe:
                 body.outputs.append(vector)
             else:
                 other = self._builder(body)
-                nothing = other.op("Identity", [self._constants.zeros(size)])
+                nothing = other.op("Identity", [self._constants.get(np.zeros(size, np.float32))])
                 nothing.shape = ir.Shape([size])
                 other.place_last()
                 body.outputs.append(nothing)
         if not loop:
             return out
-        row = builder.op("Reshape", [self._constants.zeros(size), builder.ints([1, size])])
+        row = builder.op("Reshape", [self._constants.get(np.zeros(size, np.float32)), builder.ints([1, size])])
         rows = builder.op("Concat", [row, out], axis=0)  # no turn at all leaves the row of zeros
-        largest = (
-            builder.op("ReduceMax", [rows, builder.ints([0])], keepdims=0)
-            if self._opset >= 18
-            else builder.op("ReduceMax", [rows], axes=[0], keepdims=0)
-        )
+        largest = builder.reduce("ReduceMax", rows, [0], keepdims=0)
         largest.shape = ir.Shape([size])
         return largest
 
 
+def flat_single(builder: Builder, value: ir.Value) -> ir.Value:
+    """All elements in FP32."""
+    if value.dtype != ir.DataType.FLOAT:
+        value = builder.op("Cast", [value], to=ir.DataType.FLOAT.value)
+    return builder.op("Reshape", [value, builder.ints([-1])])
+
+
+def in_pieces(
+    runner: Runner,
+    feeds: Iterable[Mapping[str, Array]],
+    names: list[str],
+    size: int,
+    probe: Callable[[list[str]], tuple[Model, str, list[str]]],
+    progress: Callable[[float, int], None],
+) -> Iterator[tuple[list[str], Array]]:
+    """Measure values, ``size`` in one run: the places of some, and their numbers on one feed.
+
+    Args:
+        probe: makes a model that measures some values, with the name of its output and the places in it.
+        progress: called with the share done and the number of values.
+    """
+    every = list(feeds)
+    pieces = [names[i : i + size] for i in range(0, len(names), size)]
+    for done, piece in enumerate(pieces):
+        model, output, order = probe(piece)
+        for at, feed in enumerate(every):
+            progress((done * len(every) + at) / (len(pieces) * len(every)), len(piece))
+            yield order, runner.run(model, feed, [output])[output]
+
+
 def _numbers(builder: Builder, value: ir.Value) -> list[ir.Value]:
-    single = builder.op("Cast", [value], to=ir.DataType.FLOAT.value) if value.dtype != ir.DataType.FLOAT else value
-    flat = builder.op("Reshape", [single, builder.ints([-1])])
+    flat = flat_single(builder, value)
     shape = value.shape
     fixed = shape is not None and all(isinstance(d, int) and d > 0 for d in shape)
     size = builder.op("Abs", [flat])

@@ -16,7 +16,7 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import attribute_graphs, join_path, label
 from dmlprep.passes.precision.emulation.emulate import forget_symbolic_shapes
 from dmlprep.passes.precision.fp16 import FP16_MAX
-from dmlprep.passes.precision.search.measuring import NUMBERS, Probe
+from dmlprep.passes.precision.search.measuring import NUMBERS, Probe, in_pieces
 from dmlprep.passes.precision.types import is_wide, solve_types
 from dmlprep.portable.arrays import Array
 from dmlprep.record.aliases import Progress
@@ -35,10 +35,8 @@ class Range:
     """What one value was over all feeds.
 
     Attributes:
-        value: its place: its name, with the path of its graph before it in a body.
-        node: place of the node that makes it.
-        minimum: its smallest element, or 0 where that is larger.
-        maximum: its largest element, or 0 where that is smaller.
+        value, node: its place (its name, with the path of its graph before it in a body), and that of its node.
+        minimum, maximum: its smallest and largest element, or 0 where that is larger or smaller.
         small: share of its elements that are not zero, yet below the normal FP16 range (2**-14).
     """
 
@@ -55,18 +53,13 @@ class Range:
 
     @property
     def overflows(self) -> bool:
-        """Whether FP32 can hold it and FP16 cannot; what is infinite in FP32 (a mask) is so in FP16, too."""
+        """Return whether FP32 can hold it and FP16 cannot; what is infinite in FP32 (a mask) is so in FP16, too."""
         return FP16_MAX < self.peak < math.inf
 
     def merge(self, other: Range) -> Range:
         """Both feeds' ranges in one."""
-        return Range(
-            self.value,
-            self.node,
-            min(self.minimum, other.minimum),
-            max(self.maximum, other.maximum),
-            max(self.small, other.small),
-        )
+        low, high = min(self.minimum, other.minimum), max(self.maximum, other.maximum)
+        return Range(self.value, self.node, low, high, max(self.small, other.small))
 
 
 def profile(
@@ -80,7 +73,6 @@ def profile(
     """Run ``model`` at FP32 and measure every floating value that a node makes, in bodies of If, Loop and Scan too.
 
     Args:
-        runner: runs models; see ``passes.base``.
         feeds: inputs by name, one mapping a run.
         chunk: values measured in one run; fewer take less memory and more runs.
 
@@ -88,26 +80,21 @@ def profile(
         place of a value -> range over all feeds and all turns of a loop: its name in the main graph,
         ``If_3/then_branch/NAME`` in a body. A branch that never ran gives 0. Values in bodies of other operators
         (SequenceMap) and in model-local functions are not measured.
-
-    Raises:
-        ModelRefused: the model does not run.
     """
-    every = list(feeds)
-    found: dict[str, Range] = {}
+    ranges: dict[str, Range] = {}
     owners = _measurable(model)
-    places = list(owners)
-    pieces = [places[i : i + chunk] for i in range(0, len(places), chunk)]
-    done, total = 0, max(1, len(pieces) * len(every))
-    for piece in pieces:
-        probe, output, order = _probe(model, {place: owners[place][:2] for place in piece})
-        for one in every:
-            progress(done / total, f"range profile, {len(piece)} values")
-            rows = runner.run(probe, one, [output])[output].reshape(-1, NUMBERS)
-            done += 1
-            for place, (below, above, small) in zip(order, rows.tolist(), strict=True):
-                measured = Range(place, owners[place][2], -below, above, small)
-                found[place] = found[place].merge(measured) if place in found else measured
-    return {place: found[place] for place in places if place in found}
+
+    def probe(piece: list[str]) -> tuple[Model, str, list[str]]:
+        return _probe(model, [owners[place][:2] for place in piece])
+
+    def tell(share: float, count: int) -> None:
+        progress(share, f"range profile, {count} values")
+
+    for order, numbers in in_pieces(runner, feeds, list(owners), chunk, probe, tell):
+        for place, (below, above, small) in zip(order, numbers.reshape(-1, NUMBERS).tolist(), strict=True):
+            measured = Range(place, owners[place][2], -below, above, small)
+            ranges[place] = ranges[place].merge(measured) if place in ranges else measured
+    return {place: ranges[place] for place in owners if place in ranges}
 
 
 def _measurable(model: Model) -> dict[str, tuple[str, str, str]]:
@@ -127,11 +114,11 @@ def _measurable(model: Model) -> dict[str, tuple[str, str, str]]:
     return found
 
 
-def _probe(model: Model, wanted: Mapping[str, tuple[str, str]]) -> tuple[Model, str, list[str]]:
+def _probe(model: Model, wanted: Iterable[tuple[str, str]]) -> tuple[Model, str, list[str]]:
     """A copy of the model whose only output is the measurements, with the place of each."""
     probe = model.copy()
     by_graph: dict[str, list[str]] = {}
-    for path, name in wanted.values():
+    for path, name in wanted:
         by_graph.setdefault(path, []).append(name)
     measuring = Probe(probe.ir, probe.opset, by_graph)
     joined = measuring.run()

@@ -95,9 +95,7 @@ class _Journal:
     """Errors by the set of nodes kept, and measurements by name, in a file where one is given."""
 
     def __init__(self, path: Path | None, key: str) -> None:
-        self._path, self._key = path, key
-        self._trials: dict[str, float] = {}
-        self._measured: dict[str, object] = {}
+        self._path, self._stored = path, _Stored(key, {}, {})
         if path is not None and not path.absolute().parent.is_dir():
             raise InputError(
                 "the journal's folder does not exist", where=str(path), fix="make it, or name another file"
@@ -106,7 +104,7 @@ class _Journal:
             try:
                 stored = parse_json(read_given(path), _Stored, lenient=True)
                 if stored.key == key:
-                    self._trials, self._measured = stored.trials, stored.measured
+                    self._stored = stored
             except OSError as error:
                 raise unreadable(error, path) from error
             except Unfit as error:
@@ -114,29 +112,20 @@ class _Journal:
                     "this is no journal of an island search", where=str(path), fix="remove it, or name another file"
                 ) from error
 
-    def trial(self, kept: Sequence[str]) -> float | None:
-        return self._trials.get(_digest(kept))
+    def _table(self, name: str, kept: Sequence[str]) -> tuple[dict[str, Any], str]:
+        """Where something is kept: an error without a name, else a measurement."""
+        digest = hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest()[:24]
+        return (self._stored.measured, f"{name} {digest}") if name else (self._stored.trials, digest)
 
-    def put_trial(self, kept: Sequence[str], error: float) -> None:
-        self._trials[_digest(kept)] = error
-        self._write()
+    def get(self, name: str, kept: Sequence[str]) -> Any:
+        table, key = self._table(name, kept)
+        return table.get(key)
 
-    def measured(self, name: str, kept: Sequence[str]) -> object:
-        return self._measured.get(f"{name} {_digest(kept)}")
-
-    def put_measured(self, name: str, kept: Sequence[str], what: object) -> None:
-        self._measured[f"{name} {_digest(kept)}"] = what
-        self._write()
-
-    def _write(self) -> None:
-        if self._path is None:
-            return
-        state = {"key": self._key, "trials": self._trials, "measured": self._measured}
-        write_file(self._path, json.dumps(state).encode("utf-8"))
-
-
-def _digest(kept: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest()[:24]
+    def put(self, name: str, kept: Sequence[str], what: object) -> None:
+        table, key = self._table(name, kept)
+        table[key] = what
+        if self._path is not None:
+            write_file(self._path, json.dumps(msgspec.structs.asdict(self._stored)).encode("utf-8"))
 
 
 def _depends_on(model: Model, feeds: Sequence[Feeds], setting: Setting) -> str:
@@ -160,18 +149,10 @@ class Trials:
 
     Attributes:
         tolerance: the largest error that is accepted: the setting's, or what the proof allows, where that is less.
-        done: all trials, in order.
         by_output: of each output the error with nothing kept, where that trial ran.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        convert: Convert,
-        runner: Runner,
-        feeds: list[Feeds],
-        setting: Setting,
-    ) -> None:
+    def __init__(self, model: Model, convert: Convert, runner: Runner, feeds: list[Feeds], setting: Setting) -> None:
         self.model, self.feeds, self.runner, self.setting = model, feeds, runner, setting
         self._convert = convert
         self.outputs = [v.name or "" for v in model.ir.graph.outputs]
@@ -184,9 +165,8 @@ class Trials:
         self.by_output: dict[str, float] = {}
         self._started = time.monotonic()
         self._known: dict[frozenset[str], float] = {}
-        self._journal = _Journal(
-            setting.journal, _depends_on(model, feeds, setting) if setting.journal is not None else ""
-        )
+        key = _depends_on(model, feeds, setting) if setting.journal is not None else ""
+        self._journal = _Journal(setting.journal, key)
         self._want: list[dict[str, Array]] = []
         self._weak: AbstractSet[str] = frozenset()
 
@@ -203,7 +183,7 @@ class Trials:
         return time.monotonic() - self._started
 
     def meets(self, kept: Iterable[str]) -> bool:
-        """Whether a set of nodes kept in FP32 meets the tolerance."""
+        """Return whether a set of nodes kept in FP32 meets the tolerance."""
         return self.measure(kept) <= self.tolerance
 
     def converted(self, kept: Iterable[str]) -> Model:
@@ -223,11 +203,11 @@ class Trials:
         if (known := self._known.get(frozenset(names))) is not None:
             return known
         started = time.monotonic()
-        error = self._journal.trial(names)
+        error: float | None = self._journal.get("", names)
         remembered = error is not None
         if error is None:
             error = self._run(self.converted(names), by_output=not names)
-            self._journal.put_trial(names, error)
+            self._journal.put("", names, error)
         seconds = 0.0 if remembered else time.monotonic() - started
         self._known[frozenset(names)] = error
         self.done.append(Trial(names, error, seconds))
@@ -236,11 +216,11 @@ class Trials:
 
     def remember(self, name: str, kept: Sequence[str], compute: Callable[[], object]) -> Any:
         """What ``compute`` gives (plain JSON), or what it gave when the search was stopped."""
-        found = self._journal.measured(name, kept)
-        if found is None:
-            found = compute()
-            self._journal.put_measured(name, kept, found)
-        return found
+        known = self._journal.get(name, kept)
+        if known is None:
+            known = compute()
+            self._journal.put(name, kept, known)
+        return known
 
     def say(self, share: float, text: str) -> None:
         """Tell of a measurement between trials, ``share`` done."""
@@ -258,13 +238,11 @@ class Trials:
             self._weak = degenerate(self._groups, self._want, {}, TOLERANCES["fp16-emulation"]).keys()
         if self.setting.few_bits:
             return self._worst(converted, by_output=by_output)
-        shadow = emulate(converted, self.setting.mode, self.setting.rounding)
-        error = self._worst(shadow, by_output=by_output)
-        if error > self.tolerance:
-            return error
+        error = self._worst(emulate(converted, self.setting.mode, self.setting.rounding), by_output=by_output)
         # Also check weight-only rounding, as the CPU verdict does. A file that does not run there says nothing here.
-        with contextlib.suppress(ModelRefused):
-            error = max(error, self._worst(converted))
+        if error <= self.tolerance:
+            with contextlib.suppress(ModelRefused):
+                error = max(error, self._worst(converted))
         return error
 
     def _worst(self, model: Model, *, by_output: bool = False) -> float:
@@ -299,16 +277,14 @@ class Trials:
 
 def _in_fp32(model: Model) -> list[str]:
     types = solve_types(model.ir)
-    found = []
-    for path, graph in graphs(model.ir):
-        for node in graph:
-            if (
-                node.op_type not in UNTYPED
-                and node.op_type not in ("Constant", "If", "Loop", "Scan")
-                and any(is_wide(types.get(v)) for v in (*node.inputs, *node.outputs) if v is not None)
-            ):
-                found.append(join_path(path, label(node)))
-    return found
+    others = UNTYPED | {"Constant", "If", "Loop", "Scan"}
+    return [
+        join_path(path, label(node))
+        for path, graph in graphs(model.ir)
+        for node in graph
+        if node.op_type not in others
+        and any(is_wide(types.get(v)) for v in (*node.inputs, *node.outputs) if v is not None)
+    ]
 
 
 def keep_nodes_lines(keep: Mapping[str, str]) -> str:

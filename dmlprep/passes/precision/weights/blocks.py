@@ -22,7 +22,7 @@ from dmlprep.portable.arrays import Array
 
 Part = Literal["numbers", "scales", "zeros"]
 
-_BAND = 1 << 18
+BAND = 1 << 18
 """Elements that are rounded at once: few enough to stay in a processor's cache, and enough for numpy."""
 
 _THREADS = 2
@@ -30,13 +30,7 @@ _THREADS = 2
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a weight is rounded.
-
-    Attributes:
-        bits: 4 or 8.
-        size: numbers along the depth that share a scale.
-        symmetric: without zero points: zero is the middle of the numbers.
-    """
+    """How a weight is rounded: to 4 or 8 ``bits``, ``size`` numbers of a column to a scale, with zero points or not."""
 
     bits: int
     size: int
@@ -62,23 +56,14 @@ class Quantised:
         """Sizes of a part."""
         if part == "numbers":
             return (self.columns, self.count, self.blocks.size * self.blocks.bits // 8)
-        if part == "scales":
-            return (self.columns, self.count)
-        return (self.columns, -(-self.count * self.blocks.bits // 8))
+        return (self.columns, self.count if part == "scales" else -(-self.count * self.blocks.bits // 8))
 
     def get(self, part: Part) -> Array:
-        """The values of a part.
-
-        Raises:
-            ModelRefused: DP415, the weight holds infinity or no number at all.
-        """
+        """The values of a part; ``ModelRefused`` (DP415) where the weight holds infinity or NaN."""
         with self._lock:
             if part not in self._kept:
                 self._kept = self._computed()
-            found = self._kept[part]
-            if part == "numbers":
-                del self._kept["numbers"]
-            return found
+            return self._kept.pop(part) if part == "numbers" else self._kept[part]
 
     def _computed(self) -> dict[Part, Array]:
         numbers = np.empty(self.shape("numbers"), np.uint8)
@@ -92,25 +77,15 @@ class Quantised:
                     waiting.pop(0).result()
             for one in waiting:
                 one.result()
-        found: dict[Part, Array] = {"numbers": numbers, "scales": scales}
-        if not self.blocks.symmetric:
-            found["zeros"] = _packed(zeros, self.blocks.bits)
-        return found
-
-    def _not_finite(self) -> ModelRefused:
-        return ModelRefused(
-            "the weight holds infinity, or what is no number, or values that no scale reaches",
-            where=f"weight {self.source.name!r}",
-            code="DP415",
-            fix="name its node in keep_nodes, or mend the weight",
-        )
+        parts: dict[Part, Array] = {"numbers": numbers, "scales": scales}
+        return parts if self.blocks.symmetric else {**parts, "zeros": _packed(zeros, self.blocks.bits)}
 
     def _bands(self) -> Iterator[tuple[int, Array]]:
         """Whole blocks of the weight in FP32: the first block or column, and [blocks, size, columns] or [columns,
         blocks, size]."""
         size = self.blocks.size
         row = self.depth if self.turned else size * self.columns
-        step = max(1, _BAND // row) * row
+        step = max(1, BAND // row) * row
         start = 0
         for flat in regrouped(self.source, step):
             count = flat.size // row
@@ -124,7 +99,12 @@ class Quantised:
         scale, zero = self._scales(low, high)
         stored = scale.astype(self.kind.numpy())
         if not np.isfinite(stored).all():
-            raise self._not_finite()
+            raise ModelRefused(
+                "the weight holds infinity, or what is no number, or values that no scale reaches",
+                where=f"weight {self.source.name!r}",
+                code="DP415",
+                fix="name its node in keep_nodes, or mend the weight",
+            )
         with np.errstate(divide="ignore"):
             factor = np.where(stored == 0, np.float32(0), np.float32(1) / stored.astype(np.float32))
         if not self.blocks.symmetric:
@@ -134,13 +114,12 @@ class Quantised:
         np.clip(band, 0, (1 << bits) - 0.5, out=band)
         whole: Array = band.astype(np.uint8)
         squeezed, lowest = stored.squeeze(axis), np.broadcast_to(zero, stored.shape).squeeze(axis).astype(np.uint8)
+        part = slice(start, start + len(band))
         if self.turned:
-            part = slice(start, start + len(band))
             numbers[part], scales[part], zeros[part] = _packed(whole, bits), squeezed, lowest
             return
         if bits == 4:
             whole = whole[:, 0::2] | whole[:, 1::2] << 4
-        part = slice(start, start + len(band))
         numbers[:, part], scales[:, part], zeros[:, part] = whole.transpose(2, 0, 1), squeezed.T, lowest.T
 
     def _scales(self, low: Array, high: Array) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -17,11 +18,8 @@ from dmlprep.directml.quirks.editing import Edit
 from dmlprep.graph.analysis.knowledge import constant_of
 from dmlprep.graph.model.budget import Budget
 from dmlprep.graph.model.walk import label, main_graphs
-from dmlprep.graph.rewriting.names import Names
-from dmlprep.passes.precision.weights.matmuls import DOMAIN, Choice, Done, drop_unused, is_last
+from dmlprep.passes.precision.weights.matmuls import DOMAIN, FLOATS, Choice, Done, Writing, is_last
 from dmlprep.passes.precision.weights.slices import SlicePart, Slices
-
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 _AXES = {"Conv": 0, "ConvTranspose": 1}
 """Where the channels that come out lie in a weight; those of a ConvTranspose in groups share theirs."""
@@ -40,31 +38,18 @@ class _Found:
     axis: int
 
 
-def write_convolutions(model: ir.Model, choice: Choice, done: Done, budget: Budget | None = None) -> None:
-    """Write each convolution with a large constant weight with that weight in 8 bits. A weight that several read is
-    stored once. ``done`` is added to.
-    """
-    names = Names(model)
-    made: dict[int, tuple[ir.Value, ...]] = {}
-    weights: list[ir.Value] = []
+def write_convolutions(model: ir.Model, choice: Choice, done: Done, budget: Budget) -> None:
+    """Write each convolution with a large constant weight with that weight in 8 bits; ``done`` is added to."""
+    writing = Writing(model, done, budget)
     for found in [*_convolutions(model, choice.least)]:
         name, why = label(found.node), _stays(found, choice)
         if why:
             done.left[name] = why
             continue
-        key = id(found.tensor)
-        if key not in made:
-            made[key] = _parts(model, found, names, budget)
-            done.before += int(found.tensor.nbytes)
-            done.after += sum(int(v.const_value.nbytes) for v in made[key] if v.const_value is not None)
-        graph = found.node.graph
-        assert isinstance(graph, ir.Graph)
-        _write(found, made[key], Edit(graph, found.node, names, budget))
-        weights.append(found.weight)
+        parts = writing.parts(id(found.tensor), found.node, found.weight, found.tensor, partial(_parts, found))
+        _write(found, parts, writing.at(found.node))
         done.convolutions.append(name)
-    if done.convolutions:
-        model.graph.opset_imports.setdefault(DOMAIN, 1)
-        drop_unused(weights)
+    writing.finish(DOMAIN)
 
 
 def convolutions_to_round(model: ir.Model, choice: Choice) -> dict[ir.Node, int]:
@@ -81,7 +66,7 @@ def _convolutions(model: ir.Model, least: int) -> Iterator[_Found]:
         for node in graph:
             weight = node.inputs[1] if not node.domain and node.op_type in _AXES and len(node.inputs) > 1 else None
             tensor = constant_of(weight, model.ir_version)
-            if weight is None or tensor is None or tensor.dtype not in _FLOATS or len(tensor.shape) < 3:
+            if weight is None or tensor is None or tensor.dtype not in FLOATS or len(tensor.shape) < 3:
                 continue
             if int(tensor.size) >= least:
                 yield _Found(node, weight, tensor, _AXES[node.op_type])
@@ -98,10 +83,8 @@ def _stays(found: _Found, choice: Choice) -> str:
     return ""
 
 
-def _parts(model: ir.Model, found: _Found, names: Names, budget: Budget | None) -> tuple[ir.Value, ...]:
-    """Numbers, scales and zero points, as initializers of the main graph."""
+def _parts(found: _Found, edit: Edit) -> tuple[ir.Value, ...]:
     whole = Slices(found.tensor, found.axis, "name its node in keep_nodes, or mend the weight")
-    edit = Edit(model.graph, found.node, names, budget)
     # Without zero points the device is removed where the node is in no fused graph (DP615).
     zeros = ir.Tensor(np.zeros(whole.count, np.int8))
     numbers, scales = SlicePart(whole, "numbers"), SlicePart(whole, "scales")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import onnx_ir as ir
 
@@ -16,7 +17,9 @@ from dmlprep.passes.precision.weights.blocks import Blocks, Part, PartTensor, Qu
 
 DOMAIN = "com.microsoft"
 
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+"""Types of weights that are rounded."""
+
 _SIZES = (256, 128, 64, 32, 16)
 """Sizes of a block that DirectML computes right."""
 
@@ -33,7 +36,6 @@ class Choice:
         last: of the layer whose result is an output of the model; ``None`` leaves it as it is.
         least: elements that a weight has at least.
         keep: nodes that stay, and why, by ``id``.
-        convolutions: whether weights of convolutions are rounded, too.
     """
 
     blocks: Blocks
@@ -51,8 +53,7 @@ class Done:
         written: nodes that were written anew, and the blocks of each, by name.
         left: nodes with a constant weight that stay as they are, and why.
         before, after: bytes of the weights that were rounded.
-        rows: nodes that gather rows of a table in 8 bits.
-        convolutions: that have a weight in 8 bits.
+        rows, convolutions: nodes that read a table or a weight in 8 bits.
     """
 
     written: dict[str, Blocks] = field(default_factory=dict)
@@ -75,36 +76,58 @@ class _Found:
     columns: int
 
 
-def write_matmuls(model: ir.Model, choice: Choice, budget: Budget | None = None) -> Done:
-    """Write each product with a large constant weight with that weight in blocks. A weight that several nodes read is
-    rounded once.
-
-    Returns:
-        what was done; ``written`` is empty where nothing changed.
-    """
-    done, names = Done(), Names(model)
-    made: dict[tuple[int, bool, Blocks], tuple[ir.Value, ...]] = {}
-    weights: list[ir.Value] = []
+def write_matmuls(model: ir.Model, choice: Choice, budget: Budget) -> Done:
+    """Write each product with a large constant weight with that weight in blocks, and return what was done."""
+    done = Done()
+    writing = Writing(model, done, budget)
     for found in [*_products(model, choice.least)]:
         name = label(found.node)
         why, blocks = _blocks(found, choice)
         if blocks is None:
             done.left[name] = why
             continue
-        graph = found.node.graph
-        assert isinstance(graph, ir.Graph)
-        key = (id(found.tensor), found.turned, blocks)
-        if key not in made:
-            made[key] = _parts(model, found, blocks, names, budget)
-            done.before += int(found.tensor.nbytes)
-            done.after += sum(int(v.const_value.nbytes) for v in made[key] if v.const_value is not None)
-        _write(found, blocks, made[key], Edit(graph, found.node, names, budget))
-        weights.append(found.weight)
+        make = partial(_parts, model, found, blocks, writing.names)
+        parts = writing.parts((id(found.tensor), found.turned, blocks), found.node, found.weight, found.tensor, make)
+        _write(found, blocks, parts, writing.at(found.node))
         done.written[name] = blocks
-    if done.written:
-        model.graph.opset_imports.setdefault(DOMAIN, 1)
-        drop_unused(weights)
+    writing.finish(DOMAIN)
     return done
+
+
+class Writing:
+    """Writes nodes that read weights in few bits; one that several nodes read is stored and counted once."""
+
+    def __init__(self, model: ir.Model, done: Done, budget: Budget) -> None:
+        self.model, self.done, self.budget, self.names = model, done, budget, Names(model)
+        self._parts: dict[object, tuple[ir.Value, ...]] = {}
+        self._weights: list[ir.Value] = []
+
+    def at(self, node: ir.Node) -> Edit:
+        """Edits around a node."""
+        assert isinstance(node.graph, ir.Graph)
+        return Edit(node.graph, node, self.names, self.budget)
+
+    def parts(
+        self,
+        key: object,
+        node: ir.Node,
+        weight: ir.Value,
+        tensor: ir.TensorProtocol,
+        make: Callable[[Edit], tuple[ir.Value, ...]],
+    ) -> tuple[ir.Value, ...]:
+        """Numbers, scales and zero points of the weight of ``node``, in the main graph; one for equal ``key``."""
+        self._weights.append(weight)
+        if key not in self._parts:
+            self._parts[key] = make(Edit(self.model.graph, node, self.names, self.budget))
+            self.done.before += int(tensor.nbytes)
+            self.done.after += sum(int(v.const_value.nbytes) for v in self._parts[key] if v.const_value is not None)
+        return self._parts[key]
+
+    def finish(self, domain: str = "") -> None:
+        """Remove the weights that nothing reads any more; the operators that read the new ones are of ``domain``."""
+        if self._weights and domain:
+            self.model.graph.opset_imports.setdefault(domain, 1)
+        drop_unused(self._weights)
 
 
 def to_round(model: ir.Model, choice: Choice) -> dict[ir.Node, int]:
@@ -130,12 +153,11 @@ def _product(node: ir.Node, version: int) -> _Found | None:
     turned = node.op_type == "Gemm" and bool(node.attributes.get_int("transB", 0))
     weight = node.inputs[1]
     before = weight.producer() if weight is not None else None
-    if before is not None and before.op_type == "Transpose" and not before.domain:
-        order = before.attributes.get_ints("perm", [1, 0])
-        if list(order) == [1, 0]:
-            weight, turned = before.inputs[0], not turned
+    turn = before is not None and before.op_type == "Transpose" and not before.domain
+    if before is not None and turn and list(before.attributes.get_ints("perm", [1, 0])) == [1, 0]:
+        weight, turned = before.inputs[0], not turned
     tensor = constant_of(weight, version)
-    if weight is None or tensor is None or tensor.dtype not in _FLOATS or len(tensor.shape) != 2:
+    if weight is None or tensor is None or tensor.dtype not in FLOATS or len(tensor.shape) != 2:
         return None
     first, second = (int(n) for n in tensor.shape.numpy())
     depth, columns = (second, first) if turned else (first, second)
@@ -165,7 +187,7 @@ def _blocks(found: _Found, choice: Choice) -> tuple[str, Blocks | None]:
 
 
 def is_last(node: ir.Node) -> bool:
-    """Whether the result is an output of the model, perhaps scaled or in another type."""
+    """Return whether the result is an output of the model, perhaps scaled or in another type."""
     stack, seen = [node.outputs[0]], set[int]()
     while stack:
         value = stack.pop()
@@ -178,10 +200,9 @@ def is_last(node: ir.Node) -> bool:
     return False
 
 
-def _parts(model: ir.Model, found: _Found, blocks: Blocks, names: Names, budget: Budget | None) -> tuple[ir.Value, ...]:
+def _parts(model: ir.Model, found: _Found, blocks: Blocks, names: Names, edit: Edit) -> tuple[ir.Value, ...]:
     """Numbers, scales and, where they are not in the middle, zero points, as initializers of the main graph."""
     whole = Quantised(found.tensor, found.turned, blocks, found.tensor.dtype)
-    edit = Edit(model.graph, found.node, names, budget)
     wanted: tuple[Part, ...] = ("numbers", "scales") if blocks.symmetric else ("numbers", "scales", "zeros")
     base = found.weight.name or "weight"
     values = []
@@ -197,21 +218,17 @@ def _parts(model: ir.Model, found: _Found, blocks: Blocks, names: Names, budget:
 
 
 def _write(found: _Found, blocks: Blocks, parts: tuple[ir.Value, ...], edit: Edit) -> None:
-    node = found.node
-    data, old = node.inputs[0], node.outputs[0]
+    node, old = found.node, found.node.outputs[0]
     attributes = {"K": found.depth, "N": found.columns, "bits": blocks.bits, "block_size": blocks.size}
-    kind = old.type if old.type is not None else ir.TensorType(found.tensor.dtype)
-    made = edit.new_value("product", kind, old.shape)
-    product = edit.new_node("MatMulNBits", [data, *parts], [made], "product", attributes)
+    made = edit.new_value("product", old.type or ir.TensorType(found.tensor.dtype), old.shape)
+    product = edit.new_node("MatMulNBits", [node.inputs[0], *parts], [made], "product", attributes)
     product.domain = DOMAIN
     bias = node.inputs[2] if node.op_type == "Gemm" and len(node.inputs) > 2 else None
-    name = node.name
     edit.graph.insert_before(node, product)
     if bias is not None:
         made = edit.before("Add", [made, bias], like=made)
     edit.become(made)
-    if name:
-        product.name = name
+    product.name = node.name or product.name
 
 
 def drop_unused(values: list[ir.Value]) -> None:

@@ -32,8 +32,6 @@ class Found:
         tolerance: that the search held to: what was asked, or what the proof allows, where that is less.
         keep: label of each node that keeps its weight -> why, with numbers.
         kept_bytes, all_bytes: of the weights that stay, and of all that could be rounded.
-        trials: all runs, in order.
-        seconds: that the search took.
     """
 
     met: bool
@@ -74,27 +72,16 @@ def find_sensitive(
     trials = Trials(model, write, runner, list(feeds), setting)
     sizes = to_round(model.ir, choice) | (convolutions_to_round(model.ir, choice) if choice.convolutions else {})
     total = sum(sizes.values())
-    whole = trials.measure(())
-    if whole <= trials.tolerance or not sizes:
-        return Found(
-            whole <= trials.tolerance,
-            whole,
-            whole,
-            trials.tolerance,
-            all_bytes=total,
-            trials=trials.done,
-            seconds=trials.seconds,
-        )
     by_label = {label(node): count for node, count in sizes.items()}
-    found = release(trials, {}, by_label, lambda node: sizes.get(node, 0) / total, narrow=True)
-    if not found.met:
-        least = min(trial.error for trial in trials.done)
-        return Found(False, least, whole, trials.tolerance, all_bytes=total, trials=trials.done, seconds=trials.seconds)
-    error = trials.measure(found.kept)
-    keep = {}
-    for place, block in found.kept.items():
-        blamed = found.blames(block)
-        alone = f"{blamed.error:.2g}" if blamed.error is not None else "unknown"
-        keep[place] = f"with {blamed.name} in few bits the error is {alone}, as it is {error:.2g}"
+    whole = error = trials.measure(())
+    met, keep = whole <= trials.tolerance, dict[str, str]()
+    if not met and sizes:
+        released = release(trials, {}, by_label, lambda node: sizes.get(node, 0) / total, narrow=True)
+        met = released.met
+        error = trials.measure(released.kept) if met else min(trial.error for trial in trials.done)
+        for place, block in released.kept.items() if met else ():
+            blamed = released.blames(block)
+            alone = f"{blamed.error:.2g}" if blamed.error is not None else "unknown"
+            keep[place] = f"with {blamed.name} in few bits the error is {alone}, as it is {error:.2g}"
     kept = sum(by_label[place] for place in keep)
-    return Found(True, error, whole, trials.tolerance, keep, kept, total, trials.done, trials.seconds)
+    return Found(met, error, whole, trials.tolerance, keep, kept, total, trials.done, trials.seconds)

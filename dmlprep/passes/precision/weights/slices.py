@@ -11,22 +11,18 @@ import onnx_ir as ir
 
 from dmlprep.core.errors import ModelRefused
 from dmlprep.graph.model.tensors import LazyTensor
-from dmlprep.passes.precision.weights.blocks import regrouped
+from dmlprep.passes.precision.weights.blocks import BAND, regrouped
 from dmlprep.portable.arrays import Array
-
-_BAND = 1 << 18
-"""Elements that are rounded at once: few enough to stay in a processor's cache, and enough for numpy."""
 
 _TOP = 127
 """Largest number: -128 is left out, so that zero is the middle."""
 
 
 class Slices:
-    """A tensor in int8, symmetric, a scale for each slice. The scales stay in memory, the numbers do not.
+    """A tensor in int8, symmetric, a scale for each slice along ``axis``. Scales stay in memory, numbers do not.
 
     Args:
         source: of FP32 or FP16; it is read piece by piece.
-        axis: that the slices lie along.
         fix: what to do about a tensor that holds infinity or NaN.
     """
 
@@ -40,11 +36,7 @@ class Slices:
         self._scales: Array | None = None
 
     def scales(self) -> Array:
-        """[count], in the tensor's own type.
-
-        Raises:
-            ModelRefused: DP415, the tensor holds infinity or no number at all.
-        """
+        """[count], in the tensor's own type; ``ModelRefused`` (DP415) where the tensor holds infinity or NaN."""
         with self._lock:
             if self._scales is None:
                 top = np.zeros(self.count, np.float32)
@@ -76,24 +68,15 @@ class Slices:
 
     def _bands(self) -> Iterator[tuple[slice, Array]]:
         """The values in FP32: which slices, and [before, slices, behind]; all slices but where nothing is before."""
-        if self._before == 1:
-            at, row = 0, self._behind
-            for flat in regrouped(self.source, max(1, _BAND // row) * row):
-                band = flat.reshape(1, -1, row)
-                yield slice(at, at + band.shape[1]), band
-                at += band.shape[1]
-            return
-        row = self.count * self._behind
-        for flat in regrouped(self.source, max(1, _BAND // row) * row):
-            yield slice(0, self.count), flat.reshape(-1, self.count, self._behind)
+        row, at = self._behind * (1 if self._before == 1 else self.count), 0
+        for flat in regrouped(self.source, max(1, BAND // row) * row):
+            band = flat.reshape(*((1, -1) if self._before == 1 else (-1, self.count)), self._behind)
+            yield slice(at, at + band.shape[1]), band
+            at += band.shape[1] if self._before == 1 else 0
 
 
 class SlicePart(LazyTensor):
-    """Numbers or scales of a tensor in slices, computed when they are read or saved.
-
-    Args:
-        shape: of the scales; [count] where it is left out.
-    """
+    """Numbers or scales ([count], or of ``shape``) of a tensor in slices, computed when they are read or saved."""
 
     def __init__(self, whole: Slices, part: Literal["numbers", "scales"], shape: tuple[int, ...] = ()) -> None:
         self._sizes = whole.sizes if part == "numbers" else shape or (whole.count,)

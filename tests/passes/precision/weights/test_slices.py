@@ -27,7 +27,7 @@ def weight(shape: tuple[int, ...], dtype: str) -> Array:
 def test_each_value_is_within_half_a_step(
     shape: tuple[int, ...], axis: int, dtype: str, band: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "_BAND", band)
+    monkeypatch.setattr(slices, "BAND", band)
     values = weight(shape, dtype)
     values[(slice(None),) * axis + (2,)] = 0
     whole = Slices(ir.Tensor(values, name="w"), axis, "mend it")
