@@ -16,7 +16,7 @@ from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.random_ops import RANDOM
 from dmlprep.graph.model.runner import Runner
-from dmlprep.graph.model.walk import graphs, label, nodes
+from dmlprep.graph.model.walk import label, nodes
 from dmlprep.graph.rewriting.weights import put_back, take_out
 from dmlprep.metrics import NOISE_FACTOR, TOLERANCES, compare_outputs, describe, noise_of, nudged, output_groups
 from dmlprep.passes.base import Context, Fact, Options, Pass
@@ -77,19 +77,13 @@ class SimplifyPass(Pass[SimplifyOptions]):
         context.facts.nodes = before.nodes, after.nodes
         context.facts.bytes = before.nbytes, after.nbytes
         if after.nodes > before.nodes * GROWTH or after.nbytes > before.nbytes * GROWTH + _SLACK_BYTES:
-            return self._undone(
-                context,
-                f"the result is larger: {before.nodes} to {after.nodes} nodes, "
-                f"{before.nbytes} to {after.nbytes} bytes of tensors",
-            )
+            sizes = f"{before.nodes} to {after.nodes} nodes, {before.nbytes} to {after.nbytes} bytes of tensors"
+            return self._undone(context, f"the result is larger: {sizes}")
         if (after.nodes, after.nbytes) >= (before.nodes, before.nbytes):
             return False
-        after_all = result.snapshot()
-        wrong = (
-            _unlike(model, result)
-            or check(result.ir, frozen=after_all)
-            or self._differs(model, result, context, (context.before, after_all))
-        )
+        frozen = result.snapshot()
+        wrong = _unlike(model, result) or check(result.ir, frozen=frozen)
+        wrong = wrong or self._differs(model, result, context, (context.before, frozen))
         if wrong:
             return self._undone(context, wrong)
         model.ir = result.ir
@@ -160,15 +154,12 @@ def _noise(model: Model, feed: Mapping[str, Array], reference: Mapping[str, Arra
 def _unlike(model: Model, result: Model) -> str:
     """What must be the same whatever the simplifier does."""
     for kind in ("inputs", "outputs"):
-        olds = [v.name for v in getattr(model.ir.graph, kind) if v.name not in model.ir.graph.initializers]
-        news = [v.name for v in getattr(result.ir.graph, kind) if v.name not in result.ir.graph.initializers]
-        if kind == "outputs":
-            olds, news = [v.name for v in model.ir.graph.outputs], [v.name for v in result.ir.graph.outputs]
-        if olds != news:
+        constants = [m.ir.graph.initializers if kind == "inputs" else () for m in (model, result)]
+        names = [[v.name for v in getattr(m.ir.graph, kind)] for m in (model, result)]
+        before, after = ([n for n in ends if n not in held] for ends, held in zip(names, constants, strict=True))
+        if before != after:
             return f"the result has other {kind}"
-    if {k: v for k, v in model.ir.opset_imports.items() if k == ""} != {
-        k: v for k, v in result.ir.opset_imports.items() if k == ""
-    }:
+    if model.ir.opset_imports.get("") != result.ir.opset_imports.get(""):
         return "the result has another opset"
     called = {(n.domain, n.op_type, n.overload) for n in nodes(result.ir)}
     known = {(n.domain, n.op_type, n.overload) for n in nodes(model.ir)}
@@ -176,14 +167,9 @@ def _unlike(model: Model, result: Model) -> str:
     if new:
         domain, op_type, _ = min(new)
         return f"the result calls {domain}::{op_type}, which the model does not"
-    for _, graph in graphs(result.ir):
-        for node in graph:
-            if not node.op_type:
-                return f"node {label(node)} has no operator"
-    return _random_merged(model, result)
-
-
-def _random_merged(model: Model, result: Model) -> str:
-    """Two nodes that draw random numbers are not one, however equal they look."""
-    count = [sum(n.op_type in RANDOM for n in nodes(m.ir)) for m in (model, result)]
-    return "nodes that draw random numbers were merged or removed" if count[0] != count[1] else ""
+    nameless = next((n for n in nodes(result.ir) if not n.op_type), None)
+    if nameless is not None:
+        return f"node {label(nameless)} has no operator"
+    # Two nodes that draw random numbers are not one, however equal they look.
+    drawn = [sum(n.op_type in RANDOM for n in nodes(m.ir)) for m in (model, result)]
+    return "nodes that draw random numbers were merged or removed" if drawn[0] != drawn[1] else ""

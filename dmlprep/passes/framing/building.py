@@ -19,6 +19,11 @@ def sizes(value: ir.Value) -> list[int]:
     return [int(d) for d in value.shape]  # type: ignore[arg-type]
 
 
+def dtype_of(name: str) -> ir.DataType:
+    """The element type that a note writes as numpy does: ``float32``, ``uint8``."""
+    return ir.DataType.from_numpy(np.dtype(name))
+
+
 class Nodes(GraphBuilder):
     """Writes nodes that are put into the graph together (``made``); their names begin with ``about``."""
 
@@ -54,12 +59,9 @@ class Nodes(GraphBuilder):
     ) -> list[ir.Value]:
         """A node with several outputs: sizes and element type of each."""
         wish = f"{self._about}_{op.lower()}"
-        values = [
-            self.new_value(
-                wish, ir.TensorType(dtype) if dtype is not None else inputs[0].type, ir.Shape([int(d) for d in shape])
-            )
-            for shape, dtype in outputs
-        ]
+        kinds = [ir.TensorType(dtype) if dtype is not None else inputs[0].type for _, dtype in outputs]
+        shapes = [ir.Shape([int(d) for d in shape]) for shape, _ in outputs]
+        values = [self.new_value(wish, kind, shape) for kind, shape in zip(kinds, shapes, strict=True)]
         self.made.append(self.new_node(op, inputs, values, f"{self._about}_{op}", attributes))
         return values
 
@@ -97,12 +99,17 @@ class Nodes(GraphBuilder):
         return self.op("Slice", [value, *bounds], shape)
 
     def sum(self, value: ir.Value, axis: int) -> ir.Value:
-        """The sum over one dimension, which stays with size 1; axes are an input from opset 13 on."""
+        """The sum over one dimension, which stays with size 1."""
         shape = sizes(value)
         shape[axis] = 1
-        if self.opset < 13:
-            return self.op("ReduceSum", [value], shape, None, {"axes": [axis], "keepdims": 1})
-        return self.op("ReduceSum", [value, self.numbers([axis], "axes", np.int64)], shape, None, {"keepdims": 1})
+        return self._reduced("ReduceSum", value, axis, shape, since=13)
+
+    def _reduced(self, op: str, value: ir.Value, axis: int, shape: list[int], since: int) -> ir.Value:
+        """A reduction, whose axes are an input from opset ``since`` on."""
+        keep = {"keepdims": int(len(shape) == len(sizes(value)))}
+        if self.opset < since:
+            return self.op(op, [value], shape, None, {"axes": [axis], **keep})
+        return self.op(op, [value, self.numbers([axis], "axes", np.int64)], shape, None, keep)
 
     def levels(self, value: ir.Value) -> ir.Value:
         """Nothing below 0 and above 255."""
@@ -114,17 +121,20 @@ class Nodes(GraphBuilder):
         return self.numbers(number, "number")
 
     def largest(self, value: ir.Value, axis: int) -> ir.Value:
-        """The largest number along a dimension, which goes; axes are an input from opset 18 on."""
+        """The largest number along a dimension, which goes."""
         shape = sizes(value)
         del shape[axis]
-        if self.opset < 18:
-            return self.op("ReduceMax", [value], shape, None, {"axes": [axis], "keepdims": 0})
-        return self.op("ReduceMax", [value, self.numbers([axis], "axes", np.int64)], shape, None, {"keepdims": 0})
+        return self._reduced("ReduceMax", value, axis, shape, since=18)
 
-    def top(self, value: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
-        """The largest numbers of the last dimension in their order, and their indices."""
-        shape = [*sizes(value)[:-1], count]
+    def top(self, value: ir.Value, count: int, axis: int = -1) -> tuple[ir.Value, ir.Value]:
+        """The largest numbers of a dimension in their order, and their indices."""
+        shape = sizes(value)
+        shape[axis] = count
         wanted = self.numbers([count], "count", np.int64)
         outputs = [(shape, ir.DataType.FLOAT), (shape, ir.DataType.INT64)]
-        values, indices = self.ops("TopK", [value, wanted], outputs, {"axis": -1, "largest": 1, "sorted": 1})
+        values, indices = self.ops("TopK", [value, wanted], outputs, {"axis": axis, "largest": 1, "sorted": 1})
         return values, indices
+
+    def alike(self, op: str, *values: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
+        """A node whose output has the sizes of its first input."""
+        return self.op(op, values, sizes(values[0]), dtype)

@@ -35,25 +35,21 @@ def detected(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> list[ir.Val
     if table.suppress:
         keep = _suppressed(nodes, detect, boxes, kind, keep)
     # What goes has a score below all others, so the best of what stays come first.
-    shape = sizes(score)
-    kept, gone = nodes.op("Mul", [score, keep], shape), nodes.op("Sub", [nodes.number(1.0), keep], shape, _FLOAT)
-    left = nodes.op("Sub", [kept, gone], shape)
-    left, order = nodes.top(left, table.count)
-    boxes, kind = (
-        _chosen(nodes, boxes, order),
-        nodes.op("GatherElements", [kind, order], [batch, table.count], None, {"axis": 1}),
-    )
-    there = _over(nodes, left, -0.5)
-    shape = sizes(there)
+    best = nodes.alike("Mul", score, keep)
+    gone = nodes.op("Sub", [nodes.number(1.0), keep], sizes(score), _FLOAT)
+    best, order = nodes.top(nodes.alike("Sub", best, gone), table.count)
+    boxes = _chosen(nodes, boxes, order)
+    kind = nodes.op("GatherElements", [kind, order], [batch, table.count], None, {"axis": 1})
+    there = _over(nodes, best, -0.5)
     wide = nodes.reshape(there, [batch, table.count, 1])
-    boxes = nodes.op("Mul", [_in_the_picture(nodes, detect, boxes), wide], [batch, table.count, 4])
-    found = nodes.op("Mul", [left, there], shape)
-    lifted = nodes.op("Mul", [nodes.with_number("Add", kind, 1.0, "one"), there], shape)
+    boxes = nodes.alike("Mul", _in_the_picture(nodes, detect, boxes), wide)
+    best = nodes.alike("Mul", best, there)
+    lifted = nodes.alike("Mul", nodes.with_number("Add", kind, 1.0, "one"), there)
     number = nodes.reshape(nodes.sum(keep, 1), [batch])
     number = nodes.with_number("Min", number, float(table.count), "count")
     return [
         boxes,
-        found,
+        best,
         nodes.cast(nodes.with_number("Sub", lifted, 1.0, "one"), ir.DataType.INT32),
         nodes.cast(number, ir.DataType.INT32),
     ]
@@ -72,12 +68,12 @@ def _split(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> tuple[ir.Valu
     if table.activation == "softmax":
         scores = softmax(nodes, scores, 2)
     elif table.activation == "sigmoid":
-        scores = nodes.op("Sigmoid", [scores], sizes(scores))
-        objectness = objectness and nodes.op("Sigmoid", [objectness], sizes(objectness))
+        scores = nodes.alike("Sigmoid", scores)
+        objectness = objectness and nodes.alike("Sigmoid", objectness)
     classes = sizes(scores)[2]
     first, last = table.background == "first", table.background == "last"
     scores = nodes.part(scores, 2, int(first), classes - int(last))
-    return boxes, scores if objectness is None else nodes.op("Mul", [scores, objectness], sizes(scores))
+    return boxes, scores if objectness is None else nodes.alike("Mul", scores, objectness)
 
 
 def _chosen(nodes: Nodes, boxes: ir.Value, order: ir.Value) -> ir.Value:
@@ -97,17 +93,14 @@ def _corners(nodes: Nodes, detect: Detect, boxes: ir.Value) -> ir.Value:
     if table.corners == "xyxy":
         return boxes
     place, size = nodes.part(boxes, 2, 0, 2), nodes.part(boxes, 2, 2, 4)
-    shape = sizes(place)
     if table.corners == "cxcywh":
-        place = nodes.op("Sub", [place, nodes.with_number("Mul", size, 0.5, "half")], shape)
-    ends = [place, nodes.op("Add", [place, size], shape)]
-    return nodes.op("Concat", ends, sizes(boxes), None, {"axis": 2})
+        place = nodes.alike("Sub", place, nodes.with_number("Mul", size, 0.5, "half"))
+    return nodes.op("Concat", [place, nodes.alike("Add", place, size)], sizes(boxes), None, {"axis": 2})
 
 
 def _over(nodes: Nodes, value: ir.Value, bound: float) -> ir.Value:
     """1 where a value is above a bound, else 0."""
-    above = nodes.op("Greater", [value, nodes.number(bound)], sizes(value), ir.DataType.BOOL)
-    return nodes.cast(above, _FLOAT)
+    return nodes.cast(nodes.alike("Greater", value, nodes.number(bound), dtype=ir.DataType.BOOL), _FLOAT)
 
 
 def _suppressed(nodes: Nodes, detect: Detect, boxes: ir.Value, kind: ir.Value, valid: ir.Value) -> ir.Value:
@@ -116,35 +109,30 @@ def _suppressed(nodes: Nodes, detect: Detect, boxes: ir.Value, kind: ir.Value, v
     batch, count = sizes(valid)
     square = [batch, count, count]
 
-    def beside(value: ir.Value) -> tuple[ir.Value, ir.Value]:
-        return nodes.reshape(value, [batch, count, 1]), nodes.reshape(value, [batch, 1, count])
-
     def both(op: str, value: ir.Value) -> ir.Value:
-        return nodes.op(op, list(beside(value)), square)
+        beside = [nodes.reshape(value, [batch, count, 1]), nodes.reshape(value, [batch, 1, count])]
+        return nodes.op(op, beside, square)
 
     left, top, right, bottom = (nodes.reshape(nodes.part(boxes, 2, n, n + 1), [batch, count]) for n in range(4))
-    shape = sizes(left)
-    area = nodes.op("Mul", [nodes.op("Sub", [right, left], shape), nodes.op("Sub", [bottom, top], shape)], shape)
+    area = nodes.alike("Mul", nodes.alike("Sub", right, left), nodes.alike("Sub", bottom, top))
     spans = []
     for low, high in ((left, right), (top, bottom)):
-        span = nodes.op("Sub", [both("Min", high), both("Max", low)], square)
+        span = nodes.alike("Sub", both("Min", high), both("Max", low))
         spans.append(nodes.with_number("Max", span, 0.0, "none"))
-    common = nodes.op("Mul", spans, square)
-    union = nodes.op("Sub", [both("Add", area), common], square)
-    over = nodes.op(
-        "Greater", [common, nodes.with_number("Mul", union, table.overlap, "overlap")], square, ir.DataType.BOOL
-    )
+    common = nodes.alike("Mul", *spans)
+    union = nodes.alike("Sub", both("Add", area), common)
+    bound = nodes.with_number("Mul", union, table.overlap, "overlap")
+    over = nodes.alike("Greater", common, bound, dtype=ir.DataType.BOOL)
     # [better, worse]: boxes are in the order of their scores.
     blocks = nodes.with_number("Mul", nodes.cast(over, _FLOAT), np.triu(np.ones((count, count)), 1), "better")
     if table.per_class:
-        apart = nodes.op("Abs", [both("Sub", kind)], square)
-        same = nodes.op("Less", [apart, nodes.number(0.5)], square, ir.DataType.BOOL)
-        blocks = nodes.op("Mul", [blocks, nodes.cast(same, _FLOAT)], square)
+        apart = nodes.alike("Abs", both("Sub", kind))
+        same = nodes.alike("Less", apart, nodes.number(0.5), dtype=ir.DataType.BOOL)
+        blocks = nodes.alike("Mul", blocks, nodes.cast(same, _FLOAT))
     keep = valid
     for _ in range(table.rounds):
-        by = nodes.op("Mul", [blocks, nodes.reshape(keep, [batch, count, 1])], square)
-        left_over = nodes.op("Sub", [valid, nodes.largest(by, 1)], shape)
-        keep = nodes.with_number("Max", left_over, 0.0, "none")
+        by = nodes.alike("Mul", blocks, nodes.reshape(keep, [batch, count, 1]))
+        keep = nodes.with_number("Max", nodes.alike("Sub", valid, nodes.largest(by, 1)), 0.0, "none")
     return keep
 
 

@@ -6,7 +6,6 @@ them to what is inside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -14,6 +13,7 @@ import onnx_ir as ir
 
 from dmlprep.core.errors import InternalError, ModelRefused
 from dmlprep.core.files import Unfit, parse_json
+from dmlprep.passes.framing.building import dtype_of
 from dmlprep.passes.framing.options import DetectOptions, Mode, Size
 
 _KEY = "dmlprep.frame"
@@ -153,9 +153,8 @@ def frame_of(model: ir.Model) -> Frame | None:
 
 def unfit(why: str) -> ModelRefused:
     """DP305, of a note that somebody else wrote, or another version."""
-    return ModelRefused(
-        why, where=f"metadata {_KEY}", code="DP305", fix="prepare the model again with this version of dmlprep"
-    )
+    fix = "prepare the model again with this version of dmlprep"
+    return ModelRefused(why, where=f"metadata {_KEY}", code="DP305", fix=fix)
 
 
 def between(original: ir.Model, made: ir.Model) -> Frame | None:
@@ -177,26 +176,18 @@ def between(original: ir.Model, made: ir.Model) -> Frame | None:
 def check_interface(model: ir.Model) -> None:
     """Compare the inputs and outputs of a framed model with its note; ``InternalError`` where they differ."""
     frame = frame_of(model)
+    if frame is None:
+        return
     has = {v.name: (v.dtype, v.shape) for v in model.graph.inputs}
-    for picture in frame.pictures if frame is not None else ():
+    for picture in frame.pictures:
         dtype, shape = has.get(picture.name, (None, None))
-        _hold(picture.name, dtype, shape, ir.DataType[_TYPES[picture.type]], picture.shape)
-    given = [v.name for v in model.graph.outputs]
-    if frame is not None and frame.detect is not None and not set(frame.detect.made) <= set(given):
-        raise _other(frame.detect.taken[0])
-    for result in frame.results if frame is not None else ():
-        if not set(result.made) <= set(given):
-            raise _other(result.name)
-
-
-_TYPES = {"uint8": "UINT8", "float16": "FLOAT16", "float32": "FLOAT"}
-
-
-def _hold(
-    name: str, dtype: ir.DataType | None, shape: Iterable[object] | None, wanted: ir.DataType, sizes: tuple[int, ...]
-) -> None:
-    if dtype != wanted or shape is None or tuple(shape) != sizes:
-        raise _other(name)
+        if dtype != dtype_of(picture.type) or shape is None or tuple(shape) != picture.shape:
+            raise _other(picture.name)
+    outputs = {v.name for v in model.graph.outputs}
+    detected = [(frame.detect.taken[0], frame.detect.made)] if frame.detect is not None else []
+    for name, made in (*detected, *((result.name, result.made) for result in frame.results)):
+        if not set(made) <= outputs:
+            raise _other(name)
 
 
 def _other(name: str) -> InternalError:

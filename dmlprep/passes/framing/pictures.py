@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.passes.framing.building import Nodes, sizes
+from dmlprep.passes.framing.building import Nodes, dtype_of, sizes
 from dmlprep.passes.framing.frame import Picture
 from dmlprep.passes.framing.weights import Weights, is_nearest, nearest_indices, resize_weights
 from dmlprep.portable.arrays import Array
@@ -27,8 +27,7 @@ def prepared(nodes: Nodes, picture: Picture, given: ir.Value) -> ir.Value:
     value = _resized(nodes, picture, value)
     value = _padded(nodes, picture, value)
     value = _scaled(nodes, picture, value)
-    model_type = {"float32": ir.DataType.FLOAT, "float16": ir.DataType.FLOAT16, "uint8": ir.DataType.UINT8}
-    value = nodes.cast(value, model_type[picture.model_type])
+    value = nodes.cast(value, dtype_of(picture.model_type))
     return nodes.transpose(value, [0, 2, 3, 1]) if picture.model_layout == "nhwc" else value
 
 
@@ -51,8 +50,7 @@ def _coloured(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
     if not picture.bytes:
         return nodes.with_number("Mul", total, 2.0**-16, "unit")
     half = nodes.with_number("Add", total, 2.0**15, "half")
-    scaled = nodes.with_number("Mul", half, 2.0**-16, "unit")
-    return nodes.op("Floor", [scaled], sizes(scaled))
+    return nodes.alike("Floor", nodes.with_number("Mul", half, 2.0**-16, "unit"))
 
 
 def _resized(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
@@ -83,10 +81,8 @@ def _side(
 ) -> tuple[ir.Value, int]:
     """One side resized, such that no sum for bytes needs more digits than FP32 has; what is still to be divided by."""
     library, name = picture.mode.split("-")
-    if not picture.bytes:
-        return _product(nodes, value, axis, weights.matrix), 1
-    if name == "area":
-        return _product(nodes, value, axis, weights.matrix), unit * weights.unit
+    if not picture.bytes or name == "area":
+        return _product(nodes, value, axis, weights.matrix), unit * weights.unit if picture.bytes else 1
     if library == "opencv":
         matrix = weights.matrix / weights.unit
         both = picture.size[0] != picture.resized[0] and picture.size[1] != picture.resized[1]
@@ -94,8 +90,8 @@ def _side(
             return _product(nodes, value, axis, matrix), 1  # not rounded: multiples of 2^-11
         if not both:
             return _whole(nodes, _product(nodes, value, axis, matrix)), 1
-        floor = nodes.op("Floor", [value], sizes(value))
-        rest = nodes.op("Sub", [value, floor], sizes(value))
+        floor = nodes.alike("Floor", value)
+        rest = nodes.alike("Sub", value, floor)
         return _whole_sum(nodes, _product(nodes, floor, axis, matrix), _product(nodes, rest, axis, matrix)), 1
     high = np.round(weights.matrix / _HIGH) * _HIGH
     low = weights.matrix - high
@@ -120,28 +116,25 @@ def _product(nodes: Nodes, value: ir.Value, axis: int, matrix: Array) -> ir.Valu
 
 def _whole(nodes: Nodes, value: ir.Value) -> ir.Value:
     """The nearest whole number of 0 to 255, halves up."""
-    half = nodes.with_number("Add", value, 0.5, "half")
-    return nodes.levels(nodes.op("Floor", [half], sizes(half)))
+    return nodes.levels(nodes.alike("Floor", nodes.with_number("Add", value, 0.5, "half")))
 
 
 def _whole_sum(nodes: Nodes, large: ir.Value, small: ir.Value) -> ir.Value:
     """The nearest whole number to a sum that FP32 cannot hold: the fraction of the large part is added to the small."""
-    shape = sizes(large)
     half = nodes.with_number("Add", large, 0.5, "half")
-    floor = nodes.op("Floor", [half], shape)
-    rest = nodes.op("Add", [nodes.op("Sub", [half, floor], shape), small], shape)
-    return nodes.levels(nodes.op("Add", [floor, nodes.op("Floor", [rest], shape)], shape))
+    floor = nodes.alike("Floor", half)
+    rest = nodes.alike("Add", nodes.alike("Sub", half, floor), small)
+    return nodes.levels(nodes.alike("Add", floor, nodes.alike("Floor", rest)))
 
 
 def _whole_quotient(nodes: Nodes, value: ir.Value, unit: int) -> ir.Value:
     """The nearest whole number to a whole number divided by ``unit``, halves up, however a device divides."""
-    shape = sizes(value)
-    floor = nodes.op("Floor", [nodes.with_number("Mul", value, 1 / unit, "share")], shape)
-    rest = nodes.op("Sub", [value, nodes.with_number("Mul", floor, unit, "unit")], shape)
+    floor = nodes.alike("Floor", nodes.with_number("Mul", value, 1 / unit, "share"))
+    rest = nodes.alike("Sub", value, nodes.with_number("Mul", floor, unit, "unit"))
     part = nodes.with_number("Mul", rest, 1 / unit, "share")
     # Multiples of 1 / unit: a quarter of one is more than the product is off.
-    up = nodes.op("Floor", [nodes.with_number("Add", part, 0.5 + 0.25 / unit, "half")], shape)
-    return nodes.levels(nodes.op("Add", [floor, up], shape))
+    up = nodes.alike("Floor", nodes.with_number("Add", part, 0.5 + 0.25 / unit, "half"))
+    return nodes.levels(nodes.alike("Add", floor, up))
 
 
 def _padded(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -55,21 +54,19 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
     if options.model_size not in (None, wanted):
         text = f"the model takes {wanted[0]} x {wanted[1]}, and model_size is {options.model_size}"
         raise refused(where, text, "pin the model's height and width to model_size")
-    resize = _resize(options, wanted, where)
-    resize.check_numbers(sizes[0], 4 if options.colour.endswith("a") else channels, where)
-    if options.resize == "opencv-area":
-        resize.check_area(where, bytes_=options.type == "uint8")
+    numbers = 4 if options.colour.endswith("a") else channels
+    size, resized, offset = _resize(options, wanted, sizes[0], numbers, where)
     return Picture(
         name=name,
         batch=sizes[0],
-        size=resize.size,
+        size=size,
         type=options.type,
         layout=options.layout,
         colour=options.colour,
         white=options.white or (255.0 if options.type == "uint8" else 1.0),
         mode=options.resize,
-        resized=resize.resized,
-        offset=resize.offset,
+        resized=resized,
+        offset=offset,
         fill=options.fill,
         scale=options.scale,
         mean=mean,
@@ -105,35 +102,8 @@ def _fixed(dims: list[int | ir.SymbolicDim], where: str) -> list[int]:
     return [int(d) for d in dims]  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class _Resize:
+def _resize(options: PictureOptions, wanted: Size, batch: int, channels: int, where: str) -> tuple[Size, Size, Size]:
     """The size of the app's pictures, their size after the resize, and the model's corner in them."""
-
-    size: Size
-    resized: Size
-    offset: Size
-
-    def check_numbers(self, batch: int, channels: int, where: str) -> None:
-        """Refuse a frame with too many numbers."""
-        (height, width), (high, wide) = self.size, self.resized
-        numbers = batch * channels * max(height * width, high * wide)
-        if numbers > MOST_NUMBERS:
-            text = f"{numbers} numbers: {batch} x {height} x {width} pixels, resized to {high} x {wide}"
-            raise refused(where, text, f"give sizes, or a batch, of {MOST_NUMBERS} numbers at most")
-
-    def check_area(self, where: str, *, bytes_: bool) -> None:
-        """Refuse sizes for which INTER_AREA does more than average, or overflows with bytes."""
-        size, resized = self.size, self.resized
-        if resized[0] > size[0] or resized[1] > size[1]:
-            text = f"OpenCV's INTER_AREA only averages when both sides shrink: here {size} becomes {resized}"
-            raise refused(where, text, 'resize = "opencv-linear"')
-        units = [s // math.gcd(s, r) for s, r in zip(size, resized, strict=True)]
-        if bytes_ and 255 * math.prod(units) >= 1 << 24:
-            text = f"INTER_AREA from {size} to {resized} sums more than FP32 holds: the sizes have no common divisor"
-            raise refused(where, text, 'resize = "pillow-box", or a size of the pictures that shares a divisor')
-
-
-def _resize(options: PictureOptions, wanted: Size, where: str) -> _Resize:
     size = options.size or wanted
     sides = options.resized if isinstance(options.resized, tuple) else (options.resized or 1,)
     if min(sides) < 1 or max(sides) > MOST_SIDE:
@@ -142,10 +112,28 @@ def _resize(options: PictureOptions, wanted: Size, where: str) -> _Resize:
     if isinstance(placed, str):
         raise refused(where, placed, "give a larger 'resized', or another 'fit'")
     resized, offset = placed
+    (height, width), (high, wide) = size, resized
     if max(resized) > MOST_SIDE:
-        text = f"pictures of {size[0]} x {size[1]} become {resized[0]} x {resized[1]} before they are cut"
+        text = f"pictures of {height} x {width} become {high} x {wide} before they are cut"
         raise refused(where, text, f"give a size of pictures nearer to the model's: sides of {MOST_SIDE} at most")
-    return _Resize(size, resized, offset)
+    numbers = batch * channels * max(height * width, high * wide)
+    if numbers > MOST_NUMBERS:
+        text = f"{numbers} numbers: {batch} x {height} x {width} pixels, resized to {high} x {wide}"
+        raise refused(where, text, f"give sizes, or a batch, of {MOST_NUMBERS} numbers at most")
+    if options.resize == "opencv-area":
+        _check_area(size, resized, where, bytes_=options.type == "uint8")
+    return size, resized, offset
+
+
+def _check_area(size: Size, resized: Size, where: str, *, bytes_: bool) -> None:
+    """Refuse sizes for which INTER_AREA does more than average, or overflows with bytes."""
+    if resized[0] > size[0] or resized[1] > size[1]:
+        text = f"OpenCV's INTER_AREA only averages when both sides shrink: here {size} becomes {resized}"
+        raise refused(where, text, 'resize = "opencv-linear"')
+    units = [s // math.gcd(s, r) for s, r in zip(size, resized, strict=True)]
+    if bytes_ and 255 * math.prod(units) >= 1 << 24:
+        text = f"INTER_AREA from {size} to {resized} sums more than FP32 holds: the sizes have no common divisor"
+        raise refused(where, text, 'resize = "pillow-box", or a size of the pictures that shares a divisor')
 
 
 def _result(model: ir.Model, name: str, options: ResultOptions) -> Result:
@@ -168,22 +156,9 @@ def _result(model: ir.Model, name: str, options: ResultOptions) -> Result:
         mean, deviation = _moments(options, channels, where)
         if options.colour == "gray" and model_colour != "gray":
             raise refused(where, "the model has a picture in colour", 'colour = "rgb" or "bgr"')
-    return Result(
-        name=name,
-        made=[f"{name}_values", f"{name}_indices"] if options.take == "topk" else [name],
-        activation=options.activation,
-        axis=axis,
-        take=options.take,
-        top=options.top,
-        index_type=options.index_type,
-        layout=options.layout,
-        colour=options.colour,
-        model_layout=layout,
-        model_colour=model_colour,
-        scale=options.scale,
-        mean=mean,
-        deviation=deviation,
-    )
+    made = [f"{name}_values", f"{name}_indices"] if options.take == "topk" else [name]
+    found = {"axis": axis, "model_layout": layout, "model_colour": model_colour, "mean": mean, "deviation": deviation}
+    return Result(name=name, made=made, **msgspec.structs.asdict(options) | found)
 
 
 def _output(model: ir.Model, name: str, where: str) -> list[int]:
@@ -226,15 +201,15 @@ def _detect(
     classes -= options.background != "none"
     if classes < 1:
         raise refused(where, f"{shapes[-1]} leaves no scores of classes", "set raw_rows, or another background")
-    found = [p for p in pictures if options.picture in ("", p.name)]
-    if len(found) != 1:
+    candidates = [p for p in pictures if options.picture in ("", p.name)]
+    if len(candidates) != 1:
         known = ", ".join(p.name for p in pictures) or "none"
         raise refused(where, "it lies on no one picture", f"name one in 'picture': framed inputs are {known}")
-    if found[0].batch != batch:
-        raise refused(where, f"{found[0].batch} pictures, and boxes of {batch}", "name another picture or output")
-    candidates = min(options.candidates, count)
-    table = msgspec.structs.replace(options, candidates=candidates, count=min(options.count, candidates))
-    picture = found[0]
+    picture = candidates[0]
+    if picture.batch != batch:
+        raise refused(where, f"{picture.batch} pictures, and boxes of {batch}", "name another picture or output")
+    best = min(options.candidates, count)
+    table = msgspec.structs.replace(options, candidates=best, count=min(options.count, best))
     return Detect(
         table=table,
         taken=taken,
@@ -262,11 +237,8 @@ def _channels(
 
 
 def _moments(options: PictureOptions | ResultOptions, channels: int, where: str) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each channel."""
-    return (
-        _per_channel("mean", options.mean, channels, where),
-        _per_channel("deviation", options.deviation, channels, where),
-    )
+    mean = _per_channel("mean", options.mean, channels, where)
+    return mean, _per_channel("deviation", options.deviation, channels, where)
 
 
 def _layout(options: PictureOptions | ResultOptions, sizes: list[int], where: str) -> Layout:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.passes.framing.building import Nodes, sizes
+from dmlprep.passes.framing.building import Nodes, dtype_of, sizes
 from dmlprep.passes.framing.frame import Result
-
-_INDICES = {"int64": ir.DataType.INT64, "int32": ir.DataType.INT32, "uint8": ir.DataType.UINT8}
 
 
 def finished(nodes: Nodes, result: Result, given: ir.Value) -> list[ir.Value]:
@@ -17,20 +15,16 @@ def finished(nodes: Nodes, result: Result, given: ir.Value) -> list[ir.Value]:
     if result.activation == "softmax":
         value = softmax(nodes, value, result.axis)
     elif result.activation == "sigmoid":
-        value = nodes.op("Sigmoid", [value], sizes(value))
+        value = nodes.alike("Sigmoid", value)
     shape = sizes(value)
     if result.take == "argmax":
-        left = [size for axis, size in enumerate(shape) if axis != result.axis]
+        del shape[result.axis]
         attributes = {"axis": result.axis, "keepdims": 0}
-        return [
-            nodes.cast(nodes.op("ArgMax", [value], left, ir.DataType.INT64, attributes), _INDICES[result.index_type])
-        ]
+        indices = nodes.op("ArgMax", [value], shape, ir.DataType.INT64, attributes)
+        return [nodes.cast(indices, dtype_of(result.index_type))]
     if result.take == "topk":
-        shape[result.axis] = result.top
-        count = nodes.numbers([result.top], "count", np.int64)
-        outputs = [(shape, ir.DataType.FLOAT), (shape, ir.DataType.INT64)]
-        values, indices = nodes.ops("TopK", [value, count], outputs, {"axis": result.axis, "largest": 1, "sorted": 1})
-        return [values, nodes.cast(indices, _INDICES[result.index_type])]
+        values, indices = nodes.top(value, result.top, result.axis)
+        return [values, nodes.cast(indices, dtype_of(result.index_type))]
     if result.take == "picture":
         return [_picture(nodes, result, value)]
     return [value if value is not given else nodes.op("Identity", [value], shape)]
@@ -57,7 +51,7 @@ def _picture(nodes: Nodes, result: Result, value: ir.Value) -> ir.Value:
     value = nodes.with_number("Mul", value, deviation, "deviation")
     # Half a level more: the next step down is the nearest level.
     value = nodes.with_number("Add", value, mean + 0.5, "mean")
-    value = nodes.levels(nodes.op("Floor", [value], sizes(value)))
+    value = nodes.levels(nodes.alike("Floor", value))
     if result.colour != result.model_colour:
         if result.model_colour == "gray":
             batch, _, *side = sizes(value)

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from dmlprep.graph.model import Model
 from dmlprep.graph.rewriting.builder import move_readers, replace_outputs
 from dmlprep.graph.rewriting.names import Names
-from dmlprep.passes.framing.building import Nodes
+from dmlprep.passes.framing.building import Nodes, dtype_of
 from dmlprep.passes.framing.detection import detected
 from dmlprep.passes.framing.frame import Detect, Frame, Picture, Result, note_frame
 from dmlprep.passes.framing.pictures import prepared
@@ -37,10 +37,8 @@ def _frame_input(model: Model, picture: Picture, names: Names) -> list[ir.Node]:
     graph = model.ir.graph
     index = next(i for i, v in enumerate(graph.inputs) if v.name == picture.name)
     old = graph.inputs[index]
-    dtype = {"uint8": ir.DataType.UINT8, "float16": ir.DataType.FLOAT16, "float32": ir.DataType.FLOAT}[picture.type]
-    new = ir.Value(
-        name=picture.name, type=ir.TensorType(dtype), shape=ir.Shape(picture.shape), doc_string=old.doc_string
-    )
+    kind, shape = ir.TensorType(dtype_of(picture.type)), ir.Shape(picture.shape)
+    new = ir.Value(name=picture.name, type=kind, shape=shape, doc_string=old.doc_string)
     old.name = names.value(f"{picture.name}_unframed")
     nodes = Nodes(graph, names, model.budget, picture.name)
     inside = prepared(nodes, picture, new)

@@ -73,11 +73,4 @@ def _write_out(facts: NodeFacts, edit: Edit) -> str:
     return attend(edit, (query, key, value), scale, bias, [batch, heads, queries, keys], wide // heads)
 
 
-ATTENTION = Form(
-    option="attention",
-    op_type="MultiHeadAttention",
-    anchors=frozenset({"MatMul"}),
-    match=_match,
-    write_out=_write_out,
-    on_cpu=True,
-)
+ATTENTION = Form("attention", "MultiHeadAttention", frozenset({"MatMul"}), _match, _write_out, on_cpu=True)

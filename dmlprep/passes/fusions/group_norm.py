@@ -126,11 +126,4 @@ def _write_out(facts: NodeFacts, edit: Edit) -> str:
     return edit.become(value)
 
 
-GROUP_NORM = Form(
-    option="group_norm",
-    op_type="GroupNorm",
-    anchors=frozenset({"InstanceNormalization"}),
-    match=_match,
-    write_out=_write_out,
-    on_cpu=False,
-)
+GROUP_NORM = Form("group_norm", "GroupNorm", frozenset({"InstanceNormalization"}), _match, _write_out, on_cpu=False)

@@ -123,11 +123,4 @@ def _repeated(edit: Edit, value: ir.Value, times: int, sizes: list[int], kind: i
     return value
 
 
-GROUPED = Form(
-    option="grouped_attention",
-    op_type="GroupQueryAttention",
-    anchors=frozenset({"MatMul"}),
-    match=_match,
-    write_out=_write_out,
-    on_cpu=True,
-)
+GROUPED = Form("grouped_attention", "GroupQueryAttention", frozenset({"MatMul"}), _match, _write_out, on_cpu=True)

@@ -429,11 +429,4 @@ def _part_of(edit: Edit, value: ir.Value | None, like: ir.Value, start: int, end
     return edit.before("Slice", [value, *(edit.integers([n], "slice") for n in (start, end, 3, step))], like=like)
 
 
-ROTARY = Form(
-    option="rotary",
-    op_type="RotaryEmbedding",
-    anchors=frozenset({"Add", "Concat", "Reshape"}),
-    match=_match,
-    write_out=_write_out,
-    on_cpu=True,
-)
+ROTARY = Form("rotary", "RotaryEmbedding", frozenset({"Add", "Concat", "Reshape"}), _match, _write_out, on_cpu=True)

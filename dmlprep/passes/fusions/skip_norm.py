@@ -120,10 +120,5 @@ def _write_out(facts: NodeFacts, edit: Edit) -> str:
 
 
 SKIP_NORM = Form(
-    option="skip_norm",
-    op_type="SkipSimplifiedLayerNormalization",
-    anchors=frozenset({"Mul", "Div"}),
-    match=_match,
-    write_out=_write_out,
-    on_cpu=True,
+    "skip_norm", "SkipSimplifiedLayerNormalization", frozenset({"Mul", "Div"}), _match, _write_out, on_cpu=True
 )

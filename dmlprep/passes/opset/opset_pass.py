@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from dmlprep.core.errors import ModelRefused, RecipeError
 from dmlprep.graph.analysis.schemas import NEWEST
 from dmlprep.graph.model import Model, thaw
 from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.collector import paused_collector
-from dmlprep.passes.base import Bound, Context, Fact, Options, Pass
+from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.opset.handling import OLDEST
 from dmlprep.passes.opset.lowering import FunctionKey, Handled, InlineFirst, lower
 from dmlprep.passes.opset.placing import best_placed
@@ -45,11 +45,11 @@ class OpsetOptions(Options, frozen=True):
 class OpsetPass(Pass[OpsetOptions]):
     """Lower or raise every node to one opset, and clamp the IR version; all of it or nothing."""
 
-    name: ClassVar[str] = "opset"
-    summary: ClassVar[str] = "bring the model to the opset that the target runs, or refuse by name"
-    options_type: ClassVar[type[Options]] = OpsetOptions
-    gives: ClassVar[frozenset[Fact]] = frozenset({"opset"})
-    bound: ClassVar[Bound] = "rounding"
+    name = "opset"
+    summary = "bring the model to the opset that the target runs, or refuse by name"
+    options_type = OpsetOptions
+    gives = frozenset({"opset"})
+    bound = "rounding"
 
     def run(self, model: Model, context: Context) -> bool:
         with paused_collector():

@@ -94,11 +94,9 @@ class PinPass(Pass[PinOptions]):
         context.facts.nodes_removed = removed
         context.facts.static = not dynamic
         if dynamic and self.options.require_static:
-            raise ModelRefused(
-                f"{dynamic[0]}" + (f" (and {len(dynamic) - 1} more)" if len(dynamic) > 1 else ""),
-                code="DP201",
-                fix="pin the dimensions named, or use a recipe that takes dynamic shapes",
-            )
+            text = dynamic[0] + (f" (and {len(dynamic) - 1} more)" if len(dynamic) > 1 else "")
+            fix = "pin the dimensions named, or use a recipe that takes dynamic shapes"
+            raise ModelRefused(text, code="DP201", fix=fix)
         return not before.same_as(model.snapshot())
 
 
@@ -132,17 +130,12 @@ def _note_corrections(graph: ir.Graph, known: Inference, sizes: Sizes, context: 
         dims, old = known.dims(value), value.shape
         if dims is None or old is None:
             continue
-        said = [d if isinstance(d, int) else sizes.by_name(d.value or "") for d in old]
-        wrong = len(said) != len(dims) or any(
-            isinstance(d, int) and s is not None and s >= 0 and s != d for d, s in zip(dims, said, strict=True)
+        declared = [d if isinstance(d, int) else sizes.by_name(d.value or "") for d in old]
+        wrong = len(declared) != len(dims) or any(
+            isinstance(d, int) and s is not None and s >= 0 and s != d for d, s in zip(dims, declared, strict=True)
         )
         if wrong and value not in known.assumed:
             shown = [str(d) if isinstance(d, int) else d.value or "?" for d in old]
-            context.report(
-                "DP206",
-                f"output {value.name} was declared [{', '.join(shown)}] and is "
-                f"[{', '.join('?' if d is None else str(d) for d in dims)}]",
-                node=value.name or "",
-                declared=shown,
-                inferred=["?" if d is None else str(d) for d in dims],
-            )
+            inferred = ["?" if d is None else str(d) for d in dims]
+            text = f"output {value.name} was declared [{', '.join(shown)}] and is [{', '.join(inferred)}]"
+            context.report("DP206", text, node=value.name or "", declared=shown, inferred=inferred)

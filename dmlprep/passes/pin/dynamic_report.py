@@ -16,13 +16,8 @@ _DATA_DEPENDENT = {
     "Unique": "how many values are different depends on the data",
     "Compress": "how many elements are kept depends on the condition",
     "TopK": "its k is computed from data",
-    "Range": "its bounds are computed from data",
-    "ConstantOfShape": "its shape is computed from data",
-    "Expand": "its shape is computed from data",
-    "Reshape": "its shape is computed from data",
     "Resize": "its sizes or scales are computed from data",
     "Upsample": "its scales are computed from data",
-    "Slice": "its bounds are computed from data",
     "Tile": "its repeats are computed from data",
     "Pad": "its pads are computed from data",
     "If": "its branches give different shapes",
@@ -30,17 +25,15 @@ _DATA_DEPENDENT = {
     "Scan": "its body gives a dynamic shape",
     "OneHot": "its depth is computed from data",
     "Split": "its sizes are computed from data",
-    "SplitToSequence": "a sequence has no size",
-    "ConcatFromSequence": "a sequence has no size",
     "SequenceAt": "a sequence's elements may differ in shape",
-    "SequenceConstruct": "a sequence has no size",
-    "SequenceEmpty": "a sequence has no size",
     "StringSplit": "how many parts there are depends on the data",
-    "BlackmanWindow": "its size is computed from data",
-    "HannWindow": "its size is computed from data",
-    "HammingWindow": "its size is computed from data",
-    "CenterCropPad": "its shape is computed from data",
     "DFT": "its length is computed from data",
+    **dict.fromkeys(("ConstantOfShape", "Expand", "Reshape", "CenterCropPad"), "its shape is computed from data"),
+    **dict.fromkeys(("Range", "Slice"), "its bounds are computed from data"),
+    **dict.fromkeys(("BlackmanWindow", "HannWindow", "HammingWindow"), "its size is computed from data"),
+    **dict.fromkeys(
+        ("SplitToSequence", "ConcatFromSequence", "SequenceConstruct", "SequenceEmpty"), "a sequence has no size"
+    ),
 }
 _MOST = 20
 
@@ -97,6 +90,4 @@ def _why(node: ir.Node, model: ir.Model, known: Known) -> str:
         return "the function gives a dynamic shape"
     if node.domain not in ("", "ai.onnx"):
         return f"onnx has no shape rule for an operator of domain {node.domain}"
-    if node.op_type in _DATA_DEPENDENT:
-        return _DATA_DEPENDENT[node.op_type]
-    return "onnx's rule for this operator gives no static shape"
+    return _DATA_DEPENDENT.get(node.op_type, "onnx's rule for this operator gives no static shape")

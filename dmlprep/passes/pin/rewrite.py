@@ -42,9 +42,7 @@ class _Constants:
         """Return whether a known value is to stand in the model as numbers."""
         producer = value.producer()
         array = self.known.constants.get(value)
-        if array is None or producer is None or producer.op_type == "Constant":
-            return False
-        if not self.budget.affords(array.nbytes):
+        if array is None or producer is None or producer.op_type == "Constant" or not self.budget.affords(array.nbytes):
             return False  # the node stays as it is
         if array.nbytes <= _SMALL_BYTES:
             return True
@@ -60,8 +58,7 @@ class _Constants:
         assert isinstance(graph, ir.Graph)
         key = (id(graph), array.dtype.str, array.shape, array.tobytes())
         if key not in self.made:
-            if array.nbytes > _SMALL_BYTES:
-                self.room -= array.nbytes
+            self.room -= array.nbytes if array.nbytes > _SMALL_BYTES else 0
             self.budget.spend(array.nbytes, what=f"the folded value {value.name!r}", where="")
             made = _initializer(graph, value.name or "", array)
             self.made[key] = made
@@ -88,7 +85,12 @@ def put_constants(model: ir.Model, known: Known, nbytes: int, budget: Budget) ->
                 continue
             if producer.graph is graph and budget.affords(known.constants[value].nbytes):
                 _constant_output(graph, value, producer, known, budget)
-    pending = [node for graph in main_graphs(model) for node in graph if not _constant_node(node, known)]
+    pending = [
+        node
+        for graph in main_graphs(model)
+        for node in graph
+        if not node.outputs or any(v not in known.constants for v in node.outputs)
+    ]
     kept: set[ir.Node] = set(pending)
     while pending:
         node = pending.pop()
@@ -103,9 +105,8 @@ def put_constants(model: ir.Model, known: Known, nbytes: int, budget: Budget) ->
                 pending.append(producer)
 
 
-def put_targets(model: ir.Model, known: Known) -> int:
+def put_targets(model: ir.Model, known: Known) -> None:
     """Let each Reshape whose shape is half known read ``[0, -1, 12, 64]`` instead of computing it."""
-    count = 0
     for graph in main_graphs(model):
         names = {v.name for node in graph for v in node.outputs} | set(graph.initializers)
         names.update(v.name for v in graph.inputs)
@@ -122,12 +123,6 @@ def put_targets(model: ir.Model, known: Known) -> int:
             made = _initializer(graph, name, target)
             known.set_constant(made, target)
             node.replace_input_with(1, made)
-            count += 1
-    return count
-
-
-def _constant_node(node: ir.Node, known: Known) -> bool:
-    return bool(node.outputs) and all(v in known.constants for v in node.outputs)
 
 
 def _constant_output(graph: ir.Graph, value: ir.Value, producer: ir.Node, known: Known, budget: Budget) -> None:

@@ -60,21 +60,17 @@ class Sizes:
 
 def input_dims(graph: ir.Graph) -> dict[str, list[InputDim] | None]:
     """Dims of every input that is no initializer; ``None`` where its rank is unknown."""
-    found: dict[str, list[InputDim] | None] = {}
-    for value in graph.inputs:
-        name = value.name or ""
-        if name in graph.initializers:
-            continue
-        if value.shape is None:
-            found[name] = None
-            continue
-        dims = []
-        for axis, dim in enumerate(value.shape):
-            size = dim if isinstance(dim, int) and dim >= 0 else None
-            text = "" if isinstance(dim, int) else (dim.value or "")
-            dims.append(InputDim(name, axis, size, "" if text in ANONYMOUS else text, text))
-        found[name] = dims
-    return found
+
+    def dimension(name: str, axis: int, dim: int | ir.SymbolicDim) -> InputDim:
+        size = dim if isinstance(dim, int) and dim >= 0 else None
+        text = "" if isinstance(dim, int) else (dim.value or "")
+        return InputDim(name, axis, size, "" if text in ANONYMOUS else text, text)
+
+    shapes = {v.name or "": v.shape for v in graph.inputs if v.name not in graph.initializers}
+    return {
+        name: None if shape is None else [dimension(name, axis, dim) for axis, dim in enumerate(shape)]
+        for name, shape in shapes.items()
+    }
 
 
 def resolve(
@@ -128,16 +124,10 @@ class ModelDims:
         self.dims = dims
         self.graph = graph
         named = [d.name for ds in dims.values() for d in ds or () if d.name]
-        self.expressions: dict[str, Expression] = {}
-        for name in dict.fromkeys(named):
-            expression = parse(name)
-            if expression is not None:
-                self.expressions[name] = expression
-        parts = [n for e in self.expressions.values() for n in e.names]
+        self.expressions = {name: e for name in dict.fromkeys(named) if (e := parse(name)) is not None}
         # ``past_plus_seq`` is a plain name as well: its parts count as names only where an exporter wrote signs.
         signed = [p for name, e in self.expressions.items() if "_plus_" not in name for p in e.names]
         self.names = dict.fromkeys([*named, *signed])
-        self.parts = parts
 
     def spelled(self, key: str) -> list[InputDim]:
         """Dimensions that are called what stands for no name. Not one dimension, but a user who says it means each."""
@@ -151,23 +141,15 @@ class ModelDims:
             raise self.unknown(key)
         dims = self.dims[name]
         if dims is None:
-            raise UsageError(
-                f"the rank of {name} is unknown",
-                where=f"pin {key}",
-                code="DP203",
-                fix=f"give its whole shape: shapes.{name} = [sizes of all axes]",
+            raise _wrong(
+                key, f"the rank of {name} is unknown", f"give its whole shape: shapes.{name} = [sizes of all axes]"
             )
         try:
             index = int(axis)
         except ValueError:
             raise self.unknown(key) from None
         if not -len(dims) <= index < len(dims):
-            raise UsageError(
-                f"{name} has no axis {index}",
-                where=f"pin {key}",
-                code="DP203",
-                fix=f"its dimensions are {_listed(dims)}",
-            )
+            raise _wrong(key, f"{name} has no axis {index}", f"its dimensions are {_listed(dims)}")
         return dims[index]
 
     def unknown(self, key: str) -> UsageError:
@@ -175,29 +157,15 @@ class ModelDims:
 
         base = key.rpartition(":")[0] or key
         if base in self.graph.initializers:
-            return UsageError(
-                f"{base!r} is a constant of the model and has the size it has",
-                where=f"pin {key}",
-                code="DP203",
-                fix="pin inputs only",
-            )
+            return _wrong(key, f"{base!r} is a constant of the model and has the size it has", "pin inputs only")
         outputs = {str(d.value) for v in self.graph.outputs for d in v.shape or () if not isinstance(d, int)}
         if key in outputs:
-            return UsageError(
-                f"{key!r} is a dimension of outputs only: its size follows from the inputs",
-                where=f"pin {key}",
-                code="DP203",
-                fix=f"the model has {self.listed()}",
-            )
+            text = f"{key!r} is a dimension of outputs only: its size follows from the inputs"
+            return _wrong(key, text, f"the model has {self.listed()}")
         words = [*self.names, *(d.key for ds in self.dims.values() for d in ds or ())]
         close = get_close_matches(key, words, 1, 0.6)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        return UsageError(
-            f"the model has no dimension {key!r}",
-            where=f"pin {key}",
-            code="DP203",
-            fix=f"{hint}the model has {self.listed()}",
-        )
+        return _wrong(key, f"the model has no dimension {key!r}", f"{hint}the model has {self.listed()}")
 
     def listed(self) -> str:
         """All inputs with their dimensions, some of very many."""
@@ -211,15 +179,16 @@ def _listed(dims: Sequence[InputDim]) -> str:
 
 def _size(key: str, size: int) -> int:
     if not 0 <= size <= LARGEST:
-        raise UsageError(
-            f"{size} is no size of a dimension", where=f"pin {key}", fix=f"give a whole number from 0 to {LARGEST}"
-        )
+        raise _wrong(key, f"{size} is no size of a dimension", f"give a whole number from 0 to {LARGEST}", "")
     return size
 
 
+def _wrong(key: str, what: str, fix: str, code: str = "DP203") -> UsageError:
+    return UsageError(what, where=f"pin {key}", code=code, fix=fix)
+
+
 def _clash(where: str, name: str, one: int, other: int) -> UsageError:
-    what = f"{name} is given as {one} and as {other}"
-    return UsageError(what, where=f"pin {where}", code="DP204", fix="give one size")
+    return _wrong(where, f"{name} is given as {one} and as {other}", "give one size", "DP204")
 
 
 def _name(result: Sizes, name: str, size: int, where: str) -> None:
@@ -230,12 +199,8 @@ def _name(result: Sizes, name: str, size: int, where: str) -> None:
 def _place(result: Sizes, dim: InputDim, size: int, where: str) -> None:
     if dim.size is not None:
         if dim.size != size:
-            raise UsageError(
-                f"{dim.key} is fixed to {dim.size} by the model and cannot be {size}",
-                where=f"pin {where}",
-                code="DP204",
-                fix="export the model with this dimension dynamic",
-            )
+            text = f"{dim.key} is fixed to {dim.size} by the model and cannot be {size}"
+            raise _wrong(where, text, "export the model with this dimension dynamic", "DP204")
     elif dim.name:
         _name(result, dim.name, size, where)
     elif result.placed.setdefault((dim.input, dim.axis), size) != size:
@@ -252,7 +217,7 @@ def _follow(result: Sizes, expressions: Mapping[str, Expression]) -> None:
             given = result.named.get(name)
             if value is not None and (value < 0 or (given is not None and given != value)):
                 what = f"is given as {given}, but its parts make {value}" if given is not None else f"would be {value}"
-                raise UsageError(f"{name!r} {what}", where=f"pin {name}", code="DP204", fix="give sizes that agree")
+                raise _wrong(name, f"{name!r} {what}", "give sizes that agree", "DP204")
             if value is not None and given is None:
                 result.named[name] = value
                 changed = True
@@ -262,9 +227,5 @@ def _follow(result: Sizes, expressions: Mapping[str, Expression]) -> None:
                     result.named[solved[0]] = solved[1]
                     changed = True
                 elif all(n in result.named for n in expression.names):
-                    raise UsageError(
-                        f"{name!r} cannot be {given} with the sizes given",
-                        where=f"pin {name}",
-                        code="DP204",
-                        fix="give sizes that agree",
-                    )
+                    text = f"{name!r} cannot be {given} with the sizes given"
+                    raise _wrong(name, text, "give sizes that agree", "DP204")

@@ -27,9 +27,8 @@ def check_names(model: ir.Model, values: Mapping[str, Value], drop: bool) -> Non
                 what = f"input {name!r} was pinned to {before[name]} before, and cannot be {value}"
                 raise UsageError(what, where=where, code="DP204", fix="prepare the original")
         elif name not in inputs:
-            raise UsageError(
-                f"the model has no input {name!r}", where=where, code="DP203", fix=suggest(name, list(inputs))
-            )
+            what, fix = f"the model has no input {name!r}", suggest(name, list(inputs))
+            raise UsageError(what, where=where, code="DP203", fix=fix)
         elif drop and inputs[name].is_graph_output():
             what = f"input {name!r} is an output as well and cannot go"
             raise UsageError(what, where=where, code="DP204", fix="leave drop = true out")

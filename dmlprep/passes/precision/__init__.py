@@ -10,33 +10,23 @@
 What runs a model is handed in (``passes.base.Runner``); nothing here opens a session. See ``docs/precision.md``.
 """
 
-from dmlprep.passes.precision.convert.converter import Converted, convert
+from dmlprep.passes.precision.convert.converter import convert
 from dmlprep.passes.precision.emulation.emulate import Accumulation, Rounding, emulate
-from dmlprep.passes.precision.fp16 import FP16_MAX, FP16_NORMAL, FP16_TINY, CastTensor, Loss, cast_tensor, measure
-from dmlprep.passes.precision.policy.rules import LEVELS, RULES, Level, Reason, Rule
-from dmlprep.passes.precision.search.islands import Islands, Setting, Trial, find_islands
-from dmlprep.passes.precision.search.profile import Range, profile
+from dmlprep.passes.precision.fp16 import FP16_MAX, CastTensor, cast_tensor, measure
+from dmlprep.passes.precision.policy.rules import LEVELS, RULES
+from dmlprep.passes.precision.search.islands import Setting, find_islands
+from dmlprep.passes.precision.search.profile import profile
 from dmlprep.passes.precision.user_selection import Selection, select
 
 __all__ = [
     "FP16_MAX",
-    "FP16_NORMAL",
-    "FP16_TINY",
     "LEVELS",
     "RULES",
     "Accumulation",
     "CastTensor",
-    "Converted",
-    "Islands",
-    "Level",
-    "Loss",
-    "Range",
-    "Reason",
     "Rounding",
-    "Rule",
     "Selection",
     "Setting",
-    "Trial",
     "cast_tensor",
     "convert",
     "emulate",

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.passes.precision.fp16 import FP16_MAX, cast_tensor, pieces
+from dmlprep.passes.precision.policy.stretches import COMPARES
 from dmlprep.passes.precision.view import View, constant_tensor, set_constant_tensor
 
 MASK = 57344.0
@@ -22,23 +23,14 @@ LEAST = 1024.0
 _STEPS, _DEEPEST = 4096, 8
 _SMALL = 4096  # elements of a constant that is looked at for the factor it is
 
-_WAYS = MOVES | frozenset(
-    """
-    Add Sub Mul Where Neg Cast Div Max Min Sum Pad Gemm
-    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
-)
+_WAYS = MOVES | {"Add", "Sub", "Mul", "Where", "Neg", "Cast", "Div", "Max", "Min", "Sum", "Pad", "Gemm"}
 _LOW_ENDS = frozenset(
     """
     Softmax LogSoftmax ArgMax TopK ReduceMax Max Exp Sigmoid Hardmax GlobalMaxPool MaxPool Attention
     MultiHeadAttention GroupQueryAttention BiasSoftmax Relu Tanh
     """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
 )
-_HIGH_ENDS = frozenset(
-    """
-    ArgMin ReduceMin Min
-    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
-)
-_COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsInf", "IsNaN"})
+_HIGH_ENDS = frozenset({"ArgMin", "ReduceMin", "Min"})
 
 
 @dataclass(frozen=True)
@@ -93,9 +85,8 @@ def lower(masks: Mapping[ir.Value, float]) -> None:
         if producer.op_type == "ConstantOfShape":
             tensor = producer.attributes["value"].as_tensor()
         else:
-            found = constant_tensor(producer)
-            assert found is not None
-            tensor = found
+            tensor = constant_tensor(producer)
+            assert tensor is not None
         set_constant_tensor(producer, cast_tensor(tensor, tensor.dtype, limit=None, clamp=limit))
 
 
@@ -143,7 +134,7 @@ def _step(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> tuple[int, 
     """What a node makes of a mask; ``()`` where its way ends well, ``None`` where its value counts."""
     side, depth, factor = trace.state[at]
     op = node.op_type
-    if op in _COMPARES:
+    if op in COMPARES:
         return () if _compares_well(view, node, at, trace) else None
     if op == "Clip" and node.inputs[0] is not at:
         return ()
@@ -162,19 +153,14 @@ def _step(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> tuple[int, 
     if op == "Neg" or (op == "Sub" and node.inputs[1] is at):
         side = -side
     if op in ("Mul", "Div", "Gemm"):
-        by = _beta(node) if op == "Gemm" else _factor(view, next((v for v in node.inputs if v is not at), None))
+        other = next((v for v in node.inputs if v is not at), None)
+        by = node.attributes.get_float("beta", 1.0) if op == "Gemm" else _factor(view, other)
         side, factor = (-side if by < 0 else side), factor * (1 / abs(by) if op == "Div" else abs(by))
     if op in ("Add", "Sum", "Sub", "Gemm"):
         # Adding two values that both come from masks doubles what is added.
         others = {v for v in node.inputs if v is not None and v is not at}
         depth += sum(trace.state[v][1] for v in others if v in trace.state)
     return side, depth, factor
-
-
-def _beta(gemm: ir.Node) -> float:
-    """What a Gemm multiplies its C by."""
-    beta = gemm.attributes.get("beta")
-    return 1.0 if beta is None else beta.as_float()
 
 
 def _factor(view: View, other: ir.Value | None) -> float:
@@ -204,16 +190,9 @@ def _compares_well(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> bo
 
 def _meets_another(trace: _Trace, value: ir.Value) -> bool:
     """Return whether the way of this mask runs through an Add of something that holds another very large constant."""
-    for at in trace.state:
-        for node in at.consumers():
-            if node.op_type not in ("Add", "Sum", "Where"):
-                continue
-            for other in node.inputs:
-                if other is None or other in trace.state or other is value:
-                    continue
-                if from_big_constant(other, 1e4):  # -1e4 is a mask as well, and fits
-                    return True
-    return False
+    adds = (node for at in trace.state for node in at.consumers() if node.op_type in ("Add", "Sum", "Where"))
+    others = (v for node in adds for v in node.inputs if v is not None and v not in trace.state and v is not value)
+    return any(from_big_constant(other, 1e4) for other in others)  # -1e4 is a mask as well, and fits
 
 
 def from_big_constant(value: ir.Value, over: float = FP16_MAX) -> bool:
@@ -237,9 +216,7 @@ def _big_constants(value: ir.Value, over: float) -> set[ir.Value]:
             array = np.asarray(tensor.numpy(), np.float64)
             if array.size and bool((np.isfinite(array) & (np.abs(array) > over)).any()):
                 found.add(at)
-        elif producer is not None and (
-            producer.op_type in MOVES or producer.op_type in ("Mul", "Where", "Sub", "Cast", "Add")
-        ):
+        elif producer is not None and producer.op_type in MOVES | {"Mul", "Where", "Sub", "Cast", "Add"}:
             stack += [v for v in producer.inputs if v is not None]
     return found
 

@@ -5,14 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from dmlprep.directml.targets.precision import PrecisionFault
-from dmlprep.passes.precision.policy.stretches import from_integers, upstream
+from dmlprep.passes.precision.policy.stretches import COMPARES, from_integers, upstream
 from dmlprep.passes.precision.view import Found, View
-
-_COMPARES = frozenset(
-    """
-    Equal Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf
-    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
-)
 
 
 def find(view: View, fault: PrecisionFault) -> Found:
@@ -25,7 +19,7 @@ def find(view: View, fault: PrecisionFault) -> Found:
             kind = view.types.get(node.outputs[0])
             if isinstance(kind, ir.TensorType) and kind.dtype.is_integer():
                 ends += [v for _, v, _ in view.wide_inputs(node)]
-        elif node.op_type in _COMPARES:
+        elif node.op_type in COMPARES:
             mine = [v for _, v, _ in view.wide_inputs(node) if v in inside]
             if mine:
                 ends += mine

@@ -17,6 +17,8 @@ ELEMENTWISE = frozenset(
 )
 
 
+COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsInf", "IsNaN"})
+
 _SMALL = 4096  # elements: a constant that may take part in arithmetic on positions; a weight has more
 
 
