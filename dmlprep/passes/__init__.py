@@ -1,7 +1,4 @@
-"""The steps of a recipe: each takes a model and returns what it changed. ``catalog`` lists them.
-
-A pass never opens a session and never saves a file.
-"""
+"""The steps of a recipe: each takes a model and returns what it changed. ``catalog`` lists them."""
 
 from dmlprep.passes.base import AnyPass, Bound, Context, Fact, OnCpu, Options, Pass
 from dmlprep.passes.catalog import CATALOG, find_pass, make_pass

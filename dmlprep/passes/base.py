@@ -1,8 +1,6 @@
-"""What a pass is.
+"""A pass: it changes a model's graph in memory, and knows no files, no sessions and no command line.
 
-A pass changes a model's graph in memory. It knows no files, no sessions and no command line; the pipeline runs it as a
-transaction (``pipeline/transaction.py``): snapshot, run, contract, record. A pass that cannot do its work whole
-raises ``ModelRefused``, and the snapshot comes back.
+The pipeline runs it as a transaction (``pipeline/transaction.py``): snapshot, run, contract, record.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class DenotePass(Pass[DenoteOptions]):
         """Denote the model; ``UsageError`` (DP203) where a key names no dimension, or a denotation is not printable."""
         graph = model.ir.graph
         ends = [*_inputs(graph), *graph.outputs]
-        before = [(v.shape, [_key(v, a) for a in range(len(v.shape or ()))]) for v in ends]
+        before = _state(ends)
         _name_free(ends, graph)
         self._by_hand(graph, ends)
         if self.options.rules:
@@ -70,7 +70,7 @@ class DenotePass(Pass[DenoteOptions]):
                 _by_rule(value)
             _follow_names(graph)
         _report(graph, context)
-        return before != [(v.shape, [_key(v, a) for a in range(len(v.shape or ()))]) for v in ends]
+        return before != _state(ends)
 
     def _by_hand(self, graph: ir.Graph, ends: list[ir.Value]) -> None:
         # The more specific key wins: names first, places after.
@@ -100,10 +100,11 @@ def _dims(values: list[ir.Value]) -> Iterator[tuple[ir.Value, int, str]]:
             yield value, axis, "" if isinstance(dim, int) else (dim.value or "")
 
 
-def _key(value: ir.Value, axis: int) -> tuple[object, str | None]:
-    assert value.shape is not None
-    dim = value.shape[axis]
-    return (dim if isinstance(dim, int) else dim.value), value.shape.get_denotation(axis)
+def _state(values: list[ir.Value]) -> list[object]:
+    """What the step may change."""
+    shapes = [v.shape for v in values if v.shape is not None]
+    names = [[d if isinstance(d, int) else d.value for d in shape] for shape in shapes]
+    return [[v.shape for v in values], names, [[s.get_denotation(i) for i in range(len(s))] for s in shapes]]
 
 
 def _place(key: str, values: list[ir.Value]) -> tuple[ir.Value, int] | None:
@@ -158,12 +159,10 @@ def _by_rule(value: ir.Value) -> None:
     for axis, dim in enumerate(shape):
         if shape.get_denotation(axis):
             continue
-        named = None
-        if not isinstance(dim, int) and dim.value and not dim.value.startswith(f"{value.name}_dim_"):
-            named = _by_name(dim.value)
-        found = named or layout[axis]
-        if found is not None:
-            _set(value, axis, found)
+        name = "" if isinstance(dim, int) else dim.value or ""
+        denotation = (None if name.startswith(f"{value.name}_dim_") else _by_name(name)) or layout[axis]
+        if denotation is not None:
+            _set(value, axis, denotation)
 
 
 def _layout(value: ir.Value) -> list[str | None]:
@@ -209,22 +208,17 @@ def _report(graph: ir.Graph, context: Context) -> None:
     for name, where in places.items():
         meaning = meanings[name]
         shared = [n for n, m in meanings.items() if meaning and m == meaning and n != name]
-        calls = _calls(name, meaning)
-        listed.append(FreeDimension(name, meaning, where, calls["python"], calls["c"]))
+        python, c = _calls(name, meaning)
+        listed.append(FreeDimension(name, meaning, where, python, c))
         also = f"; by denotation it sets {', '.join(repr(n) for n in shared)} to the same size" if shared else ""
-        context.report(
-            "DP205",
-            f"dimension {name!r} ({', '.join(where)}) is free{also}",
-            node=name,
-            where=where,
-            denotation=meaning,
-            python=calls["python"],
-            c=calls["c"],
-        )
+        text = f"dimension {name!r} ({', '.join(where)}) is free{also}"
+        context.report("DP205", text, node=name, where=where, denotation=meaning, python=python, c=c)
     context.facts.free_dimensions = listed
 
 
-def _calls(name: str, denotation: str) -> dict[str, list[str]]:
+def _calls(name: str, denotation: str) -> tuple[list[str], list[str]]:
+    """The calls that fix a dimension, in Python and in C."""
+
     def quoted(text: str) -> str:
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -233,4 +227,4 @@ def _calls(name: str, denotation: str) -> dict[str, list[str]]:
     if denotation:
         python.append(f"options.add_free_dimension_override_by_denotation({quoted(denotation)}, size)")
         c.append(f"api->AddFreeDimensionOverride(options, {quoted(denotation)}, size)")
-    return {"python": python, "c": c}
+    return python, c

@@ -12,7 +12,6 @@ from dmlprep.directml.quirks import Hit, find_quirks, quirks
 from dmlprep.directml.quirks.editing import Edit
 from dmlprep.directml.targets import Target
 from dmlprep.directml.targets.building import build, infer_contrib
-from dmlprep.directml.targets.facts import NodeFacts
 from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.walk import nodes
@@ -80,11 +79,7 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
 
 
 def _key(hit: Hit) -> tuple[str, str, str]:
-    return hit.quirk.id, hit.node.graph, _first_output(hit.node)
-
-
-def _first_output(node: NodeFacts) -> str:
-    return next((v.name for v in node.outputs if v is not None), "")
+    return hit.quirk.id, hit.node.graph, next((v.name for v in hit.node.outputs if v is not None), "")
 
 
 def _hits(model: Model, target: Target, options: FixQuirksOptions, frozen: Frozen | None) -> list[Hit]:
@@ -99,12 +94,11 @@ def _hits(model: Model, target: Target, options: FixQuirksOptions, frozen: Froze
 def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
     """Rewrite each node once, and return why it stays, or ``""``; its other quirks wait for the next round."""
     names = Names(model.ir)
-    done: set[int] = set()
     results: list[tuple[Hit, str]] = []
+    first: dict[int, Hit] = {}
     for hit in hits:
-        if id(hit.node) in done:
-            continue
-        done.add(id(hit.node))
+        first.setdefault(id(hit.node), hit)
+    for hit in first.values():
         graph = hit.node.ir.graph
         if not isinstance(graph, ir.Graph) or hit.quirk.rewrite is None:
             continue  # an earlier rewrite of this round took it

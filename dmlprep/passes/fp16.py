@@ -203,12 +203,8 @@ class Fp16Pass(Pass[Fp16Options]):
         """Search for the nodes to keep."""
         options = self.options
         if context.runner is None:
-            raise ModelRefused(
-                'islands = "auto" has to run the model, and this pipeline runs none',
-                code="DP403",
-                fix='set islands = "off", and name the nodes in keep_nodes',
-            )
-
+            text = 'islands = "auto" has to run the model, and this pipeline runs none'
+            raise ModelRefused(text, code="DP403", fix='set islands = "off", and name the nodes in keep_nodes')
         by_place = nodes_by_path(model.ir).items()
 
         def trial(one: Model, kept: Mapping[int, str]) -> None:
@@ -250,11 +246,8 @@ class Fp16Pass(Pass[Fp16Options]):
                 else f"no set of nodes in FP32 was found in {len(found.trials)} trials that brings the error below "
                 f"{options.tolerance:g}; at best it is {found.error:.2g}"
             )
-            raise ModelRefused(
-                f"{best}; with all of FP16 it is {found.trials[0].error:.2g}",
-                code="DP404",
-                fix=smaller_question(context.facts, options.tolerance),
-            )
+            text = f"{best}; with all of FP16 it is {found.trials[0].error:.2g}"
+            raise ModelRefused(text, code="DP404", fix=smaller_question(facts, options.tolerance))
         for name, why in found.computing.items():
             context.report("DP405", f"{name} stays in FP32: {why}", node=name)
         facts.islands, facts.islands_computing = found.keep, found.computing

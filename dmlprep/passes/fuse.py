@@ -104,10 +104,10 @@ def _remove(node: ir.Node) -> None:
         graph = last.graph
         if not isinstance(graph, ir.Graph) or any(v.uses() or v.is_graph_output() for v in last.outputs):
             continue
-        before = [v.producer() for v in last.inputs if v is not None]
-        read = [v for v in last.inputs if v is not None and v.is_initializer()]
+        inputs = [v for v in last.inputs if v is not None]
+        read = [v for v in inputs if v.is_initializer()]
+        stack += [n for v in inputs if (n := v.producer()) is not None]
         graph.remove(last, safe=True)
-        stack += [n for n in before if n is not None]
         for value in read:
             held = value.graph
             if held is not None and not value.uses() and not value.is_graph_input() and not value.is_graph_output():

@@ -94,13 +94,8 @@ class WeightsPass(Pass[WeightsOptions]):
         chosen = Selection(nodes=tuple(options.keep_nodes), patterns=tuple(options.keep_patterns))
         blocks = Blocks(options.bits, options.block_size, options.symmetric)
         last = {"keep": None, "same": blocks, "8": Blocks(8, options.block_size, options.symmetric)}
-        choice = Choice(
-            blocks,
-            last[options.last_layer],
-            options.least,
-            select(model, chosen, "keep"),
-            convolutions=self._convolutions(context),
-        )
+        keep = select(model, chosen, "keep")
+        choice = Choice(blocks, last[options.last_layer], options.least, keep, self._convolutions(context))
         searched: dict[int, str] = {}
         if options.search == "auto":
             searched = self._sensitive(model, context, choice)
@@ -114,11 +109,11 @@ class WeightsPass(Pass[WeightsOptions]):
         if self.options.convolutions == "keep":
             return False
         target = context.target
-        known = not target.opset_only and DEQUANTIZE in target.tables.dml
-        if not known:
-            text = f"convolutions keep their weights: {target.title} has no kernel of DirectML's for {DEQUANTIZE}"
-            context.report("DP417", text)
-        return known
+        if not target.opset_only and DEQUANTIZE in target.tables.dml:
+            return True
+        text = f"convolutions keep their weights: {target.title} has no kernel of DirectML's for {DEQUANTIZE}"
+        context.report("DP417", text)
+        return False
 
     def _write(self, model: Model, choice: Choice) -> Done:
         done = write_matmuls(model.ir, choice, model.budget)
@@ -132,11 +127,8 @@ class WeightsPass(Pass[WeightsOptions]):
         """The nodes that a search keeps, by ``id(node)`` -> why; they are reported."""
         options = self.options
         if context.runner is None:
-            raise ModelRefused(
-                'search = "auto" has to run the model, and this pipeline runs none',
-                code="DP419",
-                fix='set search = "off", and name the nodes in keep_nodes',
-            )
+            text = 'search = "auto" has to run the model, and this pipeline runs none'
+            raise ModelRefused(text, code="DP419", fix='set search = "off", and name the nodes in keep_nodes')
         places = {id(node): place for place, node in nodes_by_path(model.ir).items()}
 
         def write(one: Model, kept: Mapping[int, str]) -> None:
@@ -167,12 +159,10 @@ class WeightsPass(Pass[WeightsOptions]):
         facts.search_seconds = round(found.seconds, 1)
         facts.error_of_all, facts.error = found.whole, found.error
         if not found.met:
-            raise ModelRefused(
-                f"no weight was found in {len(found.trials)} trials that can be rounded within an error of "
-                f"{found.tolerance:g}; with all of them rounded it is {found.whole:.2g}",
-                code="DP419",
-                fix="raise tolerance, max_trials or max_seconds, or take bits = 8 or a smaller block_size",
-            )
+            text = f"no weight was found in {len(found.trials)} trials that can be rounded within an error of "
+            text += f"{found.tolerance:g}; with all of them rounded it is {found.whole:.2g}"
+            fix = "raise tolerance, max_trials or max_seconds, or take bits = 8 or a smaller block_size"
+            raise ModelRefused(text, code="DP419", fix=fix)
         for name, why in found.keep.items():
             context.report("DP418", f"{name} keeps its weight: {why}", node=name)
         facts.kept, facts.keep_recipe = dict(found.keep), found.recipe_lines()

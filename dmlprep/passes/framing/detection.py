@@ -1,12 +1,11 @@
 """A detector's raw boxes as an app can draw them, in ONNX operators of fixed sizes.
 
-DirectML has no kernel for NonMaxSuppression, and what it gives has as many rows as the data want. Here the best
+DirectML has no kernel for NonMaxSuppression, whose result has as many rows as the data want. Here the best
 ``candidates`` are compared with each other, all with all, and a fixed number comes out.
 
-Whether a box stays depends on whether the better ones that overlap it stay. That is computed in rounds, all boxes at
-once: after the first, each box is gone that a better one overlaps; after the second, those are back whose better ones
-are gone; and so on. A box is settled after as many rounds as its longest chain of better boxes has links. Rounds are
-even in number: a box that is not settled then stays, so none is lost.
+That is computed in rounds, all boxes at once: after the first, each box is gone that a better one overlaps; after the
+second, those are back whose better ones are gone; and so on, as many rounds as the longest chain of better boxes has
+links. Rounds are even in number: a box that is not settled then stays, so none is lost.
 """
 
 from __future__ import annotations

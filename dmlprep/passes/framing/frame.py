@@ -1,8 +1,5 @@
-"""A frame with all its numbers, and the note of it that a framed model carries.
-
-The note is what lets a proof, wherever the files went, bring the app's data to the original as the framed model brings
-them to what is inside it.
-"""
+"""A frame with all its numbers, and the note of it in a framed model, from which a proof reads how data come to the
+original."""
 
 from __future__ import annotations
 

@@ -64,9 +64,8 @@ def as_table(config: Mapping[str, object]) -> dict[str, object]:
     if config.get("do_flip_channel_order"):
         table["model_colour"] = "bgr"
     table |= _geometry(config, name)
-    rescale = config.get("do_rescale", True)
     factor = _number(config, "rescale_factor", 1 / 255)
-    table["scale"] = round(factor * 255, 9) if rescale else 255.0
+    table["scale"] = round(factor * 255, 9) if config.get("do_rescale", True) else 255.0
     if config.get("do_normalize", True):
         for key, field in (("image_mean", "mean"), ("image_std", "deviation")):
             if key not in config:
@@ -78,9 +77,8 @@ def as_table(config: Mapping[str, object]) -> dict[str, object]:
 
 def _geometry(config: Mapping[str, object], name: str) -> dict[str, object]:
     square, cuts = _CLASSES.get(name, (None, False))
-    resize, cut = config.get("do_resize", True), bool(config.get("do_center_crop", cuts))
-    crop = _pair(config.get("crop_size"), "crop_size") if cut else None
-    if not resize:
+    crop = _pair(config.get("crop_size"), "crop_size") if config.get("do_center_crop", cuts) else None
+    if not config.get("do_resize", True):
         if crop is None:
             return {}
         raise NoTable("do_center_crop without do_resize: the middle is cut out of whatever there is")

@@ -118,8 +118,7 @@ def _taps(name: str, source: int, target: int, rows: range, unit: int) -> Array:
             taps, first = [1 - part, part], low
         else:
             left = ((_CUBIC * (part + 1) - 5 * _CUBIC) * (part + 1) + 8 * _CUBIC) * (part + 1) - 4 * _CUBIC
-            middle = ((_CUBIC + 2) * part - (_CUBIC + 3)) * part * part + 1
-            right = ((_CUBIC + 2) * (1 - part) - (_CUBIC + 3)) * (1 - part) * (1 - part) + 1
+            middle, right = (((_CUBIC + 2) * at - (_CUBIC + 3)) * at * at + 1 for at in (part, 1 - part))
             taps, first = [left, middle, right, 1 - left - middle - right], low - 1
         for step, weight in enumerate(taps):
             found[row, min(max(first + step, 0), source - 1)] += round(weight * unit) if unit > 1 else weight

@@ -1,7 +1,5 @@
-"""Write fused operators out again: in a copy of a model, for those who have no kernel for them.
-
-ONNX Runtime's CPU provider has none for GroupNorm, and the FP16 emulation rounds what each node behind one gives.
-"""
+"""Write fused operators out again, in a copy of a model, where there is no kernel for them (GroupNorm on the CPU), or
+where the FP16 emulation is to round what each node gives."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Try opsets and other forms of operators by what they leave on the CPU.
 
-The first guess comes from the versions of the operators (``Context.choose_opset``). It cannot know what a node becomes
-that is written in other operators, so the model is brought there, and what then stays on the CPU is tried in two ways:
-the operator in older ones at the same opset, and other opsets. The fewest nodes on the CPU win; of equals the first
-guess, then what is nearest to it. Of a large model fewer opsets are tried.
+The first guess (``Context.choose_opset``) cannot know what a node becomes that is written in other operators. So the
+model is brought there, and what then stays on the CPU is tried in older operators at the same opset, and at other
+opsets. The fewest nodes on the CPU win; ties: the first guess, then what is nearest to it.
 """
 
 from __future__ import annotations

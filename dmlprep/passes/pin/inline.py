@@ -45,11 +45,8 @@ def inline_functions(model: Model, *, with_branches: bool = False) -> int:
     try:
         proto = calls.inline_functions(frozen.proto, [(domain, name) for domain, name, _ in chosen])
     except OnnxError as error:
-        raise ModelRefused(
-            f"onnx cannot put functions in the place of their calls: {error.line}",
-            code="DP003",
-            fix="export the model again",
-        ) from error
+        text = f"onnx cannot put functions in the place of their calls: {error.line}"
+        raise ModelRefused(text, code="DP003", fix="export the model again") from error
     model.ir = thaw(Frozen(proto, frozen.tensors))
     _name_apart(model.ir, names)
     return len(chosen)
@@ -57,13 +54,13 @@ def inline_functions(model: Model, *, with_branches: bool = False) -> int:
 
 def _called(function: ir.Function) -> set[ir.OperatorIdentifier]:
     """The operators that a function's body and its subgraphs use."""
-    found: set[ir.OperatorIdentifier] = set()
+    operators: set[ir.OperatorIdentifier] = set()
     stack: list[GraphLike] = [function]
     while stack:
         for node in stack.pop():
-            found.add(("" if node.domain == "ai.onnx" else node.domain, node.op_type, node.overload))
+            operators.add(("" if node.domain == "ai.onnx" else node.domain, node.op_type, node.overload))
             stack += [body for _, body in attribute_graphs(node)]
-    return found
+    return operators
 
 
 def _name_apart(model: ir.Model, before: Counter[str]) -> None:
@@ -100,18 +97,17 @@ class _CountedNames(Names):
         self._values, self._nodes = Counter[str](), Counter[str]()
         for graph in graphs:
             self.take(graph)
-            values, found = _names_in(graph)
-            self._values.update(values)
-            self._nodes.update(found)
+            for counts, names in zip((self._values, self._nodes), _names_in(graph), strict=True):
+                counts.update(names)
 
     def release(self, graph: ir.Graph, *, inner: bool = True) -> None:
         """Give the names of a graph back, with ``inner`` those of its bodies as well."""
         stack = [graph]
         while stack:
             at = stack.pop()
-            values, found = _names_in(at)
+            values, nodes = _names_in(at)
             _drop(self._values, values, self.values)
-            _drop(self._nodes, found, self.nodes)
+            _drop(self._nodes, nodes, self.nodes)
             if inner:
                 stack += [body for node in at for _, body in attribute_graphs(node)]
 
@@ -147,8 +143,7 @@ def _inline(names: _CountedNames, graph: ir.Graph, node: ir.Node, branch: ir.Gra
         del branch.initializers[name]
         value.name = names.value(name)
         graph.register_initializer(value)
-    body = list(branch)
-    results = list(branch.outputs)
+    body, results = list(branch), list(branch.outputs)
     branch.outputs.clear()
     branch.remove(body)
     made = {v for inner in body for v in inner.outputs}

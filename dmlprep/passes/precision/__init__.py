@@ -1,13 +1,6 @@
-"""FP16: what to convert, how to convert it, and proof of what FP16 hardware would make of it.
+"""FP16: what to convert, how to convert it, and proof of what FP16 hardware would make of it (docs/precision.md).
 
-* ``convert(model, target, level=..., keep_io=..., keep=..., convert_anyway=...)`` converts a model in place.
-* ``emulate(model, mode, rounding)`` makes the FP16 emulation of a converted model: an FP32 model that
-  rounds to FP16 after every node, with the same input and output names, to be run on any machine.
-* ``profile(model, runner, feeds)`` measures the range of every floating value in an FP32 run.
-* ``find_islands(model, convert, runner, feeds, setting)`` searches for the smallest set of nodes to keep in FP32.
-* ``RULES`` are the policy: each says which nodes stay in FP32, and why.
-
-What runs a model is handed in (``passes.base.Runner``); nothing here opens a session. See ``docs/precision.md``.
+What runs a model is handed in (``passes.base.Runner``); nothing here opens a session.
 """
 
 from dmlprep.passes.precision.convert.converter import convert

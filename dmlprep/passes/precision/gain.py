@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, isfinite, prod
+from math import inf, isfinite
 
 import onnx_ir as ir
 
@@ -96,11 +96,8 @@ def _operations(model: Model) -> Callable[[ir.Node], int]:
     known = {facts.ir: flops(facts) for graph in built.all_graphs() for facts in graph.nodes}
 
     def of(node: ir.Node) -> int:
-        found = known.get(node, 0)
-        if found is None:
-            shapes = [v.const_value.shape.numpy() for v in node.inputs if v is not None and v.const_value is not None]
-            found = 2 * sum(prod(shape) for shape in shapes)
-        return found
+        count = known.get(node, 0)
+        return 2 * _weights(node) if count is None else count
 
     return of
 
@@ -123,25 +120,18 @@ def little_gain(gain: Gain) -> str:
     )
 
 
-def _off(error: float) -> str:
-    return f"is off by {error:.2g}" if isfinite(error) else "overflows"
-
-
-def _or_infinite(error: float | None) -> float:
-    return inf if error is None else error
-
-
 def smaller_question(facts: StepFacts, tolerance: float) -> str:
     """What to ask for where FP16 does not meet the ``tolerance`` of a search: which output, which tolerance."""
     otherwise = "prepare the model with an FP32 recipe such as @static-fp32"
-    outputs = {name: _or_infinite(error) for name, error in facts.outputs_in_fp16.items()}
+    outputs = {name: inf if error is None else error for name, error in facts.outputs_in_fp16.items()}
     off = sorted((name for name, error in outputs.items() if error > tolerance), key=lambda name: -outputs[name])
     if not off:
         return otherwise
-    trials = [(_or_infinite(trial.error), trial.kept) for trial in facts.trials]
+    trials = [(inf if trial.error is None else trial.error, trial.kept) for trial in facts.trials]
     most = max(count for _, count in trials)
     error, kept = min((error, count) for error, count in trials if 2 * count <= most)
-    worst = ", ".join(f"{name!r} {_off(outputs[name])}" for name in off[:3])
+    errors = {name: f"is off by {outputs[name]:.2g}" if isfinite(outputs[name]) else "overflows" for name in off[:3]}
+    worst = ", ".join(f"{name!r} {text}" for name, text in errors.items())
     if not isfinite(error):
         return f"with everything in FP16 {worst}, and no tolerance accepts that: {otherwise}"
     rest = f", the other {len(outputs) - len(off)} outputs meet {tolerance:g}" if len(outputs) > len(off) else ""

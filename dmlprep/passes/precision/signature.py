@@ -115,17 +115,16 @@ def _port(type_str: str, allowed: Mapping[str, tuple[str, ...]]) -> Port:
     kinds = allowed.get(type_str, (type_str,))
     floats = frozenset(_NAMES[m[1]] for k in kinds if (m := _TENSOR.match(k)) and m[1] in _NAMES)
     plain = all(_TENSOR.match(k) for k in kinds)
-    only = None
-    if len(kinds) == 1 and (match := _TENSOR.match(kinds[0])):
-        only = ir.DataType[match[1].upper()]
+    match = _TENSOR.match(kinds[0]) if len(kinds) == 1 else None
+    only = ir.DataType[match[1].upper()] if match else None
     return Port(type_str if type_str in allowed else "", type_str, floats, plain, only)
 
 
 def _contrib(op: str) -> Signature | None:
-    row = CONTRIB.get(op)
-    if row is None:
+    if op not in CONTRIB:
         return None
-    return Signature(1, tuple(map(_contrib_port, row[0].split())), tuple(map(_contrib_port, row[1].split())))
+    inputs, outputs = (tuple(map(_contrib_port, words.split())) for words in CONTRIB[op])
+    return Signature(1, inputs, outputs)
 
 
 def _contrib_port(word: str) -> Port:

@@ -76,16 +76,14 @@ def _node(node: ir.Node, types: Types, opsets: Mapping[str, int]) -> None:
 
 def _enter(node: ir.Node, types: Types) -> None:
     """Types of the inputs of a body, from what the node is given."""
-    if node.op_type not in ("Loop", "Scan"):
-        return
     body = next((graph for name, graph in attribute_graphs(node) if name == "body"), None)
-    if body is None:
+    if body is None or node.op_type not in ("Loop", "Scan"):
         return
     skip = 2 if node.op_type == "Loop" else len(node.inputs) - len(body.inputs)
     first = 2 if node.op_type == "Loop" else 0
     for index, value in enumerate(body.inputs[first:]):
-        given = node.inputs[skip + index] if skip + index < len(node.inputs) else None
-        types[value] = (types.get(given) if given is not None else None) or value.type
+        outer = node.inputs[skip + index] if skip + index < len(node.inputs) else None
+        types[value] = (types.get(outer) if outer is not None else None) or value.type
 
 
 def _leave(node: ir.Node, types: Types) -> list[ir.TypeProtocol | None]:
@@ -104,14 +102,11 @@ def _output(
     node: ir.Node, index: int, known: Signature | None, bound: Mapping[str, ir.TypeProtocol], types: Types
 ) -> ir.TypeProtocol | None:
     special = _special(node, index, types)
-    if special is not None:
-        return special
     port = known.output(index) if known is not None else None
-    if port is None:
-        return None
-    if port.variable in bound:
-        return bound[port.variable]
-    return ir.TensorType(port.only) if port.only is not None else None
+    if special is not None or port is None:
+        return special
+    only = ir.TensorType(port.only) if port.only is not None else None
+    return bound.get(port.variable, only)
 
 
 def _special(node: ir.Node, index: int, types: Types) -> ir.TypeProtocol | None:

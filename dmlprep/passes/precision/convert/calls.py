@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 
 from dmlprep.core.errors import ModelRefused
@@ -37,21 +36,13 @@ def inline_calls(model: Model, *choices: dict[int, str]) -> bool:
     try:
         result = Inline()(model.ir)
     except Exception as error:  # onnx-ir's passes have no common error
-        raise ModelRefused(
-            f"a model-local function cannot be inlined: {error}",
-            code="DP403",
-            fix="export the model without functions",
-        ) from error
+        text = f"a model-local function cannot be inlined: {error}"
+        raise ModelRefused(text, code="DP403", fix="export the model without functions") from error
     model.ir = result.model
-    for chosen in choices:
-        chosen.clear()
-    for node in nodes(model.ir):
-        _take(node, choices)
-    return bool(result.modified or unused.modified)
-
-
-def _take(node: ir.Node, choices: tuple[dict[int, str], ...]) -> None:
     for index, chosen in enumerate(choices):
-        why = node.metadata_props.pop(f"{_TAG}{index}", None)
-        if why is not None:
-            chosen[id(node)] = why
+        chosen.clear()
+        for node in nodes(model.ir):
+            why = node.metadata_props.pop(f"{_TAG}{index}", None)
+            if why is not None:
+                chosen[id(node)] = why
+    return bool(result.modified or unused.modified)

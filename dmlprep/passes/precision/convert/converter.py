@@ -80,14 +80,9 @@ def convert(
     findings = rescaled + _findings(plan)
     lower(plan.constants.masks)
     changed = rewrite(plan) or bool(rescaled or plan.constants.masks) or inlined
-    if changed:
-        fault = check(model.ir)
-        if fault:
-            raise ModelRefused(
-                f"the converted model is invalid: {fault}",
-                code="DP403",
-                fix="keep the node that is named in FP32, or leave the model in FP32",
-            )
+    if changed and (fault := check(model.ir)):
+        fix = "keep the node that is named in FP32, or leave the model in FP32"
+        raise ModelRefused(f"the converted model is invalid: {fault}", code="DP403", fix=fix)
     kept = {
         names[id(node)]: Kept(reason.rule, reason.text)
         for node, reason in plan.full.items()
@@ -98,27 +93,18 @@ def convert(
 
 
 def _refuse_unknown(view: View) -> None:
+    sparse = (ir.AttributeType.SPARSE_TENSOR, ir.AttributeType.SPARSE_TENSORS)
     for node in view.order:
-        if any(
-            attribute.type in (ir.AttributeType.SPARSE_TENSOR, ir.AttributeType.SPARSE_TENSORS)
-            for attribute in node.attributes.values()
-        ):
-            raise ModelRefused(
-                "a sparse constant has no FP16 form", where=label(node), code="DP403", fix="export it dense"
-            )
+        if any(attribute.type in sparse for attribute in node.attributes.values()):
+            what, fix = "a sparse constant has no FP16 form", "export it dense"
+            raise ModelRefused(what, where=label(node), code="DP403", fix=fix)
 
 
 def _count_casts(model: ir.Model) -> int:
     floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
-    return sum(
-        1
-        for node in nodes(model)
-        if node.op_type == "Cast"
-        and not node.domain
-        and cast_target(node) in floats
-        and node.inputs[0] is not None
-        and (node.inputs[0].dtype is None or node.inputs[0].dtype.is_floating_point())
-    )
+    casts = [n for n in nodes(model) if n.op_type == "Cast" and not n.domain and cast_target(n) in floats]
+    sources = [n.inputs[0] for n in casts]
+    return sum(v is not None and (v.dtype is None or v.dtype.is_floating_point()) for v in sources)
 
 
 def _rescaled(one: Rescale) -> Finding:
@@ -146,18 +132,16 @@ def _rescaled(one: Rescale) -> Finding:
 
 def _findings(plan: Plan) -> list[Finding]:
     constants = plan.constants
-    found: list[Finding] = []
+    findings: list[Finding] = []
     quiet: list[Loss] = []
     for value, loss in constants.losses.items():
         if value in constants.masks:
-            found.append(_lowered(value, loss, constants.masks[value]))
-        elif value in constants.bounds:
-            continue
-        elif value in constants.kept_for:
-            found.append(_kept_whole(value, loss, [label(n) for n in value.consumers() if n in plan.full]))
-        elif loss.flushed:
+            findings.append(_lowered(value, loss, constants.masks[value]))
+        elif value in constants.kept_for and value not in constants.bounds:
+            findings.append(_kept_whole(value, loss, [label(n) for n in value.consumers() if n in plan.full]))
+        elif loss.flushed and value not in constants.bounds:
             quiet.append(loss)
-    return [*found, _flushed(quiet)] if quiet else found
+    return [*findings, _flushed(quiet)] if quiet else findings
 
 
 def _lowered(value: ir.Value, loss: Loss, becomes: float) -> Finding:

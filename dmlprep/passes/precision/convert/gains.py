@@ -20,17 +20,8 @@ HOMOGENEOUS = (MOVES - {"Concat", "Split", "Dropout"}) | frozenset(
 )
 """Operators of one operand whose result is scaled as the operand is, by any positive factor, and is no larger."""
 
-_LIMITED = {
-    "Softmax": 1.0,
-    "Sigmoid": 1.0,
-    "HardSigmoid": 1.0,
-    "Tanh": 1.0,
-    "Sin": 1.0,
-    "Cos": 1.0,
-    "Erf": 1.0,
-    "Softsign": 1.0,
-}
-"""Operator -> largest absolute value of its result."""
+_LIMITED = frozenset({"Softmax", "Sigmoid", "HardSigmoid", "Tanh", "Sin", "Cos", "Erf", "Softsign"})
+"""Operators whose result is at most 1 in magnitude."""
 
 
 _Column = Callable[[Array], Array]
@@ -50,11 +41,11 @@ def ceiling(view: View, value: ir.Value) -> float:
         if node is None or node.domain:
             break
         if node.op_type in _LIMITED:
-            return _LIMITED[node.op_type]
+            return 1.0
         if node.op_type == "Clip":
-            bounds = [scalar(view.constant(v)) for v in node.inputs[1:3]]
-            if len(bounds) == 2 and bounds[0] is not None and bounds[1] is not None:
-                return max(abs(bounds[0]), abs(bounds[1]))
+            bounds = [b for v in node.inputs[1:3] if (b := scalar(view.constant(v))) is not None]
+            if len(bounds) == 2:
+                return max(map(abs, bounds))
         if node.op_type not in HOMOGENEOUS or node.inputs[0] is None:
             break
         value = node.inputs[0]
@@ -79,18 +70,15 @@ def gain(node: ir.Node, index: int, tensor: ir.TensorProtocol, loss: Loss) -> fl
         return _largest_sum(
             tensor, groups * shape[1], lambda flat: flat // inner // each * shape[1] + flat // window % shape[1]
         )
-    scale = 1.0
+    scale = abs(node.attributes.get_float("alpha", 1.0)) if node.op_type == "Gemm" else 1.0
     if node.op_type == "Gemm":
         if len(shape) != 2:
             return 0.0
-        if "alpha" in node.attributes:
-            scale = abs(node.attributes["alpha"].as_float())
-        name = "transB" if index else "transA"
-        turned = name in node.attributes and node.attributes[name].as_int() != 0
-        kept = (0 if turned else 1) if index else (1 if turned else 0)
+        turned = node.attributes.get_int("transB" if index else "transA", 0) != 0
+        kept = int(bool(index) != turned)
+    elif len(shape) < 2:
+        return loss.peak * tensor.size
     else:
-        if len(shape) < 2:
-            return loss.peak * tensor.size
         kept = len(shape) - 1 if index else len(shape) - 2
     # batches of a product: each has its own columns; the largest of all bounds them
     inner, count = math.prod(shape[kept + 1 :]), shape[kept]

@@ -33,10 +33,10 @@ def convert_with_onnxconverter_common(
     frozen = freeze(model.ir)
     if engine.holds_fp16(frozen.proto):
         return None
-    before = {t.name: t for t in frozen.proto.graph.initializer}
+    before = _initializers(frozen.proto)
     findings = _findings(model)
     converted = engine.convert_to_fp16(frozen.proto, keep_io=keep_io, keep_operators=keep_operators, keep_nodes=names)
-    if len(converted.functions) != len(model.ir.functions) or not before.keys() <= _initializers(converted):
+    if len(converted.functions) != len(model.ir.functions) or not before <= _initializers(converted):
         raise ModelRefused("onnxconverter-common lost a part of the model", code="DP403", fix=_FIX)
     model.ir = thaw(Frozen(converted, _cast(converted, frozen.tensors)))
     fault = check(model.ir)
@@ -76,35 +76,20 @@ def _findings(model: Model) -> list[Finding]:
         value = node.attributes.get("value")
         if node.op_type in ("Constant", "ConstantOfShape") and value is not None and not value.is_ref():
             tensors[label(node)] = value.as_tensor() if value.type == ir.AttributeType.TENSOR else None
-        if any(True for _ in attribute_graphs(node)):
-            for _, graph in attribute_graphs(node):
-                tensors |= {v.name or "": v.const_value for v in graph.initializers.values()}
+        for _, graph in attribute_graphs(node):
+            tensors |= {v.name or "": v.const_value for v in graph.initializers.values()}
     for name, tensor in tensors.items():
         if tensor is None or tensor.dtype != ir.DataType.FLOAT:
             continue
         loss = measure(tensor)
         if loss.over:
-            found.append(
-                finding(
-                    "DP401",
-                    f"{loss.over} of {loss.size} values of {name!r} exceed {FP16_MAX:g} (largest {loss.peak:g}) "
-                    "and are clamped to it",
-                    node=name,
-                    over=loss.over,
-                    size=loss.size,
-                    peak=loss.peak,
-                )
-            )
+            text = f"{loss.over} of {loss.size} values of {name!r} exceed {FP16_MAX:g} (largest {loss.peak:g})"
+            text += " and are clamped to it"
+            found.append(finding("DP401", text, node=name, over=loss.over, size=loss.size, peak=loss.peak))
         if loss.flushed:
+            text = f"{loss.flushed} of {loss.size} values of {name!r} lie below {FP16_TINY:.3g} and are lost; "
+            text += f"relative error of the whole {loss.relative:.2g}"
             found.append(
-                finding(
-                    "DP402",
-                    f"{loss.flushed} of {loss.size} values of {name!r} lie below {FP16_TINY:.3g} "
-                    f"and are lost; relative error of the whole {loss.relative:.2g}",
-                    node=name,
-                    flushed=loss.flushed,
-                    size=loss.size,
-                    relative=loss.relative,
-                )
+                finding("DP402", text, node=name, flushed=loss.flushed, size=loss.size, relative=loss.relative)
             )
     return found

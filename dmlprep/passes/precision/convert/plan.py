@@ -77,11 +77,11 @@ def _into_bodies(view: View, full: dict[ir.Node, Reason]) -> None:
     """A user who keeps a Loop means what is inside it, too."""
     for node in view.order:
         reason = full.get(node)
-        if reason is None or reason.rule not in ("user", "own-island"):
-            continue
-        for _, graph in attribute_graphs(node):
-            for inner in graph:
-                full.setdefault(inner, Reason(reason.rule, f"inside {node.name or node.op_type}: {reason.text}"))
+        if reason is not None and reason.rule in ("user", "own-island"):
+            inside = Reason(reason.rule, f"inside {node.name or node.op_type}: {reason.text}")
+            for _, graph in attribute_graphs(node):
+                for inner in graph:
+                    full.setdefault(inner, inside)
 
 
 COMPRESSES = frozenset({"Sqrt", "Log", "Tanh", "Sigmoid", "Erf", "Atan", "Sign", "Softsign"})
@@ -103,6 +103,10 @@ _FILLS = frozenset({"ConstantOfShape", "EyeLike"})
 def _follow(plan: Plan) -> None:
     """Movements between FP32 nodes stay in FP32: casting down and up again would only lose digits."""
     view, full = plan.view, plan.full
+
+    def fed_by(node: ir.Node) -> list[ir.Value]:
+        return [v for _, v, _ in view.wide_inputs(node) if view.constant(v) is None]
+
     wide: set[ir.Value] = {v for v in view.model.graph.inputs if view.wide(v) and plan.keeps(v)}
     for node in full:
         wide.update(node.outputs)
@@ -110,14 +114,9 @@ def _follow(plan: Plan) -> None:
     for node in view.order:
         if node in full or node.domain:
             continue
-        if node.op_type in _FILLS and view.is_float(node):
-            moved.append(node)
-            wide.update(node.outputs)
-            continue
-        if node.op_type not in MOVES:
-            continue
-        fed = [v for _, v, _ in view.wide_inputs(node) if view.constant(v) is None]
-        if fed and all(v in wide for v in fed):
+        fills = node.op_type in _FILLS and view.is_float(node)
+        fed = fed_by(node) if node.op_type in MOVES else []
+        if fills or (fed and all(v in wide for v in fed)):
             moved.append(node)
             wide.update(node.outputs)
     main = set(view.model.graph.outputs)
@@ -130,7 +129,7 @@ def _follow(plan: Plan) -> None:
                 stay.discard(node)
     for node in moved:
         # what feeds it may itself have been let go
-        fed = [v for _, v, _ in view.wide_inputs(node) if view.constant(v) is None]
+        fed = fed_by(node)
         used = any(n in full or n in stay for v in node.outputs for n in v.consumers())
         if node in stay and (fed or used) and all(v.producer() is None or v.producer() in full for v in fed):
             full[node] = Reason("between", "it only moves values between FP32 nodes")

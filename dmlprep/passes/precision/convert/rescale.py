@@ -113,7 +113,7 @@ def plan_rescale(
     exponent = -result if node.op_type == "Div" else result
     if not result or abs(result) > _FARTHEST_EXPONENT:
         return None
-    after = measure(_scaled(tensor, exponent))
+    after = measure(CastTensor(tensor, ir.DataType.DOUBLE, exponent=exponent))
     if after.over or after.relative > RELATIVE_LOSS:
         return None
     bias = _BIAS.get(node.op_type)
@@ -131,10 +131,6 @@ def in_range(size: float) -> bool:
     return _LOW <= size <= _HIGH
 
 
-def _scaled(tensor: ir.TensorProtocol, exponent: int) -> CastTensor:
-    return CastTensor(tensor, ir.DataType.DOUBLE, exponent=exponent)
-
-
 def _peak(tensor: ir.TensorProtocol, exponent: int) -> float:
     return measure(tensor).peak * 2.0**exponent
 
@@ -142,7 +138,7 @@ def _peak(tensor: ir.TensorProtocol, exponent: int) -> float:
 def _fits(tensor: ir.TensorProtocol, exponent: int) -> bool:
     if not FP16_NORMAL <= _peak(tensor, exponent) <= FP16_MAX:
         return False
-    loss = measure(_scaled(tensor, exponent))
+    loss = measure(CastTensor(tensor, ir.DataType.DOUBLE, exponent=exponent))
     return not loss.over and loss.relative <= RELATIVE_LOSS
 
 
@@ -165,21 +161,16 @@ def _division(view: View, value: ir.Value, result: int, size: float) -> Division
     here = Division((value,), None, size=size)
     for _ in range(_FARTHEST):
         uses = list(value.uses())
-        if len(uses) != 1 or value.is_graph_output():
-            return here
-        reader, index = uses[0].node, uses[0].idx
-        if reader.graph is not value.graph or reader.domain:
+        reader, index = (uses[0].node, uses[0].idx) if len(uses) == 1 and not value.is_graph_output() else (None, 0)
+        if reader is None or reader.graph is not value.graph or reader.domain:
             return here
         folded = _folded(view, reader, index, result, size)
         if folded is not None:
             return Division(tuple(way), reader, *folded)
+        plain = all(not v.uses() and not v.is_graph_output() for v in reader.outputs[1:])
         if reader.op_type in ("Mul", "Div") and (factor := _factor(view, reader, index)) and factor <= 1:
             size *= factor  # it makes nothing larger, and leaves the power of two to the next
-            value = reader.outputs[0]
-            way.append(value)
-            continue
-        plain = all(not v.uses() and not v.is_graph_output() for v in reader.outputs[1:])
-        if reader.op_type not in HOMOGENEOUS or index != 0 or not plain:
+        elif reader.op_type not in HOMOGENEOUS or index != 0 or not plain:
             return here
         value = reader.outputs[0]
         way.append(value)

@@ -37,15 +37,9 @@ def rewrite(plan: Plan) -> bool:
 
 def shares_weights(model: Model) -> bool:
     """Whether two products have a large weight in common, so that one of them may read it in FP32 and one in FP16."""
-    every = (
-        value for _, graph in graphs(model.ir) if isinstance(graph, ir.Graph) for value in graph.initializers.values()
-    )
-    return any(
-        value.const_value is not None
-        and value.const_value.size >= _WEIGHTY
-        and sum(use.idx == 1 and use.node.op_type in _FACTORS for use in value.uses()) > 1
-        for value in every
-    )
+    every = [v for _, graph in graphs(model.ir) if isinstance(graph, ir.Graph) for v in graph.initializers.values()]
+    large = [v for v in every if v.const_value is not None and v.const_value.size >= _WEIGHTY]
+    return any(sum(use.idx == 1 and use.node.op_type in _FACTORS for use in v.uses()) > 1 for v in large)
 
 
 class _Rewriter:
@@ -97,15 +91,11 @@ class _Rewriter:
         # BitCast is about bits; tables in attributes of ai.onnx.ml have the type of its operands
         if port is None or node.op_type == "BitCast" or node.domain == "ai.onnx.ml":
             return original
-        if node in self.plan.full and self.plan.full[node].rule == NEEDS_FP64:
+        reason = self.plan.full.get(node)
+        if reason is not None and reason.rule == NEEDS_FP64:
             return original
-        if (
-            port.variable
-            and node not in self.plan.full
-            and _HALF in port.floats
-            and (node.op_type, port.label) not in _FULL_LABELS
-            and self.view.half_kernel(node, port.label)
-        ):
+        halves = reason is None and port.variable and _HALF in port.floats
+        if halves and (node.op_type, port.label) not in _FULL_LABELS and self.view.half_kernel(node, port.label):
             return _HALF
         return _SINGLE if _SINGLE in port.floats and port.plain else original
 
@@ -148,9 +138,9 @@ class _Rewriter:
         shift = 2 if loop else len(node.inputs) - len(graph.inputs)
         for index, value in enumerate(graph.inputs):
             if self.view.wide(value):
-                at = index if loop else index + shift
-                known = node.op_type in ("Loop", "Scan")
-                self.home[value] = self.wants.get((node, at), self._original(value)) if known else self._original(value)
+                slot = (node, index if loop else index + shift)
+                wanted = self.wants.get(slot) if node.op_type in ("Loop", "Scan") else None
+                self.home[value] = wanted or self._original(value)
         skip = 1 if loop and name == "body" else 0
         for index, value in enumerate(graph.outputs):
             if not self.view.wide(value):
@@ -181,13 +171,12 @@ class _Rewriter:
                 self.home[value] = self._port(node, port, self._original(value))
 
     def _cast_home(self, node: ir.Node, value: ir.Value) -> ir.DataType:
-        source = node.inputs[0]
-        demands = self._demands(value)
+        source, demands = node.inputs[0], self._demands(value)
         if len(demands) == 1:
             return next(iter(demands))
-        given = self._home(source) if source is not None else None
-        if given in (_HALF, _SINGLE):
-            return given
+        before = self._home(source) if source is not None else None
+        if before in (_HALF, _SINGLE):
+            return before
         # an integer that becomes an integer again must stay exact
         return _SINGLE if self._original(value) in WIDE else self._original(value)
 
@@ -224,9 +213,8 @@ class _Rewriter:
             self._store(value, tensor, _HALF)  # a cast gives it to the readers in FP32
             return
         self._store(value, tensor, primary)
-        for other in sorted(demands - {primary}, key=lambda dtype: -dtype.bitwidth):
-            if value.is_graph_input():  # of IR 3
-                continue
+        others = demands - {primary} if not value.is_graph_input() else set()  # an input of IR 3
+        for other in sorted(others, key=lambda dtype: -dtype.bitwidth):
             copy = self._like(value, other)
             cast = cast_tensor(tensor, other, name=copy.name, limit=self._limit(value))
             self.casts[value, other] = as_initializer(graph, copy, cast)
@@ -238,16 +226,11 @@ class _Rewriter:
         if tensor.size < _WEIGHTY or self.ends.get(value) or value.is_graph_input():
             return False
         readers = [use for use in value.uses() if self.wants.get((use.node, use.idx)) == _SINGLE]
-        return is_half(tensor, self._limit(value)) or (
-            self.plan.half_weights
-            and all(
-                use.node.op_type in _FACTORS
-                and use.idx == 1
-                and use.node in self.plan.full
-                and self.plan.full[use.node].rule == "user"
-                for use in readers
-            )
-        )
+        if is_half(tensor, self._limit(value)):
+            return True
+        products = all(use.node.op_type in _FACTORS and use.idx == 1 for use in readers)
+        reasons = [self.plan.full.get(use.node) for use in readers]
+        return self.plan.half_weights and products and all(r is not None and r.rule == "user" for r in reasons)
 
     def _limit(self, value: ir.Value) -> float:
         return self.plan.constants.limits.get(value, FP16_MAX)
@@ -265,33 +248,31 @@ class _Rewriter:
         value = node.outputs[0]
         home, op = self.home[value], node.op_type
         if op == "Cast":
-            if node.attributes["to"].type == ir.AttributeType.STRING:  # Cast-1
-                attribute = ir.AttrString("to", home.name)
-            else:
-                attribute = ir.AttrInt64("to", home.value)
+            in_words = node.attributes["to"].type == ir.AttributeType.STRING  # Cast-1
+            attribute = ir.AttrString("to", home.name) if in_words else ir.AttrInt64("to", home.value)
             if node.attributes["to"].value != attribute.value:
                 node.attributes["to"] = attribute
                 self.changed = True
         elif op == "Constant":
             self._constant(node, value, home)
         elif op == "ConstantOfShape":
-            given = node.attributes.get("value")
-            tensor = given.as_tensor() if given is not None else ir.tensor([0.0], dtype=_SINGLE)
-            if tensor.dtype != home:
-                set_constant_tensor(node, cast_tensor(tensor, home, limit=self._limit(value)))
-                self.changed = True
+            fill = node.attributes.get("value")
+            self._hold(node, fill.as_tensor() if fill is not None else ir.tensor([0.0], dtype=_SINGLE), value, home)
         elif op in FROM_ATTRIBUTE and self._original(value) != home:
             name = FROM_ATTRIBUTE[op][0]
             node.attributes[name] = ir.AttrInt64(name, home.value)
+            self.changed = True
+
+    def _hold(self, node: ir.Node, tensor: ir.TensorProtocol, value: ir.Value, home: ir.DataType) -> None:
+        if tensor.dtype != home:
+            set_constant_tensor(node, cast_tensor(tensor, home, limit=self._limit(value)))
             self.changed = True
 
     def _constant(self, node: ir.Node, value: ir.Value, home: ir.DataType) -> None:
         tensor = constant_tensor(node)
         if tensor is None:
             return
-        if tensor.dtype != home:
-            set_constant_tensor(node, cast_tensor(tensor, home, limit=self._limit(value)))
-            self.changed = True
+        self._hold(node, tensor, value, home)
         if {_HALF, _SINGLE} <= self._demands(value):
             copy = self._like(value, _HALF)
             twin = ir.Node("", "Constant", [], outputs=[copy], name=self.names.node(f"{copy.name}_constant"))
@@ -305,11 +286,8 @@ class _Rewriter:
 
     def _like(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         suffix = "fp16" if dtype == _HALF else "fp32" if dtype == _SINGLE else dtype.name.lower()
-        new = ir.Value(
-            name=self.names.value(f"{value.name}_{suffix}"),
-            shape=value.shape.copy() if value.shape is not None else None,
-            type=ir.TensorType(dtype),
-        )
+        shape = value.shape.copy() if value.shape is not None else None
+        new = ir.Value(name=self.names.value(f"{value.name}_{suffix}"), shape=shape, type=ir.TensorType(dtype))
         self.home[new] = dtype
         return new
 
@@ -317,14 +295,12 @@ class _Rewriter:
         """The value in another type: its shared cast, made on first use."""
         if self.home.get(value) == dtype:
             return value
-        found = self.casts.get((value, dtype))
-        if found is not None:
-            return found
+        if (value, dtype) in self.casts:
+            return self.casts[value, dtype]
         producer = value.producer()
-        if producer is not None and producer.op_type == "Cast" and producer.inputs[0] is not None:
-            source = producer.inputs[0]
-            if dtype == _HALF and self._home(source) == _HALF:
-                return source  # it was FP16 before it was cast up
+        source = producer.inputs[0] if producer is not None and producer.op_type == "Cast" else None
+        if source is not None and dtype == _HALF and self._home(source) == _HALF:
+            return source  # it was FP16 before it was cast up
         new = self._like(value, dtype)
         insert_behind(value, self._cast_node(value, new))
         self.casts[value, dtype] = new
@@ -332,13 +308,11 @@ class _Rewriter:
 
     def _cast_node(self, value: ir.Value, new: ir.Value) -> ir.Node:
         self.changed = True
-        to = self.home[new]
-        attribute = ir.AttrInt64("to", to.value)
-        opsets = self.view.model.opset_imports
+        to, opsets = self.home[new], self.view.model.opset_imports
         if "" not in opsets and "ai.onnx" not in opsets:  # a model of other domains only (ai.onnx.ml)
             opsets[""] = _OPSET_FOR_CASTS
-        if opsets.get("", opsets.get("ai.onnx", 1)) < 6:  # Cast-1 names its type in words
-            attribute = ir.AttrString("to", to.name)
+        in_words = opsets.get("", opsets.get("ai.onnx", 1)) < 6  # Cast-1
+        attribute = ir.AttrString("to", to.name) if in_words else ir.AttrInt64("to", to.value)
         return ir.Node("", "Cast", [value], [attribute], outputs=[new], name=self.names.node(f"{new.name}_cast"))
 
     def _connect(self, node: ir.Node) -> None:

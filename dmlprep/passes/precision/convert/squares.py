@@ -8,7 +8,7 @@ in FP16, and only the sum of squares needs FP32.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,18 +43,17 @@ def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, le
         return False
     view = View.of(model.ir, target)
     matched = [r for n in model.ir.graph if n.op_type == "ReduceMean" and (r := _match(view, n)) is not None]
-    found = [r for r in matched if all(id(n) in keep for n in (r.square, r.mean, r.add))]
-    if not found:
+    roots = [r for r in matched if all(id(n) in keep for n in (r.square, r.mean, r.add))]
+    if not roots:
         return False
     shapes = Inference.of(model.ir)
     full = make_plan(view, level=level, keep=keep).full
     builder = GraphBuilder(model.ir.graph, Names(model.ir))
     changed = False
-    for one in found:
+    for one in roots:
         producer = one.square.inputs[0].producer() if one.square.inputs[0] is not None else None
-        if producer is not None and producer in full:
-            continue  # what is squared may itself be out of range
-        size = _size(shapes, one.mean)
+        # what is squared may itself be out of range
+        size = _size(shapes, one.mean) if producer not in full else None
         if size:
             _rewrite(builder, view, one, size)
             changed = True
@@ -114,8 +113,7 @@ def _match(view: View, mean: ir.Node) -> _Root | None:
 def _size(shapes: Inference, mean: ir.Node) -> int | None:
     """How many elements a mean is taken of, where that is fixed."""
     source = shapes.dims(mean.inputs[0])
-    axes = mean.attributes.get("axes")
-    chosen: list[int] | None = list(axes.as_ints()) if axes is not None else None
+    chosen: Sequence[int] | None = mean.attributes.get_ints("axes")
     if len(mean.inputs) > 1 and mean.inputs[1] is not None:
         known = shapes.constant(mean.inputs[1])
         chosen = [int(a) for a in known.reshape(-1)] if known is not None else None

@@ -1,7 +1,4 @@
-"""Operators whose inner steps matter in FP16: normalisations and sums, taken apart for the FP16 emulation.
-
-Each function builds FP32 nodes with roundings between them in place of one node.
-"""
+"""Operators whose inner steps matter in FP16 (normalisations and sums), as FP32 nodes with roundings between them."""
 
 from __future__ import annotations
 

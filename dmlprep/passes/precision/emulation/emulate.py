@@ -89,10 +89,8 @@ def _widen_ends(graph: ir.Graph, half: set[ir.Value]) -> None:
 
 def _round_inputs(graph: ir.Graph, half: set[ir.Value], builder: Builder) -> None:
     for value in list(graph.inputs):
-        if value not in half or value.is_initializer():
-            continue
-        rounded = builder.round(value)
-        move_readers(value, rounded, but=set(builder.made))
+        if value in half and not value.is_initializer():
+            move_readers(value, builder.round(value), but=set(builder.made))
     if builder.made:
         insert_behind(graph.inputs[0], builder.made)
 
@@ -100,13 +98,10 @@ def _round_inputs(graph: ir.Graph, half: set[ir.Value], builder: Builder) -> Non
 def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mode: Accumulation) -> None:
     outputs = [v for v in node.outputs if v in half and v.name]  # an output left out has no name
     _attributes(node, outputs)
-    if not outputs or (node.op_type in EXACT and not node.domain):
-        if node.op_type == "Cast" and node.inputs[0] in half:
-            _same_type(node, types)
-        return
-    if node.op_type == "Cast":
+    exact = not outputs or (node.op_type in EXACT and not node.domain)
+    if node.op_type == "Cast" and (not exact or node.inputs[0] in half):
         _same_type(node, types)
-    if composites.decompose(node, builder, everywhere=mode == "everywhere"):
+    if exact or composites.decompose(node, builder, everywhere=mode == "everywhere"):
         return
     for value in outputs:
         builder.replace(value, builder.round(value), "unrounded")

@@ -20,10 +20,8 @@ def find(view: View, fault: PrecisionFault) -> Found:
         while stack:
             value = stack.pop()
             for reader in value.consumers():
-                if reader in seen or reader.op_type not in MOVES | {"Cast", "Mul", "Div"}:
-                    if reader.op_type in ("Add", "Sub") and reader not in seen and not view.is_float(reader):
-                        stack += reader.outputs
-                        seen.add(reader)
+                sums = reader.op_type in ("Add", "Sub") and not view.is_float(reader)
+                if reader in seen or not (sums or reader.op_type in MOVES | {"Cast", "Mul", "Div"}):
                     continue
                 seen.add(reader)
                 stack += reader.outputs

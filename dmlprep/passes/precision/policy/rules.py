@@ -1,9 +1,8 @@
-"""The rules: each says which nodes stay in FP32, and why.
+"""The rules: each says which nodes stay in FP32, and why. How to add one: ``docs/add-an-fp16-rule.md``.
 
 ``fast`` keeps only what has no FP16 form or makes a file that does not load; ``balanced`` also what goes wrong in FP16
 with the values that models have; ``safe`` also what goes wrong with some. The target's data say what goes wrong
-(``target.precision``). The module of this package that has a fault's name says where it lies in a graph. This module
-decides at which level it counts. How to add a rule: ``docs/add-an-fp16-rule.md``.
+(``target.precision``); the module that has a fault's name says where it lies in a graph.
 """
 
 from __future__ import annotations

@@ -53,22 +53,17 @@ def from_integers(view: View, also: Iterable[ir.Value] = (), through: frozenset[
     found: set[ir.Value] = set(also)
     for node in view.order:
         small_product = node.op_type in ("MatMul", "Einsum", "Gemm")
-        if node.op_type not in ELEMENTWISE | MOVES | through and not small_product:
-            continue
-        if not any(view.wide(v) for v in node.outputs):
+        arithmetic = node.op_type in ELEMENTWISE | MOVES | through or small_product
+        if not arithmetic or not any(view.wide(v) for v in node.outputs):
             continue
         wide = [v for _, v, _ in view.wide_inputs(node)]
         if node.op_type in ("Cast", "CastLike") and not wide:
             source = view.types.get(node.inputs[0]) if node.inputs[0] is not None else None
-            if isinstance(source, ir.TensorType) and source.dtype.is_integer():
-                found.update(node.outputs)
-            continue
-        if node.op_type == "Range":
-            found.update(node.outputs)
-            continue
-        whole = [v for v in wide if v in found]
-        rest = [v for v in wide if v not in found]
-        if whole and all(_small_constant(view, v) for v in rest):
+            comes = isinstance(source, ir.TensorType) and source.dtype.is_integer()
+        else:
+            rest = [v for v in wide if v not in found]
+            comes = len(rest) < len(wide) and all(_small_constant(view, v) for v in rest)
+        if comes or node.op_type == "Range":
             found.update(node.outputs)
     return found
 
@@ -80,11 +75,9 @@ def _small_constant(view: View, value: ir.Value) -> bool:
         if tensor is not None:
             return bool(tensor.size <= _SMALL)
         producer = value.producer()
-        if producer is None:
-            return False
-        if producer.op_type == "ConstantOfShape":
+        if producer is not None and producer.op_type == "ConstantOfShape":
             return True
-        if producer.op_type not in MOVES or not producer.inputs or producer.inputs[0] is None:
+        if producer is None or producer.op_type not in MOVES or not producer.inputs or producer.inputs[0] is None:
             return False
         value = producer.inputs[0]
     return False

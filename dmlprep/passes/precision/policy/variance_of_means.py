@@ -47,9 +47,7 @@ def _product(view: View, value: ir.Value | None) -> tuple[ir.Node, tuple[ir.Valu
         return None
     if node.op_type == "Pow":
         return (node, (left,)) if scalar(view.constant(right)) == 2.0 else None
-    if any(view.constant(v) is not None for v in (left, right)):
-        return None
-    return node, (left, right)
+    return None if any(view.constant(v) is not None for v in (left, right)) else (node, (left, right))
 
 
 def _mean(view: View, value: ir.Value | None) -> tuple[list[ir.Node], ir.Value | None]:

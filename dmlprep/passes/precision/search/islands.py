@@ -1,8 +1,7 @@
 """The smallest set of nodes to keep in FP32 so that the FP16 emulation meets a tolerance.
 
-First what the range profile proves (values beyond 65504, and what reads them), then the places where the error starts:
-nodes whose operands are right and whose results are not. Where that is not enough, blocks of the model (``releases``).
-What meets the tolerance is reduced again.
+First what the range profile proves (values beyond 65504, and what reads them), then the places where the error starts,
+then blocks of the model (``releases``). What meets the tolerance is reduced again.
 """
 
 from __future__ import annotations

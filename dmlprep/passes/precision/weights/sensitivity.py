@@ -1,8 +1,5 @@
-"""Which products and convolutions keep their weights, so that the outputs stay within a bound: the fewest bytes.
-
-The trials and the letting go are those of the island search (``precision/search``). There a node is in FP32 or in FP16;
-here it has its weight as it was, or in few bits.
-"""
+"""Which products and convolutions keep their weights, so that the outputs stay within a bound: the fewest bytes. The
+trials are those of the island search (``precision/search``), with weights as they were or in few bits."""
 
 from __future__ import annotations
 
