@@ -48,8 +48,6 @@ class Context:
     """What surrounds a pass while it runs.
 
     Attributes:
-        target: what the model is made ready for.
-        findings: filled by the pass with ``report``.
         facts: numbers for the step's record, filled by the pass.
         before: the model as it is handed to the pass, frozen, where the pipeline did so.
         runner: runs models, where the pipeline has one.
@@ -82,9 +80,6 @@ class Pass(ABC, Generic[O]):
     """One pass.
 
     Class attributes:
-        name: as recipes write it.
-        summary: one line for lists and help.
-        options_type: its ``Options``.
         gives: facts that hold after it.
         bound: how far CPU outputs may move.
         keeps_interface: whether inputs and outputs are those from before; else the model's own note tells them.

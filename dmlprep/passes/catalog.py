@@ -51,12 +51,8 @@ def make_pass(name: str, options: dict[str, object], where: str = "") -> AnyPass
     known = {f.name for f in msgspec.structs.fields(cls.options_type)}
     for key in options:
         if key not in known:
-            raise RecipeError(
-                f"unknown field {key!r}",
-                where=where or f"step {name}",
-                fix=suggest(key, sorted(known)) if known else "this step has no fields",
-                code="DP901",
-            )
+            fix = suggest(key, sorted(known)) if known else "this step has no fields"
+            raise RecipeError(f"unknown field {key!r}", where=where or f"step {name}", fix=fix, code="DP901")
     try:
         return cls(msgspec.convert(options, cls.options_type))
     except msgspec.ValidationError as error:

@@ -76,11 +76,8 @@ class DenotePass(Pass[DenoteOptions]):
         # The more specific key wins: names first, places after.
         for key, denotation in sorted(self.options.dims.items(), key=lambda item: _place(item[0], ends) is not None):
             if not denotation.isprintable() or not 0 < len(denotation) <= _LONGEST:
-                raise UsageError(
-                    f"{denotation!r} is no denotation",
-                    where=f"denote {key}",
-                    fix=f"use a word of at most {_LONGEST} characters, such as {', '.join(STANDARD[:4])}",
-                )
+                fix = f"use a word of at most {_LONGEST} characters, such as {', '.join(STANDARD[:4])}"
+                raise UsageError(f"{denotation!r} is no denotation", where=f"denote {key}", fix=fix)
             place = _place(key, ends)
             places = [place] if place is not None else [(v, a) for v, a, name in _dims(ends) if name == key]
             if not places:

@@ -68,12 +68,8 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
             changed = "1 node" if count == 1 else f"{count} nodes"
             context.report("DP640", f"{quirk} ({code}): {changed} rewritten", quirk=quirk, count=count)
         for hit, why in refused.values():
-            context.report(
-                "DP641",
-                f"{hit.quirk.id} ({hit.quirk.code}), {hit.detail}: {why}",
-                node=hit.node.label,
-                quirk=hit.quirk.id,
-            )
+            text = f"{hit.quirk.id} ({hit.quirk.code}), {hit.detail}: {why}"
+            context.report("DP641", text, node=hit.node.label, quirk=hit.quirk.id)
         context.facts.rewritten = {quirk: count for (quirk, _), count in sorted(fixed.items())}
         return bool(fixed)
 

@@ -306,8 +306,7 @@ def _along(ranges: Iterable[Range]) -> Profile:
     finite = [r for r in ranges if math.isfinite(r.peak)]
     least = sorted((r.peak for r in finite), reverse=True)[:_PROFILED][-1:] or [0.0]
     shown = [r for r in finite if r.peak >= least[0]][:_PROFILED]
-    peaks = [float(f"{r.peak:.4g}") for r in shown]
-    return Profile([r.node for r in shown], [*peaks], len(finite) - len(shown))
+    return Profile([r.node for r in shown], [float(f"{r.peak:.4g}") for r in shown], len(finite) - len(shown))
 
 
 _PROFILED = 2_000

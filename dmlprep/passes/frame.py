@@ -60,11 +60,8 @@ class FramePass(Pass[FrameOptions]):
         if there is not None and there.table == self._table():
             return False
         if there is not None and not self.options.empty:
-            raise ModelRefused(
-                "the model has another frame already",
-                code="DP305",
-                fix="frame the model that this one was made of",
-            )
+            fix = "frame the model that this one was made of"
+            raise ModelRefused("the model has another frame already", code="DP305", fix=fix)
         frame = self.framed(model)
         if frame is None:
             return False
@@ -72,11 +69,9 @@ class FramePass(Pass[FrameOptions]):
         made = {node.name for node in write_frame(model, frame)}
         left = [f"{name} ({op})" for name, op in _on_cpu(model, context) if (name, op) not in before and name in made]
         if left:
-            raise ModelRefused(
-                f"{context.target.name} would run {len(left)} nodes of the frame on the CPU, first {left[0]}",
-                code="DP306",
-                fix="prepare for a newer release, or leave this part of the frame to the app",
-            )
+            text = f"{context.target.name} would run {len(left)} nodes of the frame on the CPU, first {left[0]}"
+            fix = "prepare for a newer release, or leave this part of the frame to the app"
+            raise ModelRefused(text, code="DP306", fix=fix)
         for picture in frame.pictures:
             shape, inner = list(picture.shape), list(picture.model_shape)
             text = f"{picture.name} takes {picture.type} {shape} ({picture.colour}), and the model {inner} of it"

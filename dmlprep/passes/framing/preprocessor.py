@@ -12,17 +12,10 @@ _RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 
 """Pillow's numbers (``Image.Resampling``)."""
 
 _CLASSES: dict[str, tuple[bool, bool]] = {
-    "ViT": (True, False),
-    "DeiT": (True, True),
-    "Beit": (True, True),
-    "Segformer": (True, False),
-    "Siglip": (True, False),
-    "CLIP": (False, True),
-    "ChineseCLIP": (False, True),
+    **dict.fromkeys(("ViT", "Segformer", "Siglip"), (True, False)),
+    **dict.fromkeys(("DeiT", "Beit"), (True, True)),
+    **dict.fromkeys(("CLIP", "ChineseCLIP", "MobileNetV1", "MobileNetV2", "Bit"), (False, True)),
     "ConvNext": (False, False),
-    "MobileNetV1": (False, True),
-    "MobileNetV2": (False, True),
-    "Bit": (False, True),
 }
 """Of an image processor: whether a size of one number is a square (else the shorter side), and whether it cuts out the
 middle where nothing is said; the defaults of the classes in ``transformers/models/*/image_processing_*.py``."""

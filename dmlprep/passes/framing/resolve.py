@@ -11,11 +11,12 @@ import onnx_ir as ir
 
 from dmlprep.core.errors import ModelRefused
 from dmlprep.passes.framing.frame import Detect, Frame, Layout, Picture, Result
-from dmlprep.passes.framing.geometry import Size, place
 from dmlprep.passes.framing.options import MOST_NUMBERS, MOST_SIDE, DetectOptions, PictureOptions, ResultOptions
 
 _OPSET = 11
 """The operators of a frame are written as this version of ONNX has them, and later ones."""
+
+Size = tuple[int, int]
 
 
 def resolve(
@@ -102,13 +103,44 @@ def _fixed(dims: list[int | ir.SymbolicDim], where: str) -> list[int]:
     return [int(d) for d in dims]  # type: ignore[arg-type]
 
 
+def _placed(options: PictureOptions, size: Size, model: Size) -> tuple[Size, Size] | str:
+    """Height and width after the resize; row and column of the picture's corner in what the model gets; or why not.
+
+    ``crop`` by the shorter side makes the longer one ``int(side * long / short)``, as torchvision and transformers do;
+    ``letterbox`` rounds both sides, as Ultralytics does.
+    """
+    if options.fit == "stretch":
+        return model, (0, 0)
+    height, width = size
+    if options.fit == "letterbox":
+        ratio = min(model[0] / height, model[1] / width)
+        resized = max(1, round(height * ratio)), max(1, round(width * ratio))
+        if options.place == "corner":
+            return resized, (0, 0)
+        return resized, ((model[0] - resized[0]) // 2, (model[1] - resized[1]) // 2)
+    match options.resized:
+        case None:
+            ratio = max(model[0] / height, model[1] / width)
+            resized = max(model[0], round(height * ratio)), max(model[1], round(width * ratio))
+        case int(side):
+            resized = (side, int(side * width / height)) if height <= width else (int(side * height / width), side)
+        case pair:
+            resized = pair
+    if resized[0] < model[0] or resized[1] < model[1]:
+        return f"resized to {resized[0]} x {resized[1]} it is smaller than the model's {model[0]} x {model[1]}"
+    spare = resized[0] - model[0], resized[1] - model[1]
+    # Python's round takes the even number at halves, as torchvision's center_crop does.
+    halves = [s // 2 if options.odd == "floor" else round(s / 2) for s in spare]
+    return resized, (-halves[0], -halves[1])
+
+
 def _resize(options: PictureOptions, wanted: Size, batch: int, channels: int, where: str) -> tuple[Size, Size, Size]:
     """The size of the app's pictures, their size after the resize, and the model's corner in them."""
     size = options.size or wanted
     sides = options.resized if isinstance(options.resized, tuple) else (options.resized or 1,)
     if min(sides) < 1 or max(sides) > MOST_SIDE:
         raise refused(where, f"'resized' is {options.resized}", f"give sides of 1 to {MOST_SIDE}")
-    placed = place(options, size, wanted)
+    placed = _placed(options, size, wanted)
     if isinstance(placed, str):
         raise refused(where, placed, "give a larger 'resized', or another 'fit'")
     resized, offset = placed

@@ -41,7 +41,6 @@ class Match:
     Attributes:
         at: the new node goes before this one.
         gives: the nodes whose outputs it gives, with the place of each among its own outputs.
-        inputs: ``None`` for one left out.
         reshaped: shape of its first output where that is another than what the nodes gave; a Reshape follows then.
         cleared: where its first output is to be 0: bool, in the shape of that output or one that is spread to it.
         unread: what its outputs behind those are, which nothing reads: some kernels take no node without them.
@@ -76,7 +75,6 @@ class Form:
 
     Attributes:
         option: name of the step's option.
-        op_type: the operator.
         anchors: operators that ``match`` is asked about.
         match: the nodes around an anchor; a sentence where they have the form and yet cannot be one node; ``None``
             where they do not have the form.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 
 import numpy as np
 
 from dmlprep.directml.quirks.patterns import scalar
 from dmlprep.directml.targets.facts import NodeFacts, Value
-from dmlprep.passes.fusions.computed import MOST, computed
+from dmlprep.graph.analysis.attributes import plain_attributes
+from dmlprep.graph.analysis.folding import evaluate
 from dmlprep.passes.fusions.reading import axes_of, held, made_by, reader, sides, source
 from dmlprep.portable.arrays import Array
 
@@ -21,6 +23,12 @@ _TYPES = ("float", "float16")
 
 _LOWEST = -1e30
 """An FP32 number from here on has no sum with a score other than itself."""
+
+_MOST = 1 << 22
+"""Elements of each value on the way to a mask: the mask of 2048 positions, 32 MiB as integers."""
+
+_NODES = 32
+"""Nodes on the way."""
 
 _MOST_READ = 1 << 20
 """Elements of a constant mask that is looked at."""
@@ -60,8 +68,8 @@ class Mask:
         return None if self.number is not None else self._held(_MOST_READ)
 
     def numbers(self) -> Array | None:
-        """What a mask adds that is a constant or computed from constants, where it has ``computed.MOST`` elements."""
-        array = self._held(MOST) if self.value.constant else computed(self.value)
+        """What a mask adds that is a constant or computed from constants, where it has ``_MOST`` elements."""
+        array = self._held(_MOST) if self.value.constant else _computed(self.value)
         if array is None or self.number is None:
             return array
         return np.where(array != self.inverted, np.float32(self.number), np.float32(0.0))
@@ -277,3 +285,38 @@ def _asks_for_empty(guard: NodeFacts, masks: Sequence[Mask]) -> bool:
 def spread(masks: Sequence[Mask]) -> list[int]:
     """The smallest shape that all masks have a place in."""
     return [max(sizes) for sizes in zip(*(mask.sizes for mask in masks), strict=True)]
+
+
+@lru_cache(maxsize=1)  # the layers of a model read one mask
+def _computed(value: Value) -> Array | None:
+    """What a value is; ``None`` where that is not known, not the same on every machine, or of too many elements."""
+    return _value(value, {}, [_NODES])
+
+
+def _value(value: Value, known: dict[int, Array], left: list[int]) -> Array | None:
+    node = value.producer
+    if (array := known.get(id(value))) is not None:
+        return array
+    if node is None or node.domain or node.subgraphs or len(node.outputs) != 1 or not left[0]:
+        return None
+    left[0] -= 1
+    inputs: list[Array | None] = []
+    for index, operand in enumerate(node.inputs):
+        array = None if operand is None else _operand(node, index, operand, known, left)
+        if operand is not None and array is None:
+            return None
+        inputs.append(array)
+    outputs = evaluate(node.op, node.opset, inputs, plain_attributes(node.ir), 1, lambda elements: elements <= _MOST)
+    if outputs is None:
+        return None
+    known[id(value)] = outputs[0]
+    return outputs[0]
+
+
+def _operand(node: NodeFacts, index: int, value: Value, known: dict[int, Array], left: list[int]) -> Array | None:
+    if not value.constant:
+        return _value(value, known, left)
+    if value.size is None or value.size > _MOST:
+        return None
+    array = held(node, index)
+    return value.array() if array is None else array

@@ -104,11 +104,7 @@ class Builder(GraphBuilder):
     ) -> None:
         assert node.graph is not None
         super().__init__(node.graph, names, budget, f"node {label(node)!r}")
-        self.node = node
-        self.version = version
-        self.target = target
-        self.values = values
-        self.written: list[ir.Node] = []
+        self.node, self.version, self.target, self.values = node, version, target, values
         self._wrote = wrote
         self.base = node.name or label(node).replace("(", "_").replace(")", "")
         self._constants: dict[tuple[object, ...], ir.Value] = {}
@@ -116,8 +112,6 @@ class Builder(GraphBuilder):
     def value_name(self, wish: str) -> str:
         """A free name for a value or a node, which begins with that of the node that is rewritten."""
         return self.names.new(f"{self.base}/{wish}")
-
-    # What is known of the node
 
     def attr(self, name: str, default: object = None) -> Any:
         """An attribute of the node, its schema's default where it is not given."""
@@ -169,8 +163,6 @@ class Builder(GraphBuilder):
         if array.dtype.kind not in "iu":
             raise CannotLower(f"{what} are of type {array.dtype}, not integers", in_function=True)
         return [int(number) for number in array.reshape(-1)]
-
-    # Writing
 
     def const(self, array: ArrayLike) -> ir.Value:
         """A constant: an initializer of the graph (of a function, which has none, a Constant node)."""
@@ -252,7 +244,6 @@ class Builder(GraphBuilder):
         if self._budget is not None:
             self._budget.spend(nodes=1, what="what takes the place of its operators", where=self._where)
         self.graph.insert_before(self.node, node)
-        self.written.append(node)
         for inner in (node, *(n for _, graph in attribute_graphs(node) for n in graph.all_nodes())):
             stands_at = inner.metadata_props.pop(STANDS_AT, None)
             inner.version = version if stands_at is None else int(stands_at)
@@ -308,8 +299,6 @@ class Builder(GraphBuilder):
     def cast(self, value: ir.Value, dtype: int) -> ir.Value:
         """``value`` as another element type; the value itself where it has that type already."""
         return value if self.values.dtype(value) == dtype else self.op("Cast", value, to=int(dtype), version=13)
-
-    # Changing the node in place
 
     def set_attr(self, **attributes: object) -> None:
         """Set attributes of the node (``None`` removes one)."""

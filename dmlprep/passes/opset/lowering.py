@@ -84,10 +84,7 @@ class _Lowering:
     def __init__(
         self, model: Model, target: int, prefer_contrib: bool, inline: frozenset[FunctionKey], rewrite: frozenset[str]
     ) -> None:
-        self.model = model
-        self.target = target
-        self.prefer_contrib = prefer_contrib
-        self.inline = inline
+        self.model, self.target, self.prefer_contrib, self.inline = model, target, prefer_contrib, inline
         self.rewrite = {node for _, graph in graphs(model.ir) for node in graph if label(node) in rewrite}
         self.values = Knowledge.swept(model.ir)
         self.names = Names(model.ir)

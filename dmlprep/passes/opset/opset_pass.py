@@ -93,11 +93,9 @@ class OpsetPass(Pass[OpsetOptions]):
     def _choose(self, model: Model, before: int, context: Context) -> int:
         if before > NEWEST:
             # Nobody here knows what an operator means there, also one whose name is known.
-            raise ModelRefused(
-                f"the model is of opset {before}, and the installed onnx knows {NEWEST} at most",
-                code="DP102",
-                fix="install a newer onnx, or export the model at an opset that exists",
-            )
+            text = f"the model is of opset {before}, and the installed onnx knows {NEWEST} at most"
+            fix = "install a newer onnx, or export the model at an opset that exists"
+            raise ModelRefused(text, code="DP102", fix=fix)
         wanted = self.options.version
         context.facts.opset_chosen_by = "target"
         if wanted == "auto" and context.choose_opset is not None:
@@ -109,12 +107,8 @@ class OpsetPass(Pass[OpsetOptions]):
         context.facts.opset_chosen_by = "option"
         highest = min(context.target.max_opset, NEWEST)
         if not OLDEST <= wanted <= highest and wanted != before:
-            raise RecipeError(
-                f"opset {wanted} is outside what {context.target.name} takes and dmlprep writes",
-                where="field 'version'",
-                code="DP901",
-                fix=f"choose {OLDEST} to {highest}",
-            )
+            text = f"opset {wanted} is outside what {context.target.name} takes and dmlprep writes"
+            raise RecipeError(text, where="field 'version'", code="DP901", fix=f"choose {OLDEST} to {highest}")
         return wanted
 
     def _lower(self, model: Model, target: int, context: Context) -> bool:
@@ -135,11 +129,8 @@ class OpsetPass(Pass[OpsetOptions]):
             return False
         wrong = check(work.ir)
         if wrong:
-            raise ModelRefused(
-                f"the model brought from opset {before} to {target} is not valid: {wrong}",
-                code="DP102",
-                fix="choose a newer target, and report the model's structure",
-            )
+            text = f"the model brought from opset {before} to {target} is not valid: {wrong}"
+            raise ModelRefused(text, code="DP102", fix="choose a newer target, and report the model's structure")
         model.become(work)
         return True
 

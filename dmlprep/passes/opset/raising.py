@@ -1,20 +1,28 @@
-"""Raise old models: relabelled where no operator changed, else by onnx's converter on the graph without its weights."""
+"""Raise old models: relabelled where no operator changed, else by onnx's converter on the graph without its weights.
+
+What onnx 1.23.2's converter gets wrong, or cannot do, on models below opset 11 is mended before and after it runs.
+"""
 
 from __future__ import annotations
 
 import onnx
 import onnx_ir as ir
 
+from dmlprep.core.errors import ModelRefused
+from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.analysis.schemas import schema_at, since_versions
 from dmlprep.graph.model import Frozen, Model, freeze, thaw
 from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.frozen import stub_index
-from dmlprep.graph.model.walk import nodes
+from dmlprep.graph.model.texts import text_of
+from dmlprep.graph.model.walk import label, nodes
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.opset.handling import relabels_upward
-from dmlprep.passes.opset.legacy import align_broadcasts, not_raised, resizes_of_opset_10
 from dmlprep.passes.opset.lowering import lower
 from dmlprep.runtime.tools.onnx_converter import convert
+
+_AGAIN = "export the model again with a newer opset"
+_BROADCAST = {"Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Greater", "Less", "Pow"}
 
 
 def must_raise(model: Model, target: int) -> bool:
@@ -40,14 +48,14 @@ def raise_opset(model: Model, target: int) -> int:
     if work.ir.functions:
         lower(work, before, inline=frozenset(work.ir.functions))
     if before < 7:
-        align_broadcasts(work)
-    old_resizes = resizes_of_opset_10(work) if before < 11 <= target else {}
+        _align_broadcasts(work)
+    old_resizes = _resizes_of_opset_10(work) if before < 11 <= target else {}
     frozen = freeze(work.ir, attributes=False)
     weights = {t.name: t for t in frozen.proto.graph.initializer if stub_index(t) is not None}
     converted = convert(_without_weights(frozen.proto, weights), target)
     stands = {o.domain: o.version for o in converted.opset_import}
     if stands.get("", stands.get("ai.onnx", 0)) != target:
-        raise not_raised(f"onnx's converter left the model at opset {stands.get('')}")
+        raise _not_raised(f"onnx's converter left the model at opset {stands.get('')}")
     dropped = _put_back(converted, frozen.proto, weights)
     work.ir = thaw(Frozen(converted, frozen.tensors))
     _keep(model, work)
@@ -57,9 +65,9 @@ def raise_opset(model: Model, target: int) -> int:
                 node.attributes[name] = ir.AttrString(name, value)
         if not node.domain and schema_at(str(node.op_type), target) is None:
             text = f"{node.op_type} does not exist at opset {target}, and onnx's converter left it"
-            raise not_raised(text, node, "choose an opset that has it, or export the model again")
+            raise _not_raised(text, node, "choose an opset that has it, or export the model again")
     if wrong := check(work.ir):
-        raise not_raised(f"the model raised from opset {before} to {target} is not valid: {wrong}")
+        raise _not_raised(f"the model raised from opset {before} to {target} is not valid: {wrong}")
     model.become(work)
     return dropped
 
@@ -133,3 +141,59 @@ def _keep(before: Model, after: Model) -> None:
             if value.name == origin.name:
                 value.metadata_props.update(origin.metadata_props)
                 value.doc_string = value.doc_string or origin.doc_string
+
+
+def _not_raised(what: str, node: ir.Node | None = None, fix: str = _AGAIN) -> ModelRefused:
+    return ModelRefused(what, where=f"node {label(node)!r}" if node is not None else "", code="DP104", fix=fix)
+
+
+def _align_broadcasts(model: Model) -> None:
+    """Give the second operand, which below opset 7 is laid along ``axis`` of the first, the dimensions that follow.
+
+    onnx's converter writes the reshaped operand's dimensions onto the operand itself, which makes the model invalid.
+    ``ModelRefused`` where the rank of an operand is not known.
+    """
+    values, names = Knowledge.swept(model.ir), Names(model.ir)
+    for node in list(nodes(model.ir)):
+        if node.domain or node.op_type not in _BROADCAST or "axis" not in node.attributes:
+            continue
+        axis = node.attributes["axis"].as_int()
+        second = node.inputs[1]
+        ranks = values.rank(node.inputs[0]), values.rank(second)
+        if ranks[0] is None or ranks[1] is None or second is None:
+            text = f"{node.op_type} lays an operand along axis {axis}, and the rank of an operand is not known"
+            raise _not_raised(text, node)
+        axes = range(ranks[1], ranks[0] - axis % ranks[0])
+        node.attributes.pop("axis")
+        if not axes:
+            continue
+        name = names.new(f"{label(node)}/Unsqueeze")
+        aligned = ir.Node("", "Unsqueeze", [second], [ir.AttrInt64s("axes", axes)], name=name)
+        aligned.outputs[0].name = names.new(f"{name}/output")
+        graph = node.graph
+        assert graph is not None
+        graph.insert_before(node, aligned)
+        node.replace_input_with(1, aligned.outputs[0])
+
+
+def _resizes_of_opset_10(model: Model) -> dict[str, dict[str, str]]:
+    """How Upsample and Resize below opset 11 read positions, by output: position / scale, rounded down.
+
+    onnx's converter leaves the defaults of opset 11 (half_pixel, round_prefer_floor), which are others.
+    ``ModelRefused`` where a Resize grows one dimension and shrinks another, or does not say which.
+    """
+    values = Knowledge.swept(model.ir)
+    found: dict[str, dict[str, str]] = {}
+    for node in nodes(model.ir):
+        if node.domain or node.op_type not in ("Upsample", "Resize") or not node.outputs[0].name:
+            continue
+        rounding = "floor"
+        if node.op_type == "Resize" and text_of(node, "mode", "nearest") == "nearest":
+            scales = values.constant(node.inputs[1])
+            if scales is None or ((scales > 1).any() and (scales < 1).any()):
+                text = "a nearest Resize of opset 10 rounds by its scales, which are not known or go both ways"
+                raise _not_raised(text, node, "export the model again with opset 11 or newer")
+            # ONNX Runtime rounds up where it shrinks (upsamplebase.h, NearestMode::SIMPLE).
+            rounding = "ceil" if (scales < 1).any() else "floor"
+        found[node.outputs[0].name] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": rounding}
+    return found

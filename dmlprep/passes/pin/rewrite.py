@@ -33,9 +33,7 @@ class _Constants:
     """Initializers made from values that became constant; equal ones are one."""
 
     def __init__(self, known: Known, room: int, budget: Budget) -> None:
-        self.known = known
-        self.room = room
-        self.budget = budget
+        self.known, self.room, self.budget = known, room, budget
         self.made: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
 
     def may(self, value: ir.Value) -> bool:

@@ -96,12 +96,8 @@ def resolve(
         if name not in model.dims:
             raise model.unknown(name)
         if len(dims) != len(shape):
-            raise UsageError(
-                f"{name} has {len(dims)} dimensions, {len(shape)} sizes were given",
-                where=f"shape of {name}",
-                code="DP204",
-                fix=f"its dimensions are {_listed(dims)}",
-            )
+            text, fix = f"{name} has {len(dims)} dimensions, {len(shape)} sizes were given", _listed(dims)
+            raise UsageError(text, where=f"shape of {name}", code="DP204", fix=f"its dimensions are {fix}")
         for dim, size in zip(dims, shape, strict=True):
             _place(result, dim, _size(dim.key, size), dim.key)
     for key, size in sizes.items():

@@ -55,7 +55,6 @@ class Loss:
     """What a tensor would lose in FP16.
 
     Attributes:
-        size: number of elements.
         peak: largest finite absolute value.
         over: elements that are finite and would become infinite.
         flushed: elements that are not zero and would become zero.
@@ -170,10 +169,7 @@ class CastTensor(LazyTensor):
         clamp: float | None = None,
     ) -> None:
         super().__init__(source, dtype, source.shape, name if name is not None else source.name, source.doc_string)
-        self.source = source
-        self.limit = limit
-        self.exponent = exponent
-        self.clamp = clamp
+        self.source, self.limit, self.exponent, self.clamp = source, limit, exponent, clamp
 
     def _cast(self, part: Array) -> Array:
         if self.clamp is not None:

@@ -15,15 +15,49 @@ import onnx
 import onnx_ir as ir
 
 from dmlprep.graph.analysis.schemas import schema_of
-from dmlprep.passes.precision.contrib import CONTRIB
 
 _TENSOR = re.compile(r"^tensor\((\w+)\)$")
-_NAMES = {
-    "float": ir.DataType.FLOAT,
-    "float16": ir.DataType.FLOAT16,
-    "double": ir.DataType.DOUBLE,
-    "bfloat16": ir.DataType.BFLOAT16,
+_NAMES = {name: ir.DataType[name.upper()] for name in ("float", "float16", "double", "bfloat16")}
+
+CONTRIB: dict[str, tuple[str, str]] = {
+    "Attention": ("T T T int T T int", "T T"),
+    **dict.fromkeys(("BiasAdd", "FusedGemm", "NhwcConv"), ("T T T", "T")),
+    **dict.fromkeys(
+        ("BiasGelu", "BiasSoftmax", "BiasSplitGelu", "FastGelu", "FusedMatMul", "FusedMatMulActivation"), ("T T", "T")
+    ),
+    "ConvTransposeWithDynamicPads": ("T T int T", "T"),
+    "DequantizeLinear": ("int T2 int", "T2"),
+    "DynamicQuantizeMatMul": ("float int float int float", "float"),
+    "EmbedLayerNormalization": ("int int T T T T T int int", "T int T"),
+    "FusedConv": ("T T T T", "T"),
+    **dict.fromkeys(("Gelu", "Inverse", "QuickGelu"), ("T", "T")),
+    "GroupNorm": ("T M M", "T"),
+    "GroupQueryAttention": ("T T T T T int int T T int T T", "T T T T"),
+    "MatMulIntegerToFloat": ("int int T3 T3 int int T3", "T3"),
+    "MatMulNBits": ("T1 int T1 int int T1", "T1"),
+    "MultiHeadAttention": ("T T T T int T T T int int", "T T T T"),
+    "QAttention": ("int int T3 T3 T3 int int int T3", "T3 T3"),
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), ("int float int int float int float int", "int")),
+    **dict.fromkeys(
+        ("QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"),
+        ("int float int float int", "int"),
+    ),
+    "QuantizeLinear": ("T1 T1 int", "int"),
+    "RotaryEmbedding": ("T int T T", "T"),
+    "SkipGroupNorm": ("T M M T T", "T T"),
+    "SkipLayerNormalization": ("T T T T T", "T float float T"),
+    "SkipSimplifiedLayerNormalization": ("T T T T", "T float float T"),
 }
+"""Types of com.microsoft operators, which onnx has no schema for: the variables of the inputs, and of the outputs.
+
+``float`` is always FP32, ``int`` is no floating type. An operator that is not here keeps the types it has.
+Source: ONNX Runtime 1.24, docs/ContribOperators.md and onnxruntime/core/graph/contrib_ops/.
+"""
+
+
+def operators(text: str) -> frozenset[str]:
+    """Names of operators, separated by spaces."""
+    return frozenset(text.split())
 
 
 @dataclass(frozen=True, slots=True)

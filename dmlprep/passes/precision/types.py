@@ -16,19 +16,12 @@ Types = dict[ir.Value, ir.TypeProtocol | None]
 
 FROM_ATTRIBUTE: dict[str, tuple[str, ir.DataType | None]] = {
     # operator -> attribute with the output's element type, and what holds without it (None: as the first input)
-    "BitCast": ("to", None),
-    "Bernoulli": ("dtype", None),
-    "BlackmanWindow": ("output_datatype", ir.DataType.FLOAT),
-    "Cast": ("to", None),
-    "EyeLike": ("dtype", None),
-    "HammingWindow": ("output_datatype", ir.DataType.FLOAT),
-    "HannWindow": ("output_datatype", ir.DataType.FLOAT),
+    **dict.fromkeys(("BitCast", "Cast"), ("to", None)),
+    **dict.fromkeys(("Bernoulli", "EyeLike", "RandomNormalLike", "RandomUniformLike"), ("dtype", None)),
+    **dict.fromkeys(("RandomNormal", "RandomUniform"), ("dtype", ir.DataType.FLOAT)),
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), ("output_datatype", ir.DataType.FLOAT)),
     "MelWeightMatrix": ("output_datatype", ir.DataType.FLOAT),
     "Multinomial": ("dtype", ir.DataType.INT32),
-    "RandomNormal": ("dtype", ir.DataType.FLOAT),
-    "RandomNormalLike": ("dtype", None),
-    "RandomUniform": ("dtype", ir.DataType.FLOAT),
-    "RandomUniformLike": ("dtype", None),
 }
 
 

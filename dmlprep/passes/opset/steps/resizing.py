@@ -187,8 +187,4 @@ def _weight(distance: Floats, mode: str, a: float) -> Floats:
     return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0.0)))
 
 
-STEPS: Steps = {
-    ("Resize", 19): resize_19,
-    ("Resize", 18): resize_18,
-    ("Resize", 13): resize_13,
-}
+STEPS: Steps = {("Resize", 19): resize_19, ("Resize", 18): resize_18, ("Resize", 13): resize_13}

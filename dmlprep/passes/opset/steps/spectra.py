@@ -127,8 +127,4 @@ def stft_17(b: Builder) -> list[ir.Value | None]:
     return [transform(b, framed, 2, points, points, inverse=False, onesided=onesided)]
 
 
-STEPS: Steps = {
-    ("DFT", 20): dft_20,
-    ("DFT", 17): dft_17,
-    ("STFT", 17): stft_17,
-}
+STEPS: Steps = {("DFT", 20): dft_20, ("DFT", 17): dft_17, ("STFT", 17): stft_17}

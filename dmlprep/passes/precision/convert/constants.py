@@ -44,7 +44,6 @@ class Constants:
 
     Attributes:
         limits: value -> magnitude beyond which its elements are clamped, where that is not 65504.
-        keep: nodes that stay in FP32 because of a constant.
         losses: what each constant measured loses, by value.
         masks: value -> the magnitude that its mask entries get.
         bounds: values that are limits of Clip: the lowest and highest finite FP16 value serve them.
@@ -207,14 +206,10 @@ def _beyond(view: View, one: _Read, found: Constants) -> None:
 
 _ADDED = {
     # operator -> inputs that are only added to the result: losing tiny ones changes nothing that shows
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), (2,)),
+    **dict.fromkeys(("GroupNormalization", "InstanceNormalization", "LayerNormalization"), (2,)),
     "BatchNormalization": (2, 3, 4),
-    "Conv": (2,),
-    "ConvTranspose": (2,),
     "FusedConv": (2, 3),
-    "Gemm": (2,),
-    "GroupNormalization": (2,),
-    "InstanceNormalization": (2,),
-    "LayerNormalization": (2,),
     "SkipLayerNormalization": (3, 4),
 }
 

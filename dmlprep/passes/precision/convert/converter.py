@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import onnx_ir as ir
 
@@ -146,17 +147,13 @@ def _findings(plan: Plan) -> list[Finding]:
 
 def _lowered(value: ir.Value, loss: Loss, becomes: float) -> Finding:
     """A mask whose entries FP16 has other numbers for."""
-    return finding(
-        "DP401",
-        f"mask {value.name or ''!r} holds {loss.peak:g}; its entries become {becomes:g} in magnitude, "
-        "still low enough that their softmax weight is 0",
-        node=value.name or "",
-        severity="note",
-        remedy="",
-        peak=loss.peak,
-        becomes=becomes,
-        over=loss.over,
-    )
+    text = f"mask {value.name or ''!r} holds {loss.peak:g}; its entries become {becomes:g} in magnitude, "
+    text += "still low enough that their softmax weight is 0"
+    return _note("DP401", text, node=value.name or "", peak=loss.peak, becomes=becomes, over=loss.over)
+
+
+def _note(code: str, text: str, *, node: str = "", **facts: Any) -> Finding:
+    return finding(code, text, node=node, severity="note", remedy="", **facts)
 
 
 def _kept_whole(value: ir.Value, loss: Loss, readers: list[str]) -> Finding:
@@ -168,12 +165,10 @@ def _kept_whole(value: ir.Value, loss: Loss, readers: list[str]) -> Finding:
         else f"{name!r} would have a relative rounding error of {loss.relative:.2g} "
         f"({loss.flushed} of {loss.size} values become zero)"
     )
-    return finding(
+    return _note(
         "DP401" if loss.over else "DP402",
         f"{what}; kept in FP32: {', '.join(readers[:4])}{' ...' if len(readers) > 4 else ''}",
         node=name,
-        severity="note",
-        remedy="",
         peak=loss.peak,
         over=loss.over,
         flushed=loss.flushed,
@@ -185,13 +180,6 @@ def _flushed(quiet: list[Loss]) -> Finding:
     """All constants that lose small values, and are converted anyway."""
     lost, size = sum(loss.flushed for loss in quiet), sum(loss.size for loss in quiet)
     worst = max(0.0, *(loss.relative for loss in quiet))
-    return finding(
-        "DP402",
-        f"{lost} of {size} values in {len(quiet)} constants round to zero; no constant has a "
-        f"relative rounding error above {worst:.2g}",
-        severity="note",
-        remedy="",
-        flushed=lost,
-        size=size,
-        relative=worst,
-    )
+    text = f"{lost} of {size} values in {len(quiet)} constants round to zero; no constant has a "
+    text += f"relative rounding error above {worst:.2g}"
+    return _note("DP402", text, flushed=lost, size=size, relative=worst)

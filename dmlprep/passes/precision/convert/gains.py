@@ -10,13 +10,12 @@ import onnx_ir as ir
 
 from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.passes.precision.fp16 import FP16_MAX, Loss, pieces
+from dmlprep.passes.precision.signature import operators
 from dmlprep.passes.precision.view import View, scalar
 from dmlprep.portable.arrays import Array
 
-HOMOGENEOUS = (MOVES - {"Concat", "Split", "Dropout"}) | frozenset(
-    """
-    Abs AveragePool GlobalAveragePool GlobalMaxPool MaxPool Neg ReduceMax ReduceMean ReduceMin Relu
-    """.split()  # noqa: SIM905 - reads better as words
+HOMOGENEOUS = (MOVES - {"Concat", "Split", "Dropout"}) | operators(
+    "Abs AveragePool GlobalAveragePool GlobalMaxPool MaxPool Neg ReduceMax ReduceMean ReduceMin Relu"
 )
 """Operators of one operand whose result is scaled as the operand is, by any positive factor, and is no larger."""
 

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.passes.precision.fp16 import FP16_MAX, cast_tensor, pieces
 from dmlprep.passes.precision.policy.stretches import COMPARES
+from dmlprep.passes.precision.signature import operators
 from dmlprep.passes.precision.view import View, constant_tensor, set_constant_tensor
 
 MASK = 57344.0
@@ -24,11 +25,9 @@ _STEPS, _DEEPEST = 4096, 8
 _SMALL = 4096  # elements of a constant that is looked at for the factor it is
 
 _WAYS = MOVES | {"Add", "Sub", "Mul", "Where", "Neg", "Cast", "Div", "Max", "Min", "Sum", "Pad", "Gemm"}
-_LOW_ENDS = frozenset(
-    """
-    Softmax LogSoftmax ArgMax TopK ReduceMax Max Exp Sigmoid Hardmax GlobalMaxPool MaxPool Attention
-    MultiHeadAttention GroupQueryAttention BiasSoftmax Relu Tanh
-    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
+_LOW_ENDS = operators(
+    "Softmax LogSoftmax ArgMax TopK ReduceMax Max Exp Sigmoid Hardmax GlobalMaxPool MaxPool Attention "
+    "MultiHeadAttention GroupQueryAttention BiasSoftmax Relu Tanh"
 )
 _HIGH_ENDS = frozenset({"ArgMin", "ReduceMin", "Min"})
 

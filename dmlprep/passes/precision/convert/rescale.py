@@ -151,9 +151,6 @@ def _bias_fits(view: View, node: ir.Node, index: int, result: int) -> bool:
     return _peak(tensor, result) * max(1.0, abs(beta)) <= _BIAS_MAX
 
 
-# -- where the power of two is taken out again ------------------------------------------------------------------------
-
-
 def _division(view: View, value: ir.Value, result: int, size: float) -> Division:
     """Follow a scaled value to a constant factor that brings it back into range; where it is read twice, added or bent
     before one comes, it is divided right where it is made. ``size``: of the value as it was, for operands of 1."""
@@ -210,9 +207,6 @@ def _folded(
         if _FP32_NORMAL <= grown <= FP16_MAX and _fits(scale, changes[0][1]) and _fits(variance, changes[2][1]):
             return tuple(c for c in changes if c[1]), 4.0**into_variance
     return None
-
-
-# -- carrying it out --------------------------------------------------------------------------------------------------
 
 
 def rescale(model: ir.Model, wanted: list[Rescale]) -> list[Rescale]:

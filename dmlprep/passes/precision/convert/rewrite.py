@@ -44,8 +44,7 @@ def shares_weights(model: Model) -> bool:
 
 class _Rewriter:
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.view = plan.view
+        self.plan, self.view = plan, plan.view
         self.names = Names(plan.view.model)
         self.wants: dict[tuple[ir.Node, int], ir.DataType] = {}
         self.ends: dict[ir.Value, set[ir.DataType]] = {}
@@ -109,8 +108,6 @@ class _Rewriter:
         node.attributes["to"] = ir.AttrInt64("to", self._original(node.outputs[0]).value)
         self.changed = True
 
-    # -- ends of graphs -------------------------------------------------------------------------------------------
-
     def _is_weight(self, value: ir.Value) -> bool:
         """An initializer whose type its readers choose; before IR 4 every initializer is listed as an input, too."""
         return value.is_initializer() and (not value.is_graph_input() or self.view.model.ir_version < 4)
@@ -151,8 +148,6 @@ class _Rewriter:
                 port = signature.output(index - skip) if signature else None
                 wanted = self._port(node, port, wanted)
             self.ends.setdefault(value, set()).add(wanted)
-
-    # -- where values are made ------------------------------------------------------------------------------------
 
     def _demands(self, value: ir.Value) -> set[ir.DataType]:
         found = {self.wants[use.node, use.idx] for use in value.uses() if (use.node, use.idx) in self.wants}
@@ -281,8 +276,6 @@ class _Rewriter:
             insert_behind(value, twin)
             self.casts[value, _HALF] = copy
             self.changed = True
-
-    # -- edges ----------------------------------------------------------------------------------------------------
 
     def _like(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         suffix = "fp16" if dtype == _HALF else "fp32" if dtype == _SINGLE else dtype.name.lower()

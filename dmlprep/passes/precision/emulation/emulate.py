@@ -26,6 +26,7 @@ from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.precision.emulation import composites
 from dmlprep.passes.precision.emulation.rounding import Builder, Constants, Rounding
 from dmlprep.passes.precision.fp16 import cast_tensor
+from dmlprep.passes.precision.signature import operators
 from dmlprep.passes.precision.types import Types, solve_types
 from dmlprep.passes.precision.view import constant_tensor, set_constant_tensor
 
@@ -34,12 +35,10 @@ __all__ = ["EXACT", "Accumulation", "Rounding", "emulate", "forget_symbolic_shap
 Accumulation = Literal["storage", "everywhere"]
 
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
-EXACT = MOVES | frozenset(
-    """
-    Abs Neg Relu Max Min Where Sign MaxPool GlobalMaxPool ReduceMax ReduceMin TopK Pad ScatterND
-    ScatterElements Constant ConstantOfShape EyeLike Clip Hardmax Floor Ceil Round ArgMax If Loop Scan
-    MaxUnpool
-    """.split()  # noqa: SIM905 - reads better as words
+EXACT = MOVES | operators(
+    "Abs Neg Relu Max Min Where Sign MaxPool GlobalMaxPool ReduceMax ReduceMin TopK Pad ScatterND "
+    "ScatterElements Constant ConstantOfShape EyeLike Clip Hardmax Floor Ceil Round ArgMax If Loop Scan "
+    "MaxUnpool"
 )
 """Operators whose result is an FP16 value where their operands are: rounding it again would change nothing."""
 

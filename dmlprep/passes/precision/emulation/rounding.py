@@ -27,9 +27,7 @@ class Builder(GraphBuilder):
 
     def __init__(self, graph: ir.Graph, names: Names, opset: int, rounding: Rounding, constants: Constants) -> None:
         super().__init__(graph, names)
-        self.opset = opset
-        self.rounding = rounding
-        self.constants = constants
+        self.opset, self.rounding, self.constants = opset, rounding, constants
         self.made: list[ir.Node] = []
 
     def op(

@@ -10,8 +10,6 @@ from dmlprep.passes.precision.policy.stretches import ELEMENTWISE
 from dmlprep.passes.precision.view import Found, View
 
 _BOX_ARITHMETIC = ELEMENTWISE | MOVES
-
-
 _BOX_READERS = {"NonMaxSuppression": (0,), "RoiAlign": (1,), "MaxRoiPool": (1,)}
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.graph.analysis.operators import MOVES
+from dmlprep.passes.precision.signature import operators
 from dmlprep.passes.precision.view import UNTYPED, View
 
 _LOW, _HIGH = 2.0**-14, 4096.0
@@ -19,18 +20,13 @@ _LOW, _HIGH = 2.0**-14, 4096.0
 _FARTHEST = 64  # nodes: beyond it, the FP16 emulation tells
 _SMALL = 4096  # elements: a constant whose size is looked at; a weight has more
 
-
-_KEEPS_SCALE = MOVES | frozenset(
-    """
-    Abs AveragePool Conv ConvTranspose Gemm GlobalAveragePool GlobalMaxPool LeakyRelu MatMul Max MaxPool Min Neg PRelu
-    Pad ReduceMax ReduceMean ReduceMin Relu Resize Upsample
-    """.split()  # noqa: SIM905 - reads better as words
+_KEEPS_SCALE = MOVES | operators(
+    "Abs AveragePool Conv ConvTranspose Gemm GlobalAveragePool GlobalMaxPool LeakyRelu MatMul Max MaxPool Min Neg "
+    "PRelu Pad ReduceMax ReduceMean ReduceMin Relu Resize Upsample"
 )
-_NORMALISES = frozenset(
-    """
-    BatchNormalization Clip Erf GroupNormalization InstanceNormalization LayerNormalization Log LogSoftmax
-    RMSNormalization Sigmoid Softmax Sqrt Tanh
-    """.split()  # noqa: SIM905 - reads better as words
+_NORMALISES = operators(
+    "BatchNormalization Clip Erf GroupNormalization InstanceNormalization LayerNormalization Log LogSoftmax "
+    "RMSNormalization Sigmoid Softmax Sqrt Tanh"
 )
 _ADDS = frozenset({"Add", "Sub", "Sum", "Where", "Mean"})
 

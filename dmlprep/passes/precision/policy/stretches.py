@@ -7,20 +7,16 @@ from collections.abc import Iterable, Iterator
 import onnx_ir as ir
 
 from dmlprep.graph.analysis.operators import MOVES
+from dmlprep.passes.precision.signature import operators
 from dmlprep.passes.precision.view import Found, View, scalar
 
-ELEMENTWISE = frozenset(
-    """
-    Abs Add Ceil Clip Cos Div Exp Floor Log Max Mean Min Mod Mul Neg Pow Reciprocal Round Sigmoid Sign
-    Sin Sqrt Sub Sum Where Cast CastLike Range ConstantOfShape Relu Tanh
-    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
+ELEMENTWISE = operators(
+    "Abs Add Ceil Clip Cos Div Exp Floor Log Max Mean Min Mod Mul Neg Pow Reciprocal Round Sigmoid Sign "
+    "Sin Sqrt Sub Sum Where Cast CastLike Range ConstantOfShape Relu Tanh"
 )
-
-
 COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsInf", "IsNaN"})
 
 _SMALL = 4096  # elements: a constant that may take part in arithmetic on positions; a weight has more
-
 
 _MAKES_SCALES = ELEMENTWISE | MOVES | {"ReduceMax", "ReduceMin"}
 

@@ -64,13 +64,12 @@ def error_growth(
     for names, numbers in in_pieces(runner, feeds, list(pairs), CHUNK, probe, tell):
         for name, error in zip(names, numbers.reshape(-1), strict=True):
             errors[name] = max(errors.get(name, 0.0), float(error) if np.isfinite(error) else 1e30)
-    growth: dict[str, Growth] = {}
-    for node in original.ir.graph:
-        mine = max((errors.get(v.name or "", 0.0) for v in node.outputs), default=0.0)
-        before = max((errors.get(v.name or "", 0.0) for v in node.inputs if v is not None), default=0.0)
-        if any(v.name in errors for v in node.outputs):
-            growth[label(node)] = Growth(mine, mine - before)
-    return growth
+
+    def worst(values: Iterable[ir.Value | None]) -> float:
+        return max((errors.get(v.name or "", 0.0) for v in values if v is not None), default=0.0)
+
+    measured = [n for n in original.ir.graph if any(v.name in errors for v in n.outputs)]
+    return {label(n): Growth(worst(n.outputs), worst(n.outputs) - worst(n.inputs)) for n in measured}
 
 
 def _side_by_side(original: Model, shadow: Model) -> tuple[Model, dict[str, str]]:
@@ -109,20 +108,17 @@ def _side_by_side(original: Model, shadow: Model) -> tuple[Model, dict[str, str]
 
 def _probe(both: Model, pairs: Mapping[str, str]) -> tuple[Model, str, list[str]]:
     probe = both.copy()
-    graph = probe.ir.graph
-    names = Names(probe.ir)
+    graph, names = probe.ir.graph, Names(probe.ir)
     builder = Builder(graph, names, probe.opset, "nearest", Constants(probe.ir, names))
     values = {v.name: v for node in graph for v in node.outputs}
     column = []
     for name, twin in pairs.items():
         exact, half = values[f"fp32/{name}"], values[twin]
         # masks are so large that their rounding would hide everything else
-        limit = builder.number(1e4)
-        low = builder.number(-1e4)
+        limit, low = builder.number(1e4), builder.number(-1e4)
         flat = [flat_single(builder, v) for v in (exact, half)]
         exact, half = (builder.op("Min", [builder.op("Max", [v, low]), limit]) for v in flat)
-        difference = builder.op("Sub", [half, exact])
-        norms = [builder.op("ReduceL2", [v], keepdims=1) for v in (difference, exact)]
+        norms = [builder.op("ReduceL2", [v], keepdims=1) for v in (builder.op("Sub", [half, exact]), exact)]
         column.append(builder.op("Div", [norms[0], builder.op("Add", [norms[1], builder.number(1e-20)])]))
     joined = builder.op("Concat", column, axis=0)
     joined.shape = ir.Shape([len(column)])

@@ -173,8 +173,6 @@ class _Search:
             **found,
         )
 
-    # -- measurements between trials ------------------------------------------------------------------------------
-
     def _profile(self) -> dict[str, Range]:
         trials = self.trials
 
@@ -195,8 +193,6 @@ class _Search:
 
         rows = trials.remember("growth", sorted(kept), measured)
         return {name: Growth(*row) for name, row in rows.items()}
-
-    # -- by where errors start ------------------------------------------------------------------------------------
 
     def _by_origin(self, base: dict[str, str]) -> dict[str, str] | None:
         """Keep where the error starts and, while that is not enough, what leads there."""
@@ -245,8 +241,6 @@ class _Search:
         lost = f"; {percent(small, 0)} of its values are below FP16's normal range" if small > _LOST else ""
         alone = f"{block.error:.2g}" if block.error is not None else "unknown"
         return f"with {block.name} in FP16 the error is {alone}, with it in FP32 {error:.2g}{lost}"
-
-    # -- less again -----------------------------------------------------------------------------------------------
 
     def _reduced(self, kept: dict[str, str]) -> dict[str, str]:
         """Let go what is not needed: halves of what was kept on suspicion, then quarters, down to single nodes."""

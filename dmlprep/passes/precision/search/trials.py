@@ -62,12 +62,9 @@ class Setting:
     Attributes:
         tolerance: largest error of an output that is accepted, see ``metrics.output_error``.
         mode, rounding: of the emulation.
-        max_trials: how many runs of the emulation are allowed.
         max_seconds: no trial begins later than this, but for the first 24.
         journal: a file that remembers trials and profiles, so that a search that was stopped goes on where it was.
         conversion: what the conversion depends on, as text; with another one, what a journal remembers does not count.
-        rules: what the proof will decide by.
-        progress: told of each trial.
         few_bits: whether trials have weights of few bits and run as they are; else they are FP16, and emulated.
     """
 

@@ -45,12 +45,8 @@ class Slices:
                 with np.errstate(over="ignore"):
                     stored = (top / np.float32(_TOP)).astype(self.source.dtype.numpy())
                 if not np.isfinite(stored).all():
-                    raise ModelRefused(
-                        "it holds infinity, or what is no number",
-                        where=f"weight {self.source.name!r}",
-                        code="DP415",
-                        fix=self.fix,
-                    )
+                    text, where = "it holds infinity, or what is no number", f"weight {self.source.name!r}"
+                    raise ModelRefused(text, where=where, code="DP415", fix=self.fix)
                 self._scales = stored
             return self._scales
 
