@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dmlprep.portable.arrays import Array
 from dmlprep.portable.comparison import OutputGroup
 from dmlprep.portable.measure import FLOOR, MASK, Tolerance
 from dmlprep.portable.steep import STEEP, classes_axis
-
-if TYPE_CHECKING:
-    from dmlprep.portable.arrays import Array
 
 _FAINT = 0.01
 """A map of probabilities that never rises above this shows nothing."""

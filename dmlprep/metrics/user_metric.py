@@ -8,13 +8,9 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dmlprep.core.errors import InputError, UsageError
-
-if TYPE_CHECKING:
-    from dmlprep.portable.arrays import Array
-
+from dmlprep.portable.arrays import Array
 
 _SHAPE = "def NAME(reference, candidate): two dicts of arrays by output name; return a float, or (float, bool)"
 

@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep import runtime
 from dmlprep.core.errors import InputError
 from dmlprep.core.files.run_folder import temporary_folder
 from dmlprep.graph.analysis.segments import PIECE_BYTES, WHOLE_BYTES, run_segments
@@ -23,9 +24,7 @@ from dmlprep.passes.fusions import Written, write_out
 from dmlprep.portable.arrays import Array
 from dmlprep.record import Check, DeviceInfo
 from dmlprep.record.aliases import SessionDevice
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import RunValue, Session, SessionHost, SessionOptions, ValueInfo
+from dmlprep.runtime import DATA_FOLDER, RunValue, Session, SessionHost, SessionOptions, ValueInfo, cpu_host
 
 __all__ = [
     "WHOLE_BYTES",
@@ -50,9 +49,7 @@ def usable_device(device: SessionDevice, session: SessionOptions | None = None) 
     """
     if device == "cpu":
         return "", None
-    from dmlprep.runtime import dml_status
-
-    status = dml_status(session=session)
+    status = runtime.dml_status(session=session)
     if not status.available:
         fix = f" ({status.fix})" if status.fix else ""
         return (status.reason or "no DirectML session can be had here") + fix, status.device
@@ -72,9 +69,7 @@ def open_session(
     Raises:
         SessionFailure: the model cannot be loaded there.
     """
-    from dmlprep.runtime import open_cpu, open_dml
-
-    return open_cpu(path, options, host) if device == "cpu" else open_dml(path, options, host)
+    return runtime.open_cpu(path, options, host) if device == "cpu" else runtime.open_dml(path, options, host)
 
 
 def adapt_feed(feed: Feed, inputs: Sequence[ValueInfo], where: str) -> Feed:
@@ -211,8 +206,6 @@ def _of_model(
         return told.also(*details)
 
     def answers(feeds: Sequence[Feed], options: SessionOptions) -> Answers:
-        from dmlprep.runtime import cpu_host
-
         inputs = graph_inputs(model)
         adapted = [_adapted(feed, {i.name: _name(i.dtype) for i in inputs}, where) for feed in feeds]
         with contextlib.ExitStack() as stack:
@@ -264,8 +257,6 @@ def _name(dtype: ir.DataType | None) -> str:
 @contextlib.contextmanager
 def _linked(model: Model, options: SessionOptions, host: SessionHost) -> Iterator[Session]:
     """A session on a model in memory, its weights left where they lie."""
-    from dmlprep.runtime import DATA_FOLDER
-
     with temporary_folder("shadow") as folder:
         path = Path(folder) / "model.onnx"
         data = model.save_linked(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dmlprep.core.errors import CheckNotRun
 from dmlprep.metrics import (
@@ -26,9 +26,7 @@ from dmlprep.parity.reference import Reference
 from dmlprep.parity.trial import Trial
 from dmlprep.record import Finding, OutputMetrics, Verdict, finding
 from dmlprep.record.aliases import Progress
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import SessionOptions
+from dmlprep.runtime import SessionFailure, SessionOptions, another_release
 
 
 def compare(
@@ -56,8 +54,6 @@ def compare(
         InputError: a feed of the user's does not fit.
         UsageError: there is no such tolerance.
     """
-    from dmlprep.runtime import SessionFailure, SessionOptions
-
     fp16 = candidate.kind == "fp16-emulation" or holds_fp16(candidate.model)
     few_bits = has_few_bits(candidate.model) and not has_few_bits(reference.model)
     quantized = quantizes(candidate.model)
@@ -108,8 +104,6 @@ def compare(
 
 def _nothing_to_compare(reference: Reference, trial: Trial, progress: Progress) -> Verdict | None:
     """Run the original. The verdict where it gives nothing to compare with."""
-    from dmlprep.runtime import SessionFailure
-
     if not reference.feeds:
         return trial.not_run("there are no feeds")
     try:
@@ -162,8 +156,6 @@ def _describe(trial: Trial, fp16: bool, reference: Reference, release: str, unme
     original's own noise was not measured."""
     if trial.info is None:
         return
-    from dmlprep.runtime import another_release
-
     other = reference.device if reference.device is not None and reference.device.provider != "cpu" else None
     by = f"reference by {other}" if other is not None else ""
     at = f"the original at {reference.lowered}" if reference.lowered is not None else ""

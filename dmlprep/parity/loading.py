@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from dmlprep import runtime
 from dmlprep.graph.model import Model
 from dmlprep.parity.candidate import WHOLE_BYTES
 from dmlprep.parity.optimization_levels import at_some_level, lower_levels
 from dmlprep.parity.trial import not_run
 from dmlprep.record import Check, DeviceInfo, Verdict, finding
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions
-    from dmlprep.runtime.types import Optimization
+from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions
+from dmlprep.runtime.ort_messages import lacks_a_kernel
+from dmlprep.runtime.types import Optimization
 
 LOADS = Check("load", "cpu")
 
@@ -38,9 +37,6 @@ def loads(original: Model, made: Model, time_limit: float = 600.0, host: Session
         ``failed`` where ONNX Runtime loads the original and not the result. ``not-run``, which decides nothing, where
         it loads neither (an operator of the user's own, an opset that is too new for it), or lacks a CPU kernel.
     """
-    from dmlprep.runtime import SessionOptions
-    from dmlprep.runtime.ort_messages import lacks_a_kernel
-
     began = time.perf_counter()
     # Basic optimisation folds and inlines; what fuses beyond that costs memory and time in a large model.
     level: Optimization = "all" if made.statistics().nbytes <= WHOLE_BYTES else "basic"
@@ -70,13 +66,11 @@ def loads(original: Model, made: Model, time_limit: float = 600.0, host: Session
 def _loaded(
     model: Model, options: SessionOptions, host: SessionHost | None
 ) -> tuple[DeviceInfo | None, SessionFailure | None]:
-    from dmlprep.runtime import SessionFailure, open_cpu
-
     path = model.path
     assert path is not None
 
     def once(asked: SessionOptions) -> DeviceInfo | None:
-        with open_cpu(path, replace(asked, model_bytes=model.stored_bytes), host) as session:
+        with runtime.open_cpu(path, replace(asked, model_bytes=model.stored_bytes), host) as session:
             return session.device
 
     try:

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from dmlprep.graph.model import Model
 from dmlprep.metrics import holds_fp16
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import SessionFailure, SessionOptions
+from dmlprep.runtime import SessionFailure, SessionOptions
 
 Level = Literal["extended", "basic", "disabled"]
 T = TypeVar("T")
@@ -53,8 +51,6 @@ def at_some_level(
     Raises:
         SessionFailure: it fails at each; what was said at the first.
     """
-    from dmlprep.runtime import SessionFailure
-
     try:
         return run(options), None
     except SessionFailure as failure:

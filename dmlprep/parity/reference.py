@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep import runtime
 from dmlprep.core.files.run_folder import temporary_folder
 from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
@@ -42,11 +43,8 @@ from dmlprep.passes.fusions import Written, write_out
 from dmlprep.portable.arrays import Array
 from dmlprep.record import REAL_INPUTS, DeviceInfo, Verdict
 from dmlprep.record.aliases import Progress
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import RunValue, Session, SessionFailure, SessionHost, SessionOptions
-    from dmlprep.runtime.types import Optimization
-
+from dmlprep.runtime import DATA_FOLDER, RunValue, Session, SessionFailure, SessionHost, SessionOptions, open_evaluator
+from dmlprep.runtime.types import Optimization
 
 _NOISE_SECONDS = 20.0
 """How long the original may take for its own noise to be measured, which takes twice as long again."""
@@ -173,8 +171,6 @@ class Reference:
         Raises:
             SessionFailure: it does not load or run.
         """
-        from dmlprep.runtime import SessionFailure
-
         if self._beyond is not None:
             raise self._beyond
         if not self._outputs:
@@ -192,15 +188,11 @@ class Reference:
         return len(self._outputs[0]) if self._outputs else 0
 
     def _options(self, optimization: Optimization = "all") -> SessionOptions:
-        from dmlprep.runtime import SessionOptions
-
         return SessionOptions(
             optimization=optimization, time_limit=self._time_limit, model_bytes=self.model.stored_bytes
         )
 
     def _computed(self, options: SessionOptions, progress: Progress) -> list[dict[str, Array]]:
-        from dmlprep.runtime import SessionFailure
-
         found: list[dict[str, Array]] = []
         with self._open(options) as session:
             self.device = session.device
@@ -221,8 +213,6 @@ class Reference:
 
     def _tell_more(self, session: Session, found: list[dict[str, Array]]) -> None:
         """Add feeds on which outputs vary that were the same on all of these."""
-        from dmlprep.runtime import SessionFailure
-
         began, groups = time.perf_counter(), self.groups()
         pinned = pinned_values(self._like.ir, self.model.ir.graph.inputs)
         mute = silent(groups, found)
@@ -259,12 +249,10 @@ class Reference:
 
     def _open_as(self, model: Model, options: SessionOptions) -> AbstractContextManager[Session]:
         """A session of another form of the original, which is in memory."""
-        from dmlprep.runtime import DATA_FOLDER, open_cpu
-
         path = Path(self._folder.name) / "mended.onnx"
         data = model.save_linked(path)
         linked = replace(options, config={**options.config, DATA_FOLDER: str(data)})
-        return open_cpu(path, linked, self._host)
+        return runtime.open_cpu(path, linked, self._host)
 
     def _open(self, options: SessionOptions) -> AbstractContextManager[Session]:
         """A session on the CPU; in onnx's evaluator where ONNX Runtime is too old for the model, or lacks its kernels.
@@ -275,10 +263,8 @@ class Reference:
         Raises:
             SessionFailure: neither loads it.
         """
-        from dmlprep.runtime import SessionFailure, open_cpu, open_evaluator
-
         try:
-            return open_cpu(self.path, options, self._host)
+            return runtime.open_cpu(self.path, options, self._host)
         except SessionFailure as failure:
             written = write_out(self.model) if failure.kind == "load" else Written(self.model, {})
             if failure.kind == "load" and (self.model.notes or written.counts):
@@ -338,8 +324,6 @@ class Reference:
         return ""
 
     def _measured_noise(self, progress: Progress) -> tuple[dict[str, float], str]:
-        from dmlprep.runtime import SessionFailure
-
         groups, worst, why = self.groups(), dict[str, float](), ""
         # A frame computes in FP32: what is inside it differs by last bits where its bytes do not.
         feeds = [self._inside(feed) for feed in self.feeds]
@@ -364,8 +348,6 @@ class Reference:
 
         A device's FP32 differs by last bits, which such a model rounds to whole steps.
         """
-        from dmlprep.runtime import SessionFailure
-
         if not quantizes(self.model) or self._without_noise():
             return 0.0
         groups, worst = self.groups(), 0.0
@@ -388,8 +370,6 @@ class Reference:
         The original runs again, and only where it has such a node: several times in one session, since a few small
         outputs may be drawn alike by chance, and the first run of a session may draw what another's did.
         """
-        from dmlprep.runtime import SessionFailure
-
         drawing = self._drawing()
         if not drawing or not self._outputs:
             return ""

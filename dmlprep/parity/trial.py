@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dmlprep.parity.candidate import software_device
 from dmlprep.parity.optimization_levels import Lowered
 from dmlprep.record import Check, DeviceInfo, Finding, Verdict, finding
 from dmlprep.record.aliases import SessionDevice
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import SessionFailure, SessionOptions
+from dmlprep.runtime import SessionFailure, SessionOptions
+from dmlprep.runtime.ort_messages import newest_opset
 
 _NO_ADAPTER = "887A0002"
 """DXGI_ERROR_NOT_FOUND (winerror.h): what asking for an adapter that is not there gives."""
@@ -82,8 +81,6 @@ class Trial:
             options: of the session.
             info: the device that was to answer.
         """
-        from dmlprep.runtime.ort_messages import newest_opset
-
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
             return self.not_run(f"there is no DirectML adapter {options.device_id} ({failure.hresult})")
         words = {"limit": "limit", "memory": "out of memory"}

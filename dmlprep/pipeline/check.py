@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,10 +18,8 @@ from dmlprep.pipeline.dry_run import look_ahead
 from dmlprep.pipeline.recipe import load_recipe, make_plan
 from dmlprep.record import CODES, Finding, RunError
 from dmlprep.record.outlook import Outlook
+from dmlprep.runtime import SessionOptions
 from dmlprep.runtime.verify_placement import verify_placement
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import SessionOptions
 
 RECIPE = "@static-fp32"
 """What ``prepare`` runs where no recipe is named."""

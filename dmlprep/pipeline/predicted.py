@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dmlprep import runtime
 from dmlprep.record import OutputMetrics, Verdict, finding
+from dmlprep.runtime import SessionOptions
 
 if TYPE_CHECKING:
     from dmlprep.passes.precision import Rounding
-    from dmlprep.runtime import SessionOptions
 
 FACTOR = 2.0
 """How many times the predicted error a device may be off: the emulation predicts DirectML's error within this factor
@@ -30,9 +31,7 @@ def device_rounding(session: SessionOptions | None = None) -> Rounding:
     Args:
         session: its adapter or GPU is the one that is meant.
     """
-    from dmlprep.runtime import dml_status
-
-    return "toward-zero" if dml_status(session=session).fp16.rounding == "toward-zero" else "nearest"
+    return "toward-zero" if runtime.dml_status(session=session).fp16.rounding == "toward-zero" else "nearest"
 
 
 def apply_prediction(

@@ -47,16 +47,16 @@ from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.pipeline.sharing import Sharing, save_sharing
 from dmlprep.pipeline.transaction import Transactions
 from dmlprep.pipeline.verdict_cache import KeptVerdicts, verdict_folder
+from dmlprep.portable.arrays import Array
 from dmlprep.record import Check, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import Finding, finding
 from dmlprep.record.origin import origin
 from dmlprep.record.speed import Bench
+from dmlprep.runtime import SessionHost, SessionOptions, cpu_host
 
 if TYPE_CHECKING:
     from dmlprep.passes.precision import Rounding
-    from dmlprep.portable.arrays import Array
-    from dmlprep.runtime import SessionHost, SessionOptions
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,6 @@ class PrepareRequest:
     @property
     def on_target(self) -> SessionOptions:
         """``session``, of the target's release of ONNX Runtime where there are several."""
-        from dmlprep.runtime import SessionOptions
-
         return replace(self.session or SessionOptions(), release=self.plan.target.ort_version)
 
     @property
@@ -191,8 +189,6 @@ def prepare_aside(
 
 
 def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord, source: Unchanged) -> Result | None:
-    from dmlprep.runtime import cpu_host
-
     if not request.plan.recipe.name.startswith("@"):
         source.take([Path(request.plan.recipe.name)])
     record.facts.digests = source.digests

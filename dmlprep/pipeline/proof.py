@@ -36,13 +36,13 @@ from dmlprep.pipeline.predicted import apply_prediction, device_rounding
 from dmlprep.pipeline.proof_key import proof_key
 from dmlprep.pipeline.recipe import ParitySettings
 from dmlprep.pipeline.verdict_cache import KeptVerdicts
+from dmlprep.portable.arrays import Array
 from dmlprep.record import Check, DeviceInfo, Verdict
 from dmlprep.record.aliases import SessionDevice
+from dmlprep.runtime import SessionHost, SessionOptions
 
 if TYPE_CHECKING:
     from dmlprep.passes.precision import Accumulation, Rounding
-    from dmlprep.portable.arrays import Array
-    from dmlprep.runtime import SessionHost, SessionOptions
 
 Arrays = Mapping[str, "Array"]
 

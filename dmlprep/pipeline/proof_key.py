@@ -10,7 +10,6 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -22,9 +21,7 @@ from dmlprep.graph.model.input_watch import data_files
 from dmlprep.parity import Reference
 from dmlprep.pipeline.recipe import ParitySettings
 from dmlprep.record.code_digest import code_digest
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import SessionOptions
+from dmlprep.runtime import SessionFailure, SessionOptions, identity
 
 _NO_MATTER = ("time_limit", "memory_limit", "model_bytes")
 """Of a session's options: what passes within one limit passes within another."""
@@ -39,10 +36,7 @@ def proof_key(reference: Reference, made: Model, settings: ParitySettings, sessi
         reference: the original with its feeds.
         made: the prepared model, as its file was opened.
     """
-    from dmlprep.runtime import SessionFailure, SessionOptions
-    from dmlprep.runtime.identity import dml_identity
-
-    device = dml_identity(session) if reference.judging_options.metric is None else ""
+    device = identity.dml_identity(session) if reference.judging_options.metric is None else ""
     if not device:
         return ""
     try:

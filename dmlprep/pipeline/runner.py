@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dmlprep.core.errors import CheckNotRun, ModelRefused
 from dmlprep.core.files.run_folder import temporary_folder
 from dmlprep.graph.model import Frozen, Model
-
-if TYPE_CHECKING:
-    from dmlprep.portable.arrays import Array
-    from dmlprep.runtime import Session, SessionHost, SessionOptions
+from dmlprep.metrics import holds_rare_floats
+from dmlprep.parity import adapt_feed, at_some_level, lower_levels, make_feeds
+from dmlprep.portable.arrays import Array
+from dmlprep.runtime import DATA_FOLDER, Session, SessionFailure, SessionHost, SessionOptions, cpu_host, open_evaluator
 
 _LARGE = 64 << 20
 """Bytes of weights from which they are not rearranged for the processor: that copies them, and pays after many runs."""
@@ -65,8 +64,6 @@ class CpuRunner:
             ModelRefused: it does not load or run, or its child process died.
             CheckNotRun: it takes more than follows from its size and that of its inputs.
         """
-        from dmlprep.parity import adapt_feed, at_some_level, lower_levels
-        from dmlprep.runtime import SessionFailure, SessionOptions
 
         def once(options: SessionOptions) -> dict[str, Array]:
             session = self._opened(model, options)
@@ -89,9 +86,6 @@ class CpuRunner:
 
     def _opened(self, model: Model, options: SessionOptions) -> Session:
         """A session on the model: the one that is there, where nothing has changed since."""
-        from dmlprep.metrics import holds_rare_floats
-        from dmlprep.runtime import DATA_FOLDER, SessionFailure, cpu_host, open_evaluator
-
         frozen = model.snapshot()
         known = self._frozen is not None and self._options == options and frozen.same_as(self._frozen)
         if self._session is not None and known:
@@ -133,6 +127,4 @@ class CpuRunner:
         Raises:
             InputError: a feed of the user's does not fit the model as it is now.
         """
-        from dmlprep.parity import make_feeds
-
         return self._feeds(model, count) if self._feeds is not None else make_feeds(model, count=count, rough=True)

@@ -9,7 +9,9 @@ from collections import Counter
 import onnx
 
 from dmlprep.core.errors import DmlprepError, InternalError, ModelRefused, OutputError
-from dmlprep.graph.model import Frozen, Model, Statistics
+from dmlprep.graph.analysis.output_types import refuse_wrong_types
+from dmlprep.graph.analysis.shapes import Inference
+from dmlprep.graph.model import Frozen, Model, Statistics, thaw
 from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.walk import nodes
 from dmlprep.passes import AnyPass, Context
@@ -164,18 +166,12 @@ def _hold_to_contract(
 
 def _doubled_before(before: Frozen, names: list[str]) -> bool:
     """Whether the names were doubled in the user's own model already."""
-    from dmlprep.graph.model import thaw
-
     seen = Counter(n.name for n in nodes(thaw(before)) if n.name)
     return all(seen[name] > 1 for name in names)
 
 
 def _refuse_wrong_types(before: Frozen) -> None:
     """Refuse a model that declared an output wrongly before the pass, which then is not to blame for the type."""
-    from dmlprep.graph.analysis.output_types import refuse_wrong_types
-    from dmlprep.graph.analysis.shapes import Inference
-    from dmlprep.graph.model import thaw
-
     model = thaw(before)
     refuse_wrong_types(model.graph, Inference.of(model), bodies=True)
 

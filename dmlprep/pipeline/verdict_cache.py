@@ -23,6 +23,7 @@ from dmlprep.core.files import parse_json
 from dmlprep.core.files.writing import write_file
 from dmlprep.core.text.documents import to_compact
 from dmlprep.record import Verdict, finding
+from dmlprep.runtime.environment import cache_folder
 
 DAYS = 90
 """Days after which a verdict is measured again."""
@@ -49,8 +50,6 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def verdict_folder() -> Path | None:
     """Where verdicts are kept: below ``$XDG_CACHE_HOME`` or ``~/.cache``, on Windows below ``%LOCALAPPDATA%``."""
-    from dmlprep.runtime.environment import cache_folder
-
     cache = cache_folder()
     return None if cache is None else cache / "dmlprep" / "verdicts"
 

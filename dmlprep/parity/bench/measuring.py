@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from dmlprep.core.errors import DmlprepError, InputError, UsageError
 from dmlprep.directml.placement import place
@@ -25,9 +25,7 @@ from dmlprep.parity.feeds.graph_feeds import Feed
 from dmlprep.record import DeviceInfo
 from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.speed import SOFTWARE, Bench, Timed
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import Session, SessionHost, SessionOptions
+from dmlprep.runtime import Session, SessionFailure, SessionHost, SessionOptions, cpu_host, dml_host
 
 _TURN, _LONGEST_TURN = 0.02, 0.25
 """Seconds that a turn lasts: as long for each model, and for so many runs of the slowest as there should be."""
@@ -88,8 +86,6 @@ class _Runner:
         Args:
             apart: whether to try runs that leave the copies out, too.
         """
-        from dmlprep.runtime import SessionFailure, cpu_host, dml_host
-
         self.host = cpu_host() if self.device == "cpu" else dml_host(session=self.options)
         idle = self.host.memory().peak
         size = self.variant.model.stored_bytes if self.device == "cpu" else None
@@ -121,8 +117,6 @@ class _Runner:
 
     def _place(self) -> None:
         """Where its nodes are; left out where this ONNX Runtime does not tell."""
-        from dmlprep.runtime import SessionFailure
-
         assert self.session is not None
         with contextlib.suppress(SessionFailure):
             providers = [node.provider for node in self.session.placement()]
@@ -225,8 +219,6 @@ def _options(session: SessionOptions, variant: Variant) -> SessionOptions:
 
 def _tried(runner: _Runner, do: Callable[[_Runner], None]) -> None:
     """Do something with a model; where it fails, that is noted."""
-    from dmlprep.runtime import SessionFailure
-
     try:
         do(runner)
     except (SessionFailure, InputError) as error:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dmlprep.core.errors import CheckNotRun, InputError
 from dmlprep.graph.model import Model
@@ -31,9 +30,7 @@ from dmlprep.passes.framing import between
 from dmlprep.portable.arrays import Array
 from dmlprep.record import OutputMetrics
 from dmlprep.record.aliases import Progress, SessionDevice
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import SessionOptions
+from dmlprep.runtime import SessionFailure, SessionOptions
 
 __all__ = ["Bisection", "bisect"]
 
@@ -84,8 +81,6 @@ def bisect(
         OutputError: ``out`` holds such files already, or cannot be written.
         CheckNotRun: feeds cannot be made up for an input.
     """
-    from dmlprep.runtime import SessionOptions
-
     if out is not None:
         check_folder(out, force)
     session = session or SessionOptions()
@@ -130,8 +125,6 @@ def _bisect(
     progress: Progress,
     along: bool,
 ) -> Bisection:
-    from dmlprep.runtime import SessionFailure
-
     reason, info = usable_device(device, session)
     if reason:
         return Bisection("not-run", reason, device=info)
@@ -371,8 +364,6 @@ class _Search:
 
     def _fused_by(self, result: Bisection, part: Model) -> str:
         """Whose fusion it is: the part is run without either."""
-        from dmlprep.runtime import SessionOptions
-
         if not self._shows(result, part, self.device, SessionOptions(optimization="basic")):
             return "ONNX Runtime's (with graph optimisation basic it agrees)"
         unfused = self._shows(result, part, self.device, SessionOptions(unfused=True))

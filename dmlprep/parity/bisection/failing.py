@@ -14,6 +14,7 @@ from dmlprep.parity.bisection.probe import Prober
 from dmlprep.parity.bisection.shrink import Shrinker
 from dmlprep.portable.arrays import Array
 from dmlprep.record.aliases import Progress, SessionDevice
+from dmlprep.runtime import SessionFailure
 
 _BIG = 2**30
 """Bytes of values that are not recorded at once."""
@@ -62,8 +63,6 @@ def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, pro
 
 def _end(prober: Prober, cuts: Cuts, said: str, progress: Progress) -> tuple[int, str]:
     """The node at which the shortest failing prefix ends."""
-    from dmlprep.runtime import SessionFailure
-
     low, high = -1, len(cuts.nodes) - 1
     while high - low > 1:
         middle = (low + high) // 2

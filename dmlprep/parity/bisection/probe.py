@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -19,10 +19,8 @@ from dmlprep.passes.fusions import write_out
 from dmlprep.portable.arrays import Array
 from dmlprep.record import DeviceInfo, OutputMetrics
 from dmlprep.record.aliases import SessionDevice
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import SessionHost, SessionOptions
-
+from dmlprep.runtime import DATA_FOLDER, SessionFailure, SessionHost, SessionOptions, cpu_host, dml_host
+from dmlprep.runtime.ort_messages import fuses_an_output_away
 
 _MASK = -1e9
 """Values at or below this are masks: added to scores so that a softmax forgets them. FP16 has -65504 or -inf in their
@@ -57,8 +55,6 @@ class Prober:
         options: SessionOptions,
         time_limit: float,
     ) -> None:
-        from dmlprep.runtime import SessionOptions, cpu_host, dml_host
-
         self.models: dict[str, Model] = {"reference": reference, "candidate": candidate}
         self.feed = dict(feed)
         self.runs = 0
@@ -98,9 +94,6 @@ class Prober:
         Raises:
             SessionFailure: that part does not load or run.
         """
-        from dmlprep.runtime import SessionFailure
-        from dmlprep.runtime.ort_messages import fuses_an_output_away
-
         names = list(names)
         # DirectML 1.15 returns nothing for an output that a fused activation reads as well, so there copies go out.
         by_copy = self._on[side] == "dml"
@@ -120,8 +113,6 @@ class Prober:
         self, part: Model, device: SessionDevice, options: SessionOptions, feed: Mapping[str, Array], *, candidate: bool
     ) -> dict[str, Array]:
         """Run a part of a model; its weights stay where they are."""
-        from dmlprep.runtime import DATA_FOLDER
-
         written = write_out(part) if device == "cpu" else None
         with temporary_folder("bisect") as folder:
             path = Path(folder) / "part.onnx"
@@ -134,8 +125,6 @@ class Prober:
 
     def every(self, part: Model, feed: Mapping[str, Array]) -> dict[str, Array]:
         """Every value that a part makes, from the CPU; none where it does not run there."""
-        from dmlprep.runtime import SessionFailure, SessionOptions
-
         model = part.copy()
         graph = model.ir.graph
         have = {id(v) for v in graph.outputs}
@@ -163,8 +152,6 @@ class Prober:
         Args:
             options: other ones than those of the candidate.
         """
-        from dmlprep.runtime import SessionFailure
-
         if options is not None:
             options = replace(options, time_limit=self._options["candidate"].time_limit)
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from dmlprep.graph.model import Model
 from dmlprep.parity.candidate import file_candidate
@@ -12,9 +11,7 @@ from dmlprep.parity.compare import compare
 from dmlprep.parity.reference import Reference
 from dmlprep.record import Verdict
 from dmlprep.record.aliases import Progress, SessionDevice
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import SessionOptions
+from dmlprep.runtime import SessionOptions
 
 
 @dataclass(frozen=True)

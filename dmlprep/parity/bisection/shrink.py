@@ -18,6 +18,7 @@ from dmlprep.parity.bisection.probe import Prober
 from dmlprep.portable.arrays import Array
 from dmlprep.process.onnx_worker.door import OnnxError
 from dmlprep.record.aliases import Progress, SessionDevice
+from dmlprep.runtime.ort_messages import signature
 
 _RUNS = 80
 """Sessions that the search may open besides those that found the part."""
@@ -97,8 +98,6 @@ class Shrinker:
         Args:
             fed: arrays for its inputs, and what is known of its other values.
         """
-        from dmlprep.runtime.ort_messages import signature
-
         if self._prober.runs >= self._most or not model.ir.graph.outputs or (self._infers and not _infers(model)):
             return False
         self._progress(0.5, f"run {self._prober.runs + 1}, {len(self.model.ir.graph)} nodes left")

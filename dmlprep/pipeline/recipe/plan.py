@@ -10,6 +10,7 @@ from dmlprep.directml.targets import Target, find_target
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.pinned import Value
 from dmlprep.passes import AnyPass, Fact, make_pass
+from dmlprep.passes.frame import FramePass
 from dmlprep.passes.framing import Frame
 from dmlprep.pipeline.recipe.preprocessor import with_configs
 from dmlprep.pipeline.recipe.recipe import Recipe
@@ -38,8 +39,6 @@ class Plan:
         """What tells the frame that a model will have; ``None`` where no step frames."""
         if not any(s.pass_.name == "frame" for s in self.steps):
             return None
-        from dmlprep.passes.frame import FramePass
-
         return next((s.pass_.framed for s in self.steps if isinstance(s.pass_, FramePass)), None)
 
     @property

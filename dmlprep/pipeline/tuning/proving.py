@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dmlprep.core.errors import CheckNotRun
 from dmlprep.core.files.run_folder import temporary_folder
@@ -20,13 +20,11 @@ from dmlprep.pipeline.prepare import PrepareRequest, prepare
 from dmlprep.pipeline.proof import missing_device
 from dmlprep.pipeline.recipe import Plan, apply_settings, load_recipe, make_plan
 from dmlprep.pipeline.tuning.figures import figures
+from dmlprep.portable.arrays import Array
 from dmlprep.record import RunRecord
 from dmlprep.record.speed import ON_CPU, Bench
 from dmlprep.record.tuning import Candidate, Tuned
-
-if TYPE_CHECKING:
-    from dmlprep.portable.arrays import Array
-    from dmlprep.runtime import SessionOptions
+from dmlprep.runtime import SessionOptions
 
 INPUT = "input"
 """What the model as it came is called beside the candidates."""

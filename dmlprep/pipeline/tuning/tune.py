@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,6 +13,7 @@ from dmlprep.core.errors import CheckNotRun, UsageError
 from dmlprep.directml.targets import find_target
 from dmlprep.graph.model.budget import limited
 from dmlprep.graph.model.input_watch import Unchanged
+from dmlprep.graph.model.pinned import Value
 from dmlprep.metrics import UserMetric
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.proof import missing_device
@@ -23,12 +23,9 @@ from dmlprep.pipeline.tuning.choosing import choose
 from dmlprep.pipeline.tuning.figures import figures
 from dmlprep.pipeline.tuning.proving import Proofs, Proved, prove
 from dmlprep.pipeline.tuning.search import Row, Ways, search
+from dmlprep.portable.arrays import Array
 from dmlprep.record.tuning import Candidate, Tuned
-
-if TYPE_CHECKING:
-    from dmlprep.graph.model.pinned import Value
-    from dmlprep.portable.arrays import Array
-    from dmlprep.runtime import SessionOptions
+from dmlprep.runtime import SessionOptions
 
 
 @dataclass(frozen=True)
