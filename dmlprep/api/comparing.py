@@ -63,7 +63,7 @@ def compare(
         UsageError: ``adapter`` names no adapter or several, or ``gpu`` several.
         CheckNotRun: there is no GPU that ``gpu`` names.
     """
-    from dmlprep.parity.judging_options import JudgingOptions
+    from dmlprep.parity.judging import JudgingOptions
     from dmlprep.pipeline.proof import compare_models
     from dmlprep.pipeline.recipe import ParitySettings
 

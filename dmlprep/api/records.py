@@ -77,7 +77,7 @@ def as_record(found: RunRecord | Bench | Bisection | str | Path, *, command_line
         from dmlprep.parity.bench import bench_record
 
         return bench_record(found)
-    from dmlprep.parity.bisection.bisect_record import bisect_record
+    from dmlprep.parity.bisection.finding import bisect_record
 
     return bisect_record(found, command_line=command_line)
 

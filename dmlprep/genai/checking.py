@@ -13,15 +13,15 @@ import onnx_ir as ir
 from dmlprep.core._version import __version__
 from dmlprep.core.errors import DmlprepError, InputError
 from dmlprep.core.files import meant
+from dmlprep.directml.placement import Placement
 from dmlprep.directml.placement.report import Examined, examine
 from dmlprep.directml.targets import Target
-from dmlprep.genai.capture import capture_findings
+from dmlprep.directml.targets.facts import GraphFacts
 from dmlprep.genai.folder import GenaiFolder, ModelFile, leads_out, open_folder
 from dmlprep.genai.geometry import geometry_findings
 from dmlprep.genai.names import Interface, name_findings, pattern_findings
 from dmlprep.genai.needs import needs_finding, needs_of, weight_bytes
-from dmlprep.genai.providers import captures, dml_provider, provider_findings
-from dmlprep.genai.searching import search_findings, shares_buffer
+from dmlprep.genai.providers import captures, dml_provider, provider_findings, search_findings, shares_buffer
 from dmlprep.genai.tokens import token_findings
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import tensors
@@ -231,3 +231,30 @@ def _type_findings(file: str, model: ir.Model) -> Iterator[Finding]:
     if names:
         text = f"{file} has {len(names)} weights in BF16, which no kernel of DirectML takes, first {names[0]}"
         yield finding("DP864", text, node=names[0], remedy="export the model in FP16", file=file)
+
+
+def capture_findings(file: str, placement: Placement, graph: GraphFacts) -> Iterator[Finding]:
+    """Why a session that is to capture its graph is refused (``InferenceSession::Initialize``).
+
+    The main graph may have no node with a subgraph. Nodes may run on the CPU, as shape arithmetic does, where no tensor
+    is copied between the devices for it.
+
+    Args:
+        file: name of the model's file.
+    """
+    control = [node for node in graph.nodes if node.subgraphs]
+    how = 'or write "enable_graph_capture": "0" into the options of dml'
+    if control:
+        text = f"graph capture is on, and {file} has control flow: {control[0].path} ({control[0].op})"
+        yield finding("DP861", text, node=control[0].path, remedy=f"export the model without it, {how}", file=file)
+    if not placement.crossings:
+        return
+    away = [node for node in placement.nodes if node.provider != "DmlExecutionProvider"]
+    compute = [node for node in away if node.role == "compute"] or away
+    crossing = placement.crossings[0]
+    first = compute[0] if compute else None
+    what = f"{first.name} ({first.op}): {first.reason}" if first is not None else crossing.value
+    count = "1 node leaves" if len(compute) == 1 else f"{len(compute)} nodes leave"
+    text = f"graph capture is on, and {count} DirectML in {file} with copies between the devices, first {what}"
+    node = first.name if first is not None else crossing.consumer
+    yield finding("DP861", text, node=node, remedy=f"dmlprep prepare the model, {how}", file=file)

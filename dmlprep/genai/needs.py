@@ -15,7 +15,7 @@ from dmlprep.directml.vram.device import bucket_bytes, committed_bytes
 from dmlprep.genai.config import GenaiConfig
 from dmlprep.genai.geometry import longest
 from dmlprep.genai.names import layers_of, named
-from dmlprep.genai.searching import shares_buffer
+from dmlprep.genai.providers import shares_buffer
 from dmlprep.graph.model import Model
 from dmlprep.record import Finding, finding
 from dmlprep.record.language_models import Needs

@@ -25,7 +25,7 @@ from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
 from dmlprep.genai.folder import GenaiFolder, open_folder
 from dmlprep.genai.models import PreparedModel, is_grouped, kept_types, refuse_forms, without_checks
 from dmlprep.genai.output import RECORD, FolderOut, copy_files, digests
-from dmlprep.genai.searching import shares_buffer
+from dmlprep.genai.providers import shares_buffer
 from dmlprep.graph.model.budget import limited
 from dmlprep.graph.model.input_watch import Unchanged, data_files
 from dmlprep.pipeline.observer import Observer

@@ -28,7 +28,7 @@ from dmlprep.metrics import OutputGroup, Tolerance, choose_tolerance, degenerate
 from dmlprep.parity import Reference, fit_feeds
 from dmlprep.parity.candidate import adapt_feed
 from dmlprep.parity.feeds.sizes import free_dimensions, graph_inputs
-from dmlprep.parity.judging_options import JudgingOptions
+from dmlprep.parity.judging import JudgingOptions
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.integrity import MANIFEST
 from dmlprep.portable.keys import KIT_SEAL, PackerKey

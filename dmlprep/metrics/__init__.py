@@ -1,18 +1,14 @@
 """How far apart two outputs are: one answer for the search, the proof and the kit.
 
-The numbers of one output are ``portable/output_metrics.py``; ``portable/measure.py`` computes them on one feed, and
-``portable/comparison.py`` keeps the worst of all feeds. Kits carry these. Who runs the models, and what a verdict leads
-to, is in ``parity``.
+``portable/measure.py`` computes the numbers of one output; ``parity`` runs the models and judges.
 """
 
-from dmlprep.metrics.data_dependent import data_dependent
 from dmlprep.metrics.degenerate import degenerate
 from dmlprep.metrics.error import output_error
-from dmlprep.metrics.groups import output_groups
-from dmlprep.metrics.integer_images import integer_images
+from dmlprep.metrics.groups import data_dependent, integer_images, output_groups
 from dmlprep.metrics.noise import LAST_BITS, noise_of, nudged, stretched
 from dmlprep.metrics.precision_traits import has_few_bits, holds_fp16, holds_rare_floats, quantizes
-from dmlprep.metrics.proof_rules import ProofRules, SearchJudge
+from dmlprep.metrics.proof_rules import ProofRules
 from dmlprep.metrics.tolerances import TOLERANCES, choose_tolerance, find_tolerance, proves
 from dmlprep.metrics.user_metric import NamedMetric, UserMetric, load_metric
 from dmlprep.portable.comparison import Comparison, OutputGroup, bounds_used, compare_outputs, describe
@@ -26,7 +22,6 @@ __all__ = [
     "NamedMetric",
     "OutputGroup",
     "ProofRules",
-    "SearchJudge",
     "Tolerance",
     "UserMetric",
     "bounds_used",

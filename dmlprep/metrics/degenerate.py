@@ -62,16 +62,9 @@ def _why(kind: str, arrays: Sequence[Array], tolerance: Tolerance) -> str:
 
 
 def _range(arrays: Sequence[Array]) -> tuple[float, float]:
-    low, high = 0.0, 0.0
-    found = False
-    for array in arrays:
-        fine = np.asarray(array[np.isfinite(array)], dtype=np.float64)
-        fine = fine[fine > MASK]
-        if fine.size:
-            ends = float(fine.min()), float(fine.max())
-            low, high = (min(low, ends[0]), max(high, ends[1])) if found else ends
-            found = True
-    return low, high
+    finite = [np.asarray(array[np.isfinite(array)], np.float64) for array in arrays]
+    parts = [part[part > MASK] for part in finite if np.any(part > MASK)]
+    return min((float(p.min()) for p in parts), default=0.0), max((float(p.max()) for p in parts), default=0.0)
 
 
 def _saturated(arrays: Sequence[Array]) -> bool:

@@ -10,10 +10,24 @@ import onnx_ir as ir
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.constants import held_tensor
 from dmlprep.graph.model.walk import attribute_graphs
-from dmlprep.metrics.data_dependent import DATA_DEPENDENT
-from dmlprep.metrics.integer_images import integer_images
 from dmlprep.portable.comparison import OutputGroup
 from dmlprep.portable.steep import STEEP
+
+DATA_DEPENDENT = frozenset({"NonMaxSuppression", "NonZero", "Unique", "Compress"})
+"""Operators whose number of rows depends on values."""
+
+
+def data_dependent(model: Model) -> frozenset[str]:
+    """Names of the main graph's values that such an operator makes, or that follow from one.
+
+    FP16 may select other rows than FP32, so these values cannot be compared element by element.
+    """
+    found: set[str] = set()
+    for node in model.ir.graph:
+        if node.op_type in DATA_DEPENDENT or any(v is not None and v.name in found for v in node.inputs):
+            found.update(v.name for v in node.outputs if v.name)
+    return frozenset(found)
+
 
 _MOVES = frozenset(
     {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Cast", "Gather", "Split",
@@ -72,13 +86,12 @@ def _rankings(model: Model) -> list[tuple[tuple[str, ...], int | None]]:
         nodes = _nearest(value, lambda node: node.op_type == "TopK" and node.domain in ("", "ai.onnx"))
         if nodes:
             groups.setdefault(frozenset(nodes), []).append(value.name or "")
-    found = []
-    for chosen, names in groups.items():
-        counts = {_count(node) for node in chosen}
-        count = counts.pop() if len(counts) == 1 else None
-        if count != 1:
-            found.append((tuple(names), count))
-    return found
+    counts = {chosen: {_count(node) for node in chosen} for chosen in groups}
+    return [
+        (tuple(names), next(iter(counts[chosen])) if len(counts[chosen]) == 1 else None)
+        for chosen, names in groups.items()
+        if counts[chosen] != {1}
+    ]
 
 
 def _nearest(value: ir.Value, wanted: Callable[[ir.Node], bool]) -> set[ir.Node]:
@@ -109,7 +122,7 @@ def _count(node: ir.Node) -> int | None:
     if shape is not None and -len(shape) <= place < len(shape) and isinstance(size := shape[place], int):
         return size
     known = held_tensor(node.inputs[1]) if len(node.inputs) > 1 else None
-    return int(known.numpy().reshape(-1)[0]) if known is not None and known.size == 1 else None
+    return int(known.numpy().item()) if known is not None and known.size == 1 else None
 
 
 def _steep_outputs(model: Model) -> dict[str, str]:
@@ -118,13 +131,20 @@ def _steep_outputs(model: Model) -> dict[str, str]:
     return {name: kind for name, kind in found.items() if kind in STEEP}
 
 
+def _source(value: ir.Value, through: frozenset[str]) -> ir.Value:
+    """The value that a chain of operators ``through``, by their first inputs, starts from."""
+    node = value.producer()
+    while node is not None and node.op_type in through and node.inputs and node.inputs[0] is not None:
+        value = node.inputs[0]
+        node = value.producer()
+    return value
+
+
 def _steep_kind(value: ir.Value) -> str:
     if "logit" in (value.name or "").lower() or any(n.op_type in _READS_LOGITS for n in value.consumers()):
         return "logits"
+    value = _source(value, _MOVES)
     node = value.producer()
-    while node is not None and node.op_type in _MOVES and node.inputs and node.inputs[0] is not None:
-        value = node.inputs[0]
-        node = value.producer()
     if node is None or node.domain not in ("", "ai.onnx"):
         return ""
     if node.op_type == "If":
@@ -132,3 +152,54 @@ def _steep_kind(value: ir.Value) -> str:
         kinds = {_steep_kind(graph.outputs[place]) for _, graph in attribute_graphs(node)}
         return kinds.pop() if len(kinds) == 1 else ""
     return _MAKES.get(node.op_type, "")
+
+
+_NARROW = frozenset({ir.DataType.UINT8, ir.DataType.INT8, ir.DataType.UINT16, ir.DataType.INT16})
+"""What images and sounds are stored in; indices and counts are wider."""
+
+_HANDS_ON = frozenset(
+    {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Concat", "Clip", "Min", "Max"}
+)
+_ARITHMETIC = _HANDS_ON | {"Add", "Sub", "Mul", "Div", "Round", "Floor", "Ceil", "Resize", "Where", "Relu", "Pad"}
+
+
+def integer_images(model: Model) -> frozenset[str]:
+    """Names of the integer outputs of 8 or 16 bits that are a Cast of computed floating numbers.
+
+    A number that was an integer of the graph's own (ArgMax cast to float and back) is a class or an index all the same.
+    """
+    return frozenset(v.name or "" for v in model.ir.graph.outputs if v.dtype in _NARROW and _rounded(v))
+
+
+def _rounded(value: ir.Value) -> bool:
+    node = _source(value, _HANDS_ON).producer()
+    if node is None or node.op_type != "Cast" or node.inputs[0] is None:
+        return False
+    return not _was_integer(node.inputs[0])
+
+
+_COMBINES = frozenset({"Add", "Sub", "Mul", "Div", "Min", "Max", "Where", "Concat"})
+_MAKES_INTEGERS = frozenset(
+    {"ArgMax", "ArgMin", "TopK", "NonZero", "NonMaxSuppression", "Shape", "Size", "Unique", "OneHot", "Bernoulli",
+     "Multinomial", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not", "IsNaN",
+     "IsInf", "Range", "MatMulInteger", "ConvInteger"}
+)  # fmt: skip
+"""Operators that give classes, indices and flags; types between inputs and outputs are not always written down."""
+
+
+def _was_integer(value: ir.Value) -> bool:
+    """Whether classes, indices or flags take part in the arithmetic that makes a value."""
+    stack, seen = [value], set[ir.Value]()
+    while stack:
+        one = stack.pop()
+        node = one.producer()
+        if node is None or one in seen:
+            continue
+        seen.add(one)
+        if node.op_type in _MAKES_INTEGERS:
+            return True
+        if node.op_type in _COMBINES:
+            stack += [v for v in node.inputs if v is not None]
+        elif (node.op_type == "Cast" or node.op_type in _ARITHMETIC) and node.inputs[0] is not None:
+            stack.append(node.inputs[0])  # the others are sizes and places
+    return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,17 +19,7 @@ LAST_BITS = (2, -2, 4, -4)
 def nudged(feed: Side, seed: int = 0) -> dict[str, Array]:
     """A feed with each finite float moved by one unit in the last place, up or down at random."""
     rng = np.random.default_rng(seed)
-    moved = {}
-    for name, array in feed.items():
-        if array.dtype.kind != "f":
-            moved[name] = array
-            continue
-        ends = np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf).astype(array.dtype)
-        with np.errstate(over="ignore", under="ignore"):
-            other = np.nextafter(array, ends)
-        # Zeros are silence, padding and masks: they stay what they are.
-        moved[name] = np.where(np.isfinite(array) & np.isfinite(other) & (array != 0), other, array)
-    return moved
+    return _moved(feed, lambda array: np.where(rng.random(array.shape) < 0.5, -np.inf, np.inf), 1)
 
 
 def stretched(feed: Side, units: int) -> dict[str, Array]:
@@ -37,17 +27,19 @@ def stretched(feed: Side, units: int) -> dict[str, Array]:
 
     Unlike single nudges, this moves the range of what is quantised, and with it every step.
     """
-    moved = {}
+    return _moved(feed, lambda array: np.copysign(np.inf if units > 0 else 0.0, array), abs(units))
+
+
+def _moved(feed: Side, toward: Callable[[Array], Array], units: int) -> dict[str, Array]:
+    moved = dict(feed)
     for name, array in feed.items():
-        if array.dtype.kind != "f":
-            moved[name] = array
-            continue
-        end = np.copysign(np.inf if units > 0 else 0.0, array).astype(array.dtype)
-        other = array
-        with np.errstate(over="ignore", under="ignore"):
-            for _ in range(abs(units)):
-                other = np.nextafter(other, end)
-        moved[name] = np.where(np.isfinite(array) & np.isfinite(other) & (array != 0), other, array)
+        if array.dtype.kind == "f":
+            end, other = toward(array).astype(array.dtype), array
+            with np.errstate(over="ignore", under="ignore"):
+                for _ in range(units):
+                    other = np.nextafter(other, end)
+            # Zeros are silence, padding and masks: they stay what they are.
+            moved[name] = np.where(np.isfinite(array) & np.isfinite(other) & (array != 0), other, array)
     return moved
 
 

@@ -28,7 +28,7 @@ from dmlprep.portable.measure import Tolerance
 from dmlprep.record import DeviceInfo
 
 
-class _Steep(TypedDict):
+class _Steep(TypedDict, total=False):
     overlap: float
     outside: float
     stray: float
@@ -39,84 +39,28 @@ _STEEP: _Steep = {"overlap": 0.99, "outside": 0.1, "stray": 0.25}
 _WIDE: _Steep = {"overlap": 0.985, "outside": 0.15, "stray": 0.3}
 _LOOSE: _Steep = {"overlap": 0.95, "outside": 0.2, "stray": 0.5}
 
-TOLERANCES: dict[str, Tolerance] = {
-    t.name: t
-    for t in (
-        Tolerance("exact", 0.0, 0.0, 1.0, 1.0, "a step that only moves or names things changes no bit"),
-        Tolerance(
-            "fp32-cpu",
-            1e-5,
-            0.999999,
-            1.0,
-            0.99,
-            "FP32 sums in another order move by 9e-7 at most; ten times that",
-            **_FINE,
-        ),
-        Tolerance(
-            "fp32-dml",
-            1e-5,
-            0.999999,
-            1.0,
-            0.99,
-            "FP32 on DirectML is 9e-7 off at most; ten times that, for other GPUs",
-            **_FINE,
-        ),
-        Tolerance(
-            "fp16-cpu",
-            0.02,
-            0.999,
-            0.98,
-            0.9,
-            "weights rounded to FP16 move random-weight resnet50 by 0.018, minilm by 7e-4",
-            **_STEEP,
-        ),
-        Tolerance(
-            "fp16-dml",
-            0.03,
-            0.999,
-            0.98,
-            0.9,
-            "FP16 on DirectML moves random-weight resnet50 by 0.022, minilm by 0.0011",
-            **_WIDE,
-        ),
-        Tolerance(
-            "fp16-emulation",
-            0.02,
-            0.999,
-            0.98,
-            0.9,
-            "FP16 moves minilm by 0.001, mobilenetv2 by 0.010; random-weight resnet50 on noise, 0.021, is out",
-            **_STEEP,
-        ),
-        Tolerance(
-            "quantized",
-            0.03,
-            0.995,
-            0.95,
-            0.9,
-            "one step of 8-bit activations is 0.004 of their range, and steps add up",
-            **_WIDE,
-        ),
-        Tolerance(
-            "few-bits",
-            0.5,
-            0.95,
-            0.9,
-            0.8,
-            "weights of 4 bits in blocks of 32 move the trained minilm by 0.25; says that outputs are alike, not equal",
-            **_LOOSE,
-        ),
-        Tolerance(
-            "loose",
-            0.1,
-            0.99,
-            0.9,
-            0.8,
-            "for models known to be sensitive; says that outputs are alike, not equal",
-            **_LOOSE,
-        ),
-    )
-}
+_ROWS: tuple[tuple[str, tuple[float, float, float, float], _Steep, str], ...] = (
+    ("exact", (0.0, 0.0, 1.0, 1.0), {}, "a step that only moves or names things changes no bit"),
+    ("fp32-cpu", (1e-5, 0.999999, 1.0, 0.99), _FINE,
+     "FP32 sums in another order move by 9e-7 at most; ten times that"),
+    ("fp32-dml", (1e-5, 0.999999, 1.0, 0.99), _FINE,
+     "FP32 on DirectML is 9e-7 off at most; ten times that, for other GPUs"),
+    ("fp16-cpu", (0.02, 0.999, 0.98, 0.9), _STEEP,
+     "weights rounded to FP16 move random-weight resnet50 by 0.018, minilm by 7e-4"),
+    ("fp16-dml", (0.03, 0.999, 0.98, 0.9), _WIDE,
+     "FP16 on DirectML moves random-weight resnet50 by 0.022, minilm by 0.0011"),
+    ("fp16-emulation", (0.02, 0.999, 0.98, 0.9), _STEEP,
+     "FP16 moves minilm by 0.001, mobilenetv2 by 0.010; random-weight resnet50 on noise, 0.021, is out"),
+    ("quantized", (0.03, 0.995, 0.95, 0.9), _WIDE,
+     "one step of 8-bit activations is 0.004 of their range, and steps add up"),
+    ("few-bits", (0.5, 0.95, 0.9, 0.8), _LOOSE,
+     "weights of 4 bits in blocks of 32 move the trained minilm by 0.25; says that outputs are alike, not equal"),
+    ("loose", (0.1, 0.99, 0.9, 0.8), _LOOSE,
+     "for models known to be sensitive; says that outputs are alike, not equal"),
+)  # fmt: skip
+"""Name, bounds (max_rel, cosine, share_equal, rows), bounds of steep outputs, and reason."""
+
+TOLERANCES = {name: Tolerance(name, *bounds, reason, **steep) for name, bounds, steep, reason in _ROWS}
 """By name. ``auto`` is not in it: see ``choose_tolerance``."""
 
 
@@ -159,10 +103,8 @@ def _with_bounds(tolerance: Tolerance, name: str, bounds: list[str]) -> Toleranc
             numbers = ()
         fits = field in _BOUNDS and numbers and all(0 <= number <= 1 for number in numbers)
         if not fits or (len(numbers) > 1 and field != "threshold"):
-            known = ", ".join(_BOUNDS)
-            raise UsageError(
-                f"{bound!r} is no bound of a tolerance", fix=f"write overlap=0.99 (0 to 1); there are: {known}"
-            )
+            fix = f"write overlap=0.99 (0 to 1); there are: {', '.join(_BOUNDS)}"
+            raise UsageError(f"{bound!r} is no bound of a tolerance", fix=fix)
         given[_BOUNDS[field]] = numbers if field == "threshold" else numbers[0]
     return replace(tolerance, name=name, **given) if given else tolerance
 
@@ -171,8 +113,6 @@ def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str, few
     """The tolerance of a name; ``auto`` goes by what the candidate is.
 
     Args:
-        fp16: whether the candidate holds FP16 tensors.
-        quantized: whether it quantizes activations.
         device: ``cpu``, ``dml``, or ``fp16-emulation`` for the FP16 emulation.
         few_bits: whether its weights were rounded to a few bits, and those of the reference were not.
 
@@ -182,10 +122,8 @@ def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str, few
     base, comma, bounds = name.partition(",")
     if base != "auto":
         return find_tolerance(name)
-    if few_bits:
-        chosen = "few-bits"
-    elif quantized:
-        chosen = "quantized"
+    if few_bits or quantized:
+        chosen = "few-bits" if few_bits else "quantized"
     elif device == "fp16-emulation":
         chosen = device
     else:

@@ -21,7 +21,6 @@ class NamedMetric:
 
     Attributes:
         name: ``file.py:function``.
-        by: the file that names it.
         folder: what the path in ``name`` is relative to; the working folder where there is none.
     """
 
@@ -66,9 +65,8 @@ class UserMetric:
             found = self.call(dict(reference), dict(candidate))
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
-            raise self._wrong(
-                f"the metric raised {type(error).__name__}: {error} (line {last.lineno} of {last.filename})"
-            ) from error
+            text = f"the metric raised {type(error).__name__}: {error} (line {last.lineno} of {last.filename})"
+            raise self._wrong(text) from error
         number, passed = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
         try:
             value = float(number)  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ from dmlprep.graph.model.opening import check_name
 from dmlprep.graph.model.saving import Saved
 from dmlprep.metrics import ProofRules, UserMetric, holds_fp16
 from dmlprep.parity import RunFeeds, feeds_of
-from dmlprep.parity.judging_options import JudgingOptions
+from dmlprep.parity.judging import JudgingOptions
 from dmlprep.pipeline.exit_code import DML_HERE, judge
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.options import PrepareOptions

@@ -28,7 +28,7 @@ from dmlprep.parity import (
     not_run,
 )
 from dmlprep.parity.candidate import usable_device
-from dmlprep.parity.judging_options import JudgingOptions
+from dmlprep.parity.judging import JudgingOptions
 from dmlprep.parity.loading import LOADS, loads
 from dmlprep.passes.fusions import write_out
 from dmlprep.pipeline.observer import Observer

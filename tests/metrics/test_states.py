@@ -5,7 +5,7 @@ import pytest
 from onnx import parser
 
 from dmlprep.graph.model import Model
-from dmlprep.metrics.states import carried_states
+from dmlprep.metrics.proof_rules import carried_states
 
 _STEP = """
 <ir_version: 8, opset_import: ["" : 17]>

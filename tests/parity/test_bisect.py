@@ -23,8 +23,7 @@ from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
 from dmlprep.metrics import find_tolerance
 from dmlprep.parity.bisection.bisect import bisect
-from dmlprep.parity.bisection.bisect_record import bisect_record
-from dmlprep.parity.bisection.finding import Bisection
+from dmlprep.parity.bisection.finding import Bisection, bisect_record
 from dmlprep.parity.bisection.graph_cuts import Cuts, prefix, region
 from dmlprep.parity.bisection.matching import match_values
 from dmlprep.parity.bisection.probe import Prober, differ

@@ -11,7 +11,7 @@ import pytest
 from dmlprep import api
 from dmlprep.core.errors import InputError, UsageError
 from dmlprep.parity import Reference
-from dmlprep.parity.judging_options import JudgingOptions
+from dmlprep.parity.judging import JudgingOptions
 from tests.parity.comparing import compare
 from tests.parity.models import parse
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from dmlprep.graph.model import Model
 from dmlprep.metrics import UserMetric
 from dmlprep.parity import Reference
-from dmlprep.parity.judging_options import JudgingOptions
+from dmlprep.parity.judging import JudgingOptions
 from dmlprep.pipeline import proof_key as module
 from dmlprep.pipeline.proof_key import proof_key
 from dmlprep.pipeline.recipe import ParitySettings

@@ -9,16 +9,14 @@ from pathlib import Path
 
 from dmlprep.core.errors import CheckNotRun
 from dmlprep.genai.folder import GenaiFolder
-from dmlprep.genai.proof.bounds import choose_bounds
+from dmlprep.genai.proof.bounds import choose_bounds, precision_beside, weights_of
 from dmlprep.genai.proof.candidate import Sides, checks_of
 from dmlprep.genai.proof.context import open_context
-from dmlprep.genai.proof.decoder import Decoder, Played, play_all
+from dmlprep.genai.proof.decoder import Decoder, Played, decoder_file, decoder_names, play_all
 from dmlprep.genai.proof.model_links import type_checks
-from dmlprep.genai.proof.naming import decoder_file, decoder_names
 from dmlprep.genai.proof.parts import part_checks, unknown_checks
 from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.genai.proof.tokens import Tokens, read_tokens
-from dmlprep.genai.proof.weights import precision_beside, weights_of
 from dmlprep.genai.proof.with_genai import genai_check
 from dmlprep.parity import not_run
 from dmlprep.record import Check

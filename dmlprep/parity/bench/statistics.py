@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dmlprep.portable.arrays import Array
-from dmlprep.record.speed import Ratio, Times
+from dmlprep.record.speed import Bench, Ratio, Timed, Times
 
 LEAST_ROUNDS = 6
 """Rounds from which an interval is given: fewer can all lie on one side of the truth with more than 5 % (2 / 2**5)."""
@@ -86,3 +86,25 @@ class _Runs:
         upper = np.argmax(weights > wanted, axis=1)
         middle: Array = (self.seconds[lower] + self.seconds[upper]) / 2
         return middle
+
+
+def fastest(found: Bench, order: Sequence[str]) -> str:
+    """Of the models that ran, the first of ``order`` that no other is surely faster than; empty where none ran.
+
+    One is surely faster where the intervals of both ratios, to the model that all are measured by, lie apart.
+
+    Args:
+        order: names of the models to choose from, the one that is preferred first.
+    """
+    ran = {one.name: _interval(one) for one in found.models if one.times is not None and one.name in order}
+    least = min((high for _, high in ran.values()), default=0.0)
+    return next((name for name in order if name in ran and ran[name][0] <= least), "")
+
+
+def _interval(one: Timed) -> tuple[float, float]:
+    """Where its ratio lies: 1 for the model that all are measured by, its value where no interval is known."""
+    if one.ratio is None:
+        return 1.0, 1.0
+    value = one.ratio.value
+    low, high = one.ratio.low, one.ratio.high
+    return value if low is None else low, value if high is None else high

@@ -16,8 +16,7 @@ from dmlprep.core.files.outputs import check_replaceable
 from dmlprep.core.files.staging import staging_folder
 from dmlprep.core.text.markdown import Markdown, code, table, text
 from dmlprep.graph.model.walk import label
-from dmlprep.parity.bisection.bisect_record import bisect_record
-from dmlprep.parity.bisection.finding import Bisection
+from dmlprep.parity.bisection.finding import Bisection, bisect_record
 from dmlprep.passes.fusions import write_out
 from dmlprep.portable.arrays import Array
 

@@ -5,9 +5,17 @@
 are there.
 """
 
-from dmlprep.pipeline.project.defaults import Defaults, add, defaults_for, in_words, merged, recipe_at
+from dmlprep.pipeline.project.defaults import (
+    Defaults,
+    add,
+    defaults_for,
+    in_words,
+    merged,
+    own_models,
+    recipe_at,
+    result_places,
+)
 from dmlprep.pipeline.project.file import Entry, Project, find_project, read_project
-from dmlprep.pipeline.project.places import own_models, result_places
 from dmlprep.pipeline.project.reading import Reader
 from dmlprep.pipeline.project.starting import Suggestion, project_text, suggest_for
 

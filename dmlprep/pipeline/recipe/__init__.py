@@ -10,8 +10,8 @@ from dmlprep.pipeline.recipe.recipe import (
     parse_recipe,
     read_settings,
     recipe_text,
+    recipe_toml,
 )
-from dmlprep.pipeline.recipe.writing import recipe_toml
 
 __all__ = [
     "ParitySettings",

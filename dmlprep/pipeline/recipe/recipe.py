@@ -14,7 +14,7 @@ import msgspec
 
 from dmlprep.core.errors import RecipeError
 from dmlprep.core.files import NotToml, Unfit, check_document, explain, meant, parse_toml, read_text
-from dmlprep.core.text.documents import toml_value
+from dmlprep.core.text.documents import toml_key, toml_value
 from dmlprep.graph.model.budget import Limits
 from dmlprep.passes.catalog import CATALOG, suggest, wrong_value
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
@@ -247,3 +247,30 @@ def _holds_time(value: object) -> bool:
     if isinstance(value, dict):
         return any(map(_holds_time, value.values()))
     return any(map(_holds_time, value)) if isinstance(value, list) else isinstance(value, date | datetime | dt_time)
+
+
+def recipe_toml(recipe: Recipe, *notes: str) -> str:
+    """The recipe's text; fields that are as they are by default are left out, ``name`` is its file's.
+
+    Args:
+        notes: comments before it, one line each.
+    """
+    lines = [*(f"# {' '.join(note.split())}" for note in notes)]
+    lines += _rows({"doc": recipe.doc, "target": recipe.target})
+    for name, options in recipe.step.items():
+        lines += ["", f"[step.{toml_key(name)}]", *_rows(options)]
+    for name in ("parity", "limits"):
+        table = _set(getattr(recipe, name))
+        lines += ["", f"[{name}]", *_rows(table)] if table else []
+    return "\n".join(lines) + "\n"
+
+
+def _rows(table: dict[str, object]) -> list[str]:
+    return [f"{toml_key(key)} = {toml_value(value)}" for key, value in table.items()]
+
+
+def _set(table: msgspec.Struct) -> dict[str, object]:
+    """The fields of a table that differ from what they are by default."""
+    default = type(table)()
+    every = msgspec.to_builtins(table)
+    return {name: value for name, value in every.items() if getattr(table, name) != getattr(default, name)}

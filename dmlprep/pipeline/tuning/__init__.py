@@ -4,11 +4,8 @@
 """
 
 from dmlprep.pipeline.tuning.axes import Io
-from dmlprep.pipeline.tuning.bases import base_recipes
-from dmlprep.pipeline.tuning.choosing import choose
-from dmlprep.pipeline.tuning.figures import figures
 from dmlprep.pipeline.tuning.proving import Proved
-from dmlprep.pipeline.tuning.search import Found, Ways, search
-from dmlprep.pipeline.tuning.tune import TuneRequest, tune
+from dmlprep.pipeline.tuning.search import Found, Ways, figures, search
+from dmlprep.pipeline.tuning.tune import TuneRequest, base_recipes, choose, tune
 
 __all__ = ["Found", "Io", "Proved", "TuneRequest", "Ways", "base_recipes", "choose", "figures", "search", "tune"]

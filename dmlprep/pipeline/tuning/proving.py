@@ -19,7 +19,7 @@ from dmlprep.pipeline.options import PrepareOptions
 from dmlprep.pipeline.prepare import PrepareRequest, prepare
 from dmlprep.pipeline.proof import missing_device
 from dmlprep.pipeline.recipe import Plan, apply_settings, load_recipe, make_plan
-from dmlprep.pipeline.tuning.figures import figures
+from dmlprep.pipeline.tuning.search import figures
 from dmlprep.portable.arrays import Array
 from dmlprep.record import RunRecord
 from dmlprep.record.speed import ON_CPU, Bench

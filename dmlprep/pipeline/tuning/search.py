@@ -15,8 +15,10 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from dmlprep.core.errors import ModelRefused, ToolFailed
+from dmlprep.directml.placement import place
 from dmlprep.directml.targets import Target
 from dmlprep.graph.model import Model
+from dmlprep.metrics import holds_fp16
 from dmlprep.pipeline.dry_run import step_ahead
 from dmlprep.pipeline.recipe import Plan, PlannedStep, Recipe, make_plan
 from dmlprep.pipeline.tuning.axes import (
@@ -30,9 +32,36 @@ from dmlprep.pipeline.tuning.axes import (
     with_contrib,
     with_opset,
 )
-from dmlprep.pipeline.tuning.figures import figures
 from dmlprep.record.aliases import Progress
 from dmlprep.record.tuning import Figures
+
+_DML = "DmlExecutionProvider"
+
+
+def figures(model: Model, target: Target) -> tuple[Figures, tuple[str, ...]]:
+    """A model's figures on ``target``, and the dimensions of its inputs that are free.
+
+    Raises:
+        UsageError: the target's kernels are not known.
+    """
+    placed = place(model, target)
+    alone = [n for n in placed.nodes if n.provider == _DML and n.partition is None and n.op != "Cast"]
+    found = Figures(
+        opset=model.opset,
+        fp16=holds_fp16(model),
+        nodes=len(placed.nodes),
+        cpu_nodes=len(placed.nodes) - placed.dml_nodes,
+        cpu_compute=len(placed.compute_on_cpu),
+        partitions=placed.partitions,
+        alone=len(alone),
+        crossings=len(placed.crossings),
+        crossing_bytes=placed.crossing_bytes,
+        model_bytes=model.statistics().nbytes,
+        feed_bytes=placed.feed_bytes,
+        runs=placed.runs,
+    )
+    return found, tuple(placed.free_dimensions)
+
 
 _OPSETS = 3
 """So many opsets are tried besides the one that the recipe's step chooses: those at which, by the versions of operators

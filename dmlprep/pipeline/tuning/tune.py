@@ -5,26 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import msgspec
 
-from dmlprep.core.errors import CheckNotRun, UsageError
+from dmlprep.core._version import __version__
+from dmlprep.core.errors import CheckNotRun, RecipeError, UsageError
+from dmlprep.core.text.documents import toml_comment
 from dmlprep.directml.targets import find_target
 from dmlprep.graph.model.budget import limited
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.graph.model.pinned import Value
 from dmlprep.metrics import UserMetric
+from dmlprep.parity.bench import fastest
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.proof import missing_device
-from dmlprep.pipeline.recipe import Plan, Recipe, apply_settings, make_plan, recipe_toml
+from dmlprep.pipeline.recipe import Plan, Recipe, apply_settings, load_recipe, make_plan, recipe_toml
 from dmlprep.pipeline.tuning.axes import Io
-from dmlprep.pipeline.tuning.choosing import choose
-from dmlprep.pipeline.tuning.figures import figures
 from dmlprep.pipeline.tuning.proving import Proofs, Proved, prove
-from dmlprep.pipeline.tuning.search import Row, Ways, search
+from dmlprep.pipeline.tuning.search import Row, Ways, figures, search
 from dmlprep.portable.arrays import Array
-from dmlprep.record.tuning import Candidate, Tuned
+from dmlprep.record.tuning import PLACEMENT, TIME, Candidate, Tuned
 from dmlprep.runtime import SessionOptions
 
 
@@ -134,3 +135,89 @@ def _candidate(row: Row, request: TuneRequest) -> Candidate:
         reason = "no provider has a kernel for one of its nodes, so that no session can be made"
     text = recipe_toml(msgspec.structs.replace(row.variant.recipe, doc=doc))
     return Candidate(name, text, row.figures, reason=reason, same=tuple(row.same))
+
+
+def base_recipes(
+    names: Sequence[str], target: str | None = None, settings: Mapping[str, object] | None = None
+) -> list[Recipe]:
+    """Read recipes; a setting is for those that have the step.
+
+    Args:
+        target: a name in place of the recipes'.
+
+    Raises:
+        RecipeError: there is no such recipe, or no recipe takes a setting.
+        UsageError: none is named.
+    """
+    if not names:
+        raise UsageError("no recipe is named to start from", where="--recipe", fix="leave it out, or name one")
+    recipes = [_with_whole_path(load_recipe(name)) for name in dict.fromkeys(names)]
+    for name, value in (settings or {}).items():
+        taken: list[Recipe] = []
+        refused: RecipeError | None = None
+        for recipe in recipes:
+            try:
+                taken.append(apply_settings(recipe, {name: value}))
+            except RecipeError as error:
+                refused = error
+                taken.append(recipe)
+        if refused is not None and all(one is other for one, other in zip(taken, recipes, strict=True)):
+            raise refused
+        recipes = taken
+    return recipes if target is None else [msgspec.structs.replace(recipe, target=target) for recipe in recipes]
+
+
+def _with_whole_path(recipe: Recipe) -> Recipe:
+    """Its metric is relative to its own folder, and what is found may be written elsewhere."""
+    if recipe.name.startswith("@") or not recipe.parity.metric:
+        return recipe
+    whole = str(Path(recipe.name).absolute().parent / recipe.parity.metric)
+    return msgspec.structs.replace(recipe, parity=msgspec.structs.replace(recipe.parity, metric=whole))
+
+
+def choose(tuned: Tuned, *, proved: bool) -> Tuned:
+    """With the choice, its recipe and the exit code.
+
+    The best by rank is chosen; where times of a GPU are known, the best by rank that no other is surely faster than.
+
+    Args:
+        proved: only what passed its proof is good.
+    """
+    good = [one for one in tuned.candidates if _good(one, proved)]
+    if not good:
+        return _none(tuned)
+    chosen, by = good[0], PLACEMENT
+    if tuned.bench is not None and not tuned.bench.note:
+        quickest = fastest(tuned.bench, [one.name for one in good])
+        if quickest:
+            chosen, by = next(one for one in good if one.name == quickest), TIME
+    notes = "".join(f"{toml_comment(note)}\n" for note in _notes(tuned, chosen, by))
+    return replace(tuned, chosen=chosen.name, chosen_by=by, recipe=notes + chosen.recipe, exit_code=0, error="")
+
+
+def _good(one: Candidate, proved: bool) -> bool:
+    outcomes = ("passed",) if proved else ("", "passed")
+    return one.figures is not None and one.figures.runs and one.proof in outcomes
+
+
+def _notes(tuned: Tuned, one: Candidate, by: str) -> list[str]:
+    made = one.figures
+    assert made is not None
+    on_cpu = f"nodes on the CPU: {made.cpu_nodes} of {made.nodes}"
+    found = [
+        f"dmlprep {__version__} tune {PurePath(tuned.model).name}: {one.name}, by {by}",
+        f"{on_cpu}; fused partitions: {made.partitions}; crossings: {made.crossings}; opset {made.opset}",
+        f"proved on: {', '.join(one.devices)}"
+        if one.proof == "passed"
+        else "not proved: prepare proves what it writes",
+    ]
+    return [*found, f"sizes that are free: {', '.join(tuned.free)}"] if tuned.free else found
+
+
+def _none(tuned: Tuned) -> Tuned:
+    """Why there is no choice: what did not run may be good, so that it says more than what failed."""
+    waiting = next((one for one in tuned.candidates if one.proof in ("not-run", "not-proven")), None)
+    first = waiting or next((one for one in tuned.candidates if one.reason), None)
+    why = f": {first.name}: {first.reason}" if first is not None else ""
+    code = 3 if waiting is not None else 1
+    return replace(tuned, chosen="", recipe="", exit_code=code, error=f"no candidate passed{why}")
