@@ -7,7 +7,7 @@ from dmlprep.metrics.degenerate import degenerate
 from dmlprep.metrics.error import output_error
 from dmlprep.metrics.groups import data_dependent, integer_images, output_groups
 from dmlprep.metrics.noise import LAST_BITS, noise_of, nudged, stretched
-from dmlprep.metrics.precision_traits import has_few_bits, holds_fp16, holds_rare_floats, quantizes
+from dmlprep.metrics.precision_traits import holds_fp16, holds_rare_floats, quantizes, tolerance_for
 from dmlprep.metrics.proof_rules import ProofRules
 from dmlprep.metrics.tolerances import TOLERANCES, choose_tolerance, find_tolerance, proves
 from dmlprep.metrics.user_metric import NamedMetric, UserMetric, load_metric
@@ -31,7 +31,6 @@ __all__ = [
     "degenerate",
     "describe",
     "find_tolerance",
-    "has_few_bits",
     "holds_fp16",
     "holds_rare_floats",
     "integer_images",
@@ -45,4 +44,5 @@ __all__ = [
     "quantizes",
     "stretched",
     "tells_something",
+    "tolerance_for",
 ]

@@ -9,6 +9,8 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.casts import cast_target
 from dmlprep.graph.model.constants import held_tensor
 from dmlprep.graph.model.walk import nodes, tensors
+from dmlprep.metrics.tolerances import choose_tolerance
+from dmlprep.portable.measure import Tolerance
 
 
 def holds_fp16(model: Model) -> bool:
@@ -47,3 +49,14 @@ def _has_four_bits(node: ir.Node) -> bool:
         return False
     tensor = held_tensor(node.inputs[0])
     return tensor is not None and tensor.dtype in (ir.DataType.INT4, ir.DataType.UINT4)
+
+
+def tolerance_for(name: str, candidate: Model, reference: Model, device: str) -> Tolerance:
+    """Return the tolerance of a name as ``choose_tolerance`` does, by what the two models hold.
+
+    Raises:
+        UsageError: there is no such tolerance.
+    """
+    few_bits = has_few_bits(candidate) and not has_few_bits(reference)
+    fp16, quantized = holds_fp16(candidate), quantizes(candidate)
+    return choose_tolerance(name, fp16=fp16, quantized=quantized, device=device, few_bits=few_bits)

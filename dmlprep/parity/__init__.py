@@ -2,9 +2,9 @@
 
 from dmlprep.parity.candidate import Candidate, adapt_feed, emulation_candidate, file_candidate
 from dmlprep.parity.compare import compare
-from dmlprep.parity.feeds.files import feed_files
+from dmlprep.parity.feeds.files import feed_files, load_feeds
 from dmlprep.parity.feeds.framed_feeds import feeds_of
-from dmlprep.parity.feeds.graph_feeds import Feed, fit_feeds, fit_shapes, load_feeds, make_feeds, static_sizes
+from dmlprep.parity.feeds.graph_feeds import Feed, fit_feeds, make_feeds
 from dmlprep.parity.feeds.run_feeds import RunFeeds
 from dmlprep.parity.optimization_levels import at_some_level, lower_levels
 from dmlprep.parity.reference import Reference
@@ -24,10 +24,8 @@ __all__ = [
     "feeds_of",
     "file_candidate",
     "fit_feeds",
-    "fit_shapes",
     "load_feeds",
     "lower_levels",
     "make_feeds",
     "not_run",
-    "static_sizes",
 ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
@@ -25,18 +26,6 @@ from dmlprep.portable.arrays import Array
 from dmlprep.record import Check, DeviceInfo
 from dmlprep.record.aliases import SessionDevice
 from dmlprep.runtime import DATA_FOLDER, RunValue, Session, SessionHost, SessionOptions, ValueInfo, cpu_host
-
-__all__ = [
-    "WHOLE_BYTES",
-    "Candidate",
-    "adapt_feed",
-    "emulation_candidate",
-    "file_candidate",
-    "open_session",
-    "said_of",
-    "software_device",
-    "usable_device",
-]
 
 Answers = Generator[tuple[DeviceInfo, dict[str, Array]], None, None]
 
@@ -85,15 +74,11 @@ def _adapted(feed: Feed, types: Mapping[str, str], where: str) -> Feed:
     adapted: Feed = {}
     for name, dtype in types.items():
         if name not in feed:
-            raise InputError(
-                f"the candidate has an input {name!r} that the reference does not have",
-                where=where,
-                code="DP705",
-                fix="compare models with the same inputs",
-            )
+            what = f"the candidate has an input {name!r} that the reference does not have"
+            raise InputError(what, where=where, code="DP705", fix="compare models with the same inputs")
         array = feed[name]
         if dtype == array.dtype.name or array.dtype.kind in "OUS" or dtype == "bfloat16":
-            adapted[name] = _to_bfloat16(array) if dtype == "bfloat16" else array
+            adapted[name] = array.astype(ml_dtypes.bfloat16) if dtype == "bfloat16" else array
             continue
         try:
             kind = np.dtype(dtype)
@@ -109,28 +94,17 @@ def _adapted(feed: Feed, types: Mapping[str, str], where: str) -> Feed:
     return adapted
 
 
-def _to_bfloat16(array: Array) -> Array:
-    import ml_dtypes
-
-    return array.astype(ml_dtypes.bfloat16)
-
-
 @dataclass(frozen=True)
 class Candidate:
     """What is compared.
 
     Attributes:
-        check: as the verdict has it.
-        where: what errors call it.
-        model: its graph.
-        device: where it runs.
         kind: what ``auto`` chooses a tolerance by: ``cpu``, ``dml`` or ``fp16-emulation``.
         answers: given feeds and options, who answers and the outputs by name, feed by feed. Raises ``SessionFailure``
             where it does not load or run, ``CheckNotRun`` where the device is not to be had.
         lower: optimisation levels to try where it does not run at the default.
         ours: a model of our own making: where it does not run, nothing is said about the user's.
         code: of the finding that outputs differ, where it is not DP701 or DP702.
-        decides: whether the verdict decides about the model.
     """
 
     check: Check
@@ -160,7 +134,7 @@ def file_candidate(
     path = model.path
     assert path is not None
 
-    def answers(feeds: Sequence[Feed], options: SessionOptions) -> Answers:
+    def of_file(feeds: Sequence[Feed], options: SessionOptions) -> Answers:
         # What runs on DirectML ran on the CPU before, within these limits; a driver computes as it pleases.
         options = replace(options, model_bytes=model.stored_bytes if device == "cpu" else None)
         with open_session(device, path, options, host if device == "cpu" else None) as session:
@@ -168,13 +142,9 @@ def file_candidate(
                 yield session.device, flatten(session.run_any(adapt_feed(feed, session.inputs, str(path))))
 
     lower = lower_levels(model) if retreat and device == "cpu" else ()
-    check = Check("parity", device)
     written = write_out(model) if device == "cpu" else Written(model, {})
-    if not written.counts:
-        return Candidate(check, str(path), model, device, device, answers, lower)
-    return Candidate(
-        check, str(path), model, device, device, _of_model(written.model, str(path), host, [said_of(written)]), lower
-    )
+    answers = _of_model(written.model, str(path), host, [said_of(written)]) if written.counts else of_file
+    return Candidate(Check("parity", device), str(path), model, device, device, answers, lower)
 
 
 def said_of(written: Written) -> str:
@@ -194,10 +164,7 @@ def _of_model(
     """What gives the outputs of a model in memory, on the CPU.
 
     Args:
-        details: what the device says besides its own words.
         name: of the device in place of the CPU, which is then one of its details.
-        whole_bytes: weights up to which it is run whole; beyond, in pieces that run one after the other.
-        piece_bytes: weights of one piece.
     """
 
     def described(told: DeviceInfo | None) -> DeviceInfo:
@@ -240,9 +207,7 @@ def emulation_candidate(
         device: what the verdict calls the device, and how it computes.
         whole_bytes: weights up to which it is run whole; beyond, in pieces that run one after the other.
         piece_bytes: weights of one piece.
-        host: serves it; without one it has a worker of its own.
     """
-
     answers = _of_model(model, where, host, device.details, device.name, whole_bytes, piece_bytes)
     return Candidate(check, where, model, "cpu", "fp16-emulation", answers, LOWER_LEVELS, True, code, decides)
 

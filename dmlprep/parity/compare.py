@@ -8,16 +8,7 @@ from functools import partial
 from typing import Any
 
 from dmlprep.core.errors import CheckNotRun
-from dmlprep.metrics import (
-    Tolerance,
-    choose_tolerance,
-    degenerate,
-    has_few_bits,
-    holds_fp16,
-    proves,
-    quantizes,
-    tells_something,
-)
+from dmlprep.metrics import Tolerance, degenerate, holds_fp16, proves, tells_something, tolerance_for
 from dmlprep.parity.candidate import Candidate, usable_device
 from dmlprep.parity.feeds.graph_feeds import fit_shapes
 from dmlprep.parity.judging import Judge, difference, no_output
@@ -55,12 +46,8 @@ def compare(
         UsageError: there is no such tolerance.
     """
     fp16 = candidate.kind == "fp16-emulation" or holds_fp16(candidate.model)
-    few_bits = has_few_bits(candidate.model) and not has_few_bits(reference.model)
-    quantized = quantizes(candidate.model)
-    chosen = choose_tolerance(tolerance, fp16=fp16, quantized=quantized, device=candidate.kind, few_bits=few_bits)
-    trial = Trial(
-        candidate.check, candidate.device, chosen, tolerance, decides=candidate.decides, of_ours=candidate.ours
-    )
+    chosen = tolerance_for(tolerance, candidate.model, reference.model, candidate.kind)
+    trial = Trial(candidate.check, candidate.device, chosen, tolerance, candidate.decides, candidate.ours)
     fit_shapes(candidate.model, reference.feeds, candidate.where)
     reason, info = usable_device(candidate.device, session)
     if reason:
@@ -110,8 +97,7 @@ def _nothing_to_compare(reference: Reference, trial: Trial, progress: Progress) 
         count = reference.compute(progress)
     except SessionFailure as failure:
         if failure.kind == "limit":
-            text = f"limit: the original: {failure.message}; {failure.next_step}"
-            return trial.not_run(text, failure=failure)
+            return trial.not_run(f"limit: the original: {failure.message}; {failure.next_step}", failure=failure)
         return trial.not_run(f"the original does not run on the CPU, so there is nothing to compare with: {failure}")
     if count == 0:
         return trial.not_run("the model has no outputs")
@@ -120,7 +106,7 @@ def _nothing_to_compare(reference: Reference, trial: Trial, progress: Progress) 
     return None
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Answered:
     """What a candidate answered: its outputs compared so far, and the first output that it does not have."""
 
@@ -130,14 +116,8 @@ class _Answered:
 
 
 def _answers(
-    reference: Reference,
-    candidate: Candidate,
-    trial: Trial,
-    judge: Judge,
-    options: SessionOptions,
-    progress: Progress,
+    reference: Reference, candidate: Candidate, trial: Trial, judge: Judge, options: SessionOptions, progress: Progress
 ) -> _Answered:
-    answered = _Answered(judge)
     total = len(reference.feeds)
     with closing(candidate.answers(reference.feeds, options)) as answers:
         for index in range(total):
@@ -145,10 +125,9 @@ def _answers(
             trial.info, outputs = next(answers)
             missing = sorted(set(reference.outputs(index)) - set(outputs))
             if missing:
-                answered.missing, answered.feeds = missing[0], index
-                break
-            answered.judge.add(reference.outputs(index), outputs)
-    return answered
+                return _Answered(judge, missing[0], index)
+            judge.add(reference.outputs(index), outputs)
+    return _Answered(judge)
 
 
 def _describe(trial: Trial, fp16: bool, reference: Reference, release: str, unmeasured: str) -> None:

@@ -26,7 +26,6 @@ class JudgingOptions:
     Attributes:
         measures: outputs that are another kind than their makers tell, see ``metrics.output_groups``.
         noise: whether the original's own noise is measured: ``auto`` where it runs within some seconds.
-        metric: the user's function, which decides in place of the tolerance.
     """
 
     measures: Mapping[str, str] = field(default_factory=dict)
@@ -38,11 +37,8 @@ class JudgingOptions:
         known = [value.name or "" for value in model.ir.graph.outputs]
         for name in self.measures:
             if name not in known:
-                raise InputError(
-                    f"there is no output {name!r} to measure",
-                    where=str(model.path or ""),
-                    fix=f"it has: {', '.join(known)}",
-                )
+                what, fix = f"there is no output {name!r} to measure", f"it has: {', '.join(known)}"
+                raise InputError(what, where=str(model.path or ""), fix=fix)
 
 
 Side = Mapping[str, Array]
@@ -55,7 +51,6 @@ class Judge:
     """Collects feeds, and judges.
 
     Args:
-        groups: outputs as they are compared.
         noise: the original's own, by output.
         weak: why an output proves nothing on these inputs, by name (``metrics.degenerate``).
         metric: the user's own, which decides in place of the tolerance.
@@ -99,7 +94,6 @@ class Judge:
         Args:
             verdict: who ran; its own findings come last.
             differs: the finding on an output that is out of tolerance.
-            code: of the finding that the user's metric does not pass.
         """
         if self._metric is not None:
             return self._by_metric(verdict, self._metric, code)

@@ -10,8 +10,8 @@ import time
 from dataclasses import replace
 
 from dmlprep import runtime
+from dmlprep.graph.analysis.segments import WHOLE_BYTES
 from dmlprep.graph.model import Model
-from dmlprep.parity.candidate import WHOLE_BYTES
 from dmlprep.parity.optimization_levels import at_some_level, lower_levels
 from dmlprep.parity.trial import not_run
 from dmlprep.record import Check, DeviceInfo, Verdict, finding
@@ -44,15 +44,15 @@ def loads(original: Model, made: Model, time_limit: float = 600.0, host: Session
     device, failure = _loaded(made, options, host)
     if failure is None:
         return Verdict(LOADS, "passed", device=device, seconds=round(time.perf_counter() - began, 3))
+    why, limit = "", None
     if failure.kind not in ("load", "crash"):
-        why = f"it cannot be tried: {failure.message}"
-        return not_run(LOADS, why, None, began, decides=False, failure=failure)
-    if lacks_a_kernel(failure.message):
+        why, limit = f"it cannot be tried: {failure.message}", failure
+    elif lacks_a_kernel(failure.message):
         why = f"the CPU has no kernel for a node: {failure.message}; DirectML may have one"
-        return not_run(LOADS, why, None, began, decides=False)
-    if _loaded(original, options, host)[1] is not None:
+    elif _loaded(original, options, host)[1] is not None:
         why = f"ONNX Runtime loads neither the result nor the original: {failure.message}"
-        return not_run(LOADS, why, None, began, decides=False)
+    if why:
+        return not_run(LOADS, why, None, began, decides=False, failure=limit)
     reason = f"ONNX Runtime loads the original, and not the result: {failure.message}"
     return Verdict(
         check=LOADS,

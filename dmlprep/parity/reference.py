@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -75,15 +76,11 @@ class Reference:
     """The original with its feeds and, once computed, its outputs. A context manager: leaving it removes the files.
 
     Attributes:
-        path: the original.
-        model: its graph.
-        feeds: checked feeds.
         inputs: whether they were ``given`` by the user or are ``seeded``; empty where the model takes none.
         device: what computed the outputs, ``None`` until then.
         lowered: the optimisation level it had to be run at, where that is not the default.
         mended: whether ONNX Runtime ran it as it was mended, because it does not load the file.
         written_out: the fused operators that were written out for the CPU, which has no kernel for them.
-        judging_options: what the user says of how its outputs are judged.
 
     Where what is held against the original has a frame around it, feeds and outputs are those of the framed model.
     """
@@ -113,8 +110,7 @@ class Reference:
         self._judged = self.model if self._frame is None else like
         judging_options.check(self._judged)
         self.path = self.model.path or Path()
-        given: Literal["given", "seeded"] = "given" if feeds.given else "seeded"
-        self.inputs: Literal["", "given", "seeded"] = given if any(self.feeds) else ""
+        self.inputs: Literal["", "given", "seeded"] = feeds.source if any(self.feeds) else ""
         self.judging_options = judging_options
         self._time_limit = time_limit
         self._host = host
@@ -175,10 +171,9 @@ class Reference:
             raise self._beyond
         if not self._outputs:
             options, began = self._options(), time.perf_counter()
+            levels = lower_levels(self.model)
             try:
-                self._outputs, self.lowered = at_some_level(
-                    lambda asked: self._computed(asked, progress), options, lower_levels(self.model)
-                )
+                self._outputs, self.lowered = at_some_level(partial(self._computed, progress), options, levels)
             except SessionFailure as failure:
                 self._refused = failure.kind == "run"
                 if failure.kind == "limit":
@@ -192,7 +187,7 @@ class Reference:
             optimization=optimization, time_limit=self._time_limit, model_bytes=self.model.stored_bytes
         )
 
-    def _computed(self, options: SessionOptions, progress: Progress) -> list[dict[str, Array]]:
+    def _computed(self, progress: Progress, options: SessionOptions) -> list[dict[str, Array]]:
         found: list[dict[str, Array]] = []
         with self._open(options) as session:
             self.device = session.device
@@ -250,8 +245,7 @@ class Reference:
     def _open_as(self, model: Model, options: SessionOptions) -> AbstractContextManager[Session]:
         """A session of another form of the original, which is in memory."""
         path = Path(self._folder.name) / "mended.onnx"
-        data = model.save_linked(path)
-        linked = replace(options, config={**options.config, DATA_FOLDER: str(data)})
+        linked = replace(options, config={**options.config, DATA_FOLDER: str(model.save_linked(path))})
         return runtime.open_cpu(path, linked, self._host)
 
     def _open(self, options: SessionOptions) -> AbstractContextManager[Session]:
@@ -284,12 +278,10 @@ class Reference:
         Where the original did not run on inputs that were made, the reason says how to give others.
         """
         if self.inputs == "seeded" and verdict.outcome == "not-run" and self._refused:
-            findings = [
-                msgspec.structs.replace(one, remedy=f"the inputs were made: {REAL_INPUTS}") for one in verdict.findings
-            ]
-            verdict = msgspec.structs.replace(
-                verdict, reason=f"{verdict.reason}; the inputs were made from a seed: {REAL_INPUTS}", findings=findings
-            )
+            remedy = f"the inputs were made: {REAL_INPUTS}"
+            findings = [msgspec.structs.replace(one, remedy=remedy) for one in verdict.findings]
+            reason = f"{verdict.reason}; the inputs were made from a seed: {REAL_INPUTS}"
+            verdict = msgspec.structs.replace(verdict, reason=reason, findings=findings)
         return verdict.on(self.inputs, remind=remind)
 
     def outputs(self, index: int) -> dict[str, Array]:
@@ -329,8 +321,7 @@ class Reference:
         feeds = [self._inside(feed) for feed in self.feeds]
         runs = [(self._options("disabled"), feeds)]
         if any(array.dtype.kind == "f" for feed in feeds for array in feed.values()):
-            moved = [nudged(feed, index) for index, feed in enumerate(feeds)]
-            runs.append((self._options(), moved))
+            runs.append((self._options(), [nudged(feed, index) for index, feed in enumerate(feeds)]))
         for number, (options, feeds) in enumerate(runs):
             try:
                 with self._open(options) as session:

@@ -22,14 +22,9 @@ class Trial:
     """A verdict in the making, for outputs of any kind.
 
     Attributes:
-        device: where the model is to run.
         tolerance: bounds of the outputs, as a text for the verdict.
         setting: the tolerance as it was set.
-        decides: whether the verdict decides about the model.
         of_ours: the model is dmlprep's own: a failure to run proves nothing about the user's model.
-        began: when the trial began.
-        info: which device answered, ``None`` until then.
-        notes: findings on how the model ran.
     """
 
     check: Check
@@ -78,7 +73,6 @@ class Trial:
         """``not-run`` where a session ended for a reason that says nothing about the model; ``None`` where it does.
 
         Args:
-            options: of the session.
             info: the device that was to answer.
         """
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
@@ -114,9 +108,7 @@ def not_run(
         began: when it was tried.
         failure: a limit that ended it; the finding has its kind, and how to raise the limit.
     """
-    facts: dict[str, Any] = {}
-    if failure is not None:
-        facts = {"kind": failure.kind, "remedy": failure.next_step}
+    facts: dict[str, Any] = {} if failure is None else {"kind": failure.kind, "remedy": failure.next_step}
     return Verdict(
         check=check,
         outcome="not-run",

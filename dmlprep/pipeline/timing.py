@@ -51,7 +51,7 @@ def time_prepared(
             device,
             feed,
             session=session,
-            inputs=("given" if feeds.given else "seeded") if feed else "",
+            inputs=feeds.source if feed else "",
             seconds=seconds,
             progress=progress,
         )

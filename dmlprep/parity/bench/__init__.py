@@ -3,7 +3,7 @@
 from dmlprep.parity.bench.files import BenchRequest, bench, bench_record
 from dmlprep.parity.bench.measuring import measure
 from dmlprep.parity.bench.statistics import fastest, ratio_of_times, summary
-from dmlprep.parity.bench.variants import Variant, overridden_like, overrides
+from dmlprep.parity.bench.variants import Variant, overridden_like
 
 __all__ = [
     "BenchRequest",
@@ -13,7 +13,6 @@ __all__ = [
     "fastest",
     "measure",
     "overridden_like",
-    "overrides",
     "ratio_of_times",
     "summary",
 ]

@@ -33,13 +33,10 @@ class BenchRequest:
     Attributes:
         models: at least one; the same one may come several times.
         feeds: of the user's, of which the first is used; a seeded one is made where there is none.
-        device: where all of them run.
-        session: how each is opened.
         pins: sizes that the sessions override, by dimension or by ``input:axis``; made feeds have them too.
         sizes: sizes of free dimensions in made feeds.
         seconds: for the timed runs of all models together.
         runs: timed runs that each model gets at least.
-        progress: is told the share done (0 to 1) and what is done.
     """
 
     models: Sequence[Path]
@@ -75,12 +72,8 @@ def bench(request: BenchRequest) -> Bench:
     original = max(models, key=_freedom)
     # Sizes that are fixed in any model hold for all of them.
     like = min(models, key=_freedom)
-    feeds = RunFeeds(
-        original,
-        given,
-        {**request.sizes, **request.pins},
-        values=pinned_values(like.ir, original.ir.graph.inputs),
-    )
+    values = pinned_values(like.ir, original.ir.graph.inputs)
+    feeds = RunFeeds(original, given, {**request.sizes, **request.pins}, values=values)
     feed = feeds.of(like, 1)[0]
     variants = [
         Variant(name, opened[path], path, overrides(opened[path], request.pins))
@@ -91,7 +84,7 @@ def bench(request: BenchRequest) -> Bench:
         request.device,
         feed,
         session=request.session,
-        inputs=("given" if feeds.given else "seeded") if feed else "",
+        inputs=feeds.source if feed else "",
         seconds=request.seconds,
         runs=request.runs,
         progress=request.progress,

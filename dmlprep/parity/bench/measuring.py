@@ -59,12 +59,8 @@ class _Runner:
     device_times: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.found = Timed(
-            self.variant.name,
-            self.variant.shown or str(self.variant.path),
-            dict(self.variant.sizes),
-            not_run=self.variant.why_not,
-        )
+        one = self.variant
+        self.found = Timed(one.name, one.shown or str(one.path), dict(one.sizes), not_run=one.why_not)
 
     @property
     def runs(self) -> bool:
@@ -175,10 +171,8 @@ def measure(
     Args:
         feed: what every model is fed, by input name; each takes the inputs that it has, in its own element types.
         session: how each is opened; overridden sizes come from the variant.
-        inputs: where the feed came from: ``given``, ``seeded`` or empty.
         seconds: for the timed runs of all models together.
         runs: timed runs that each model gets at least, whatever that takes.
-        progress: is told the share done (0 to 1) and what is done.
 
     Raises:
         CheckNotRun: there is no such device here.

@@ -19,9 +19,6 @@ class Variant:
     """One of the models that are timed side by side.
 
     Attributes:
-        name: what it is called.
-        model: its graph, as it was opened.
-        path: its file.
         sizes: free dimensions to override, by name.
         shown: the path to show, where the file will be moved.
         why_not: why it cannot be run; empty where it is to be tried.
@@ -72,8 +69,7 @@ def overridden(variant: Variant) -> Model:
     for value in model.ir.graph.inputs:
         if value.shape is None:
             continue
-        dims = [
-            variant.sizes.get(str(dim.value), dim) if isinstance(dim, ir.SymbolicDim) else dim for dim in value.shape
-        ]
-        value.shape = ir.Shape(dims)
+        value.shape = ir.Shape(
+            [variant.sizes.get(str(dim.value), dim) if isinstance(dim, ir.SymbolicDim) else dim for dim in value.shape]
+        )
     return model

@@ -15,7 +15,7 @@ from dmlprep.core.errors import CheckNotRun, InputError
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.graph.model.walk import label
-from dmlprep.metrics import Tolerance, choose_tolerance, has_few_bits, holds_fp16, quantizes
+from dmlprep.metrics import Tolerance, tolerance_for
 from dmlprep.parity.bisection.error_profile import MOST_VALUES, fit_shapes, seen_along, sweep
 from dmlprep.parity.bisection.failing import by_failure
 from dmlprep.parity.bisection.finding import Bisection, culprits, inputs_at, named
@@ -31,9 +31,6 @@ from dmlprep.portable.arrays import Array
 from dmlprep.record import OutputMetrics
 from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.runtime import SessionFailure, SessionOptions
-
-__all__ = ["Bisection", "bisect"]
-
 
 _AGREE = "every output agrees within the tolerance on this feed"
 
@@ -67,12 +64,10 @@ def bisect(
     Args:
         reference, candidate: models with the same inputs and outputs; the same file to bisect a device.
         feeds: the first one is used; a seeded one where there is none.
-        tolerance: as in ``compare``.
         session: how the candidate's sessions are opened; its time limit holds for every load and run.
         matrix: first try the whole candidate under each optimisation and fusion setting. Where it agrees under
             ``session``, the search has the first setting under which it does not.
         out: folder for the model of the nodes and all that shows the fault; without one nothing is written.
-        force: replace files that are there.
         along: where the models agree, compare values all along them as well: one more run of each.
 
     Raises:
@@ -103,9 +98,7 @@ def bisect(
             failing = [s.options for s in tried if s.verdict.outcome == "failed"]
             if failing and tried[0].verdict.outcome == "passed":
                 session = failing[0]
-        few_bits = has_few_bits(opened) and not has_few_bits(made.model)
-        fp16, quantized = holds_fp16(opened), quantizes(opened)
-        chosen = choose_tolerance(tolerance, fp16=fp16, quantized=quantized, device=device, few_bits=few_bits)
+        chosen = tolerance_for(tolerance, opened, made.model, device)
         found = _bisect(made, opened, device, chosen, session, progress, along)
     files.check()
     found.settings = tried
@@ -160,11 +153,9 @@ def _bisect(
 
 def _sentence(result: Bisection, device: SessionDevice, parting: str) -> str:
     worst = max(result.values, key=lambda m: m.max_rel)
-    by = (
-        f"{worst.non_finite} elements not finite"
-        if worst.non_finite
-        else worst.note or f"max|d|/max|ref| {worst.max_rel:.3g}"
-    )
+    by = worst.note or f"max|d|/max|ref| {worst.max_rel:.3g}"
+    if worst.non_finite:
+        by = f"{worst.non_finite} elements not finite"
     text = f"{parting} at {named(result)} ({by})"
     if result.hidden:
         text += "; exposing intermediate values hides the fault, so it lies in how the nodes are fused"
@@ -177,13 +168,11 @@ def _sentence(result: Bisection, device: SessionDevice, parting: str) -> str:
         text += "; alone it agrees, so small differences before it add up here, or its surroundings matter"
         return text + (f" ({fed})" if already else "")
     alone = "alone with what reads it, it" if result.with_readers else "alone it"
-    if device != "cpu":
-        return text + (
-            f"; {alone} differs on the CPU too: the model is at fault"
-            if result.on_cpu
-            else f"; {alone} differs on the device and agrees on the CPU: the device is at fault"
-        )
-    return text + f"; {alone} differs too"
+    if device == "cpu":
+        return text + f"; {alone} differs too"
+    if result.on_cpu:
+        return text + f"; {alone} differs on the CPU too: the model is at fault"
+    return text + f"; {alone} differs on the device and agrees on the CPU: the device is at fault"
 
 
 @dataclass
@@ -257,9 +246,7 @@ class _Search:
             while side := [c for c in self._between() if (c < edge if before else c > edge)]:
                 self._tell(len(side), " beside a fusion")
                 chosen = [side[len(side) // 2]]
-                bounds = [self.low, *chosen, self.high]
-                names = list(dict.fromkeys(n for cut in bounds for n in self.cuts.live(cut)))
-                if not self._look(chosen, names):
+                if not self._look(chosen, self._across(chosen)):
                     edge = chosen[0]
         self.hidden = bool(self._between())
 
@@ -297,16 +284,15 @@ class _Search:
         """Cuts to look at, evenly spread, and the values that live across them and across the bounds."""
         count = min(most, len(inner))
         while True:
-            chosen = (
-                sorted({inner[(k + 1) * len(inner) // (count + 1)] for k in range(count)})
-                if count < len(inner)
-                else list(inner)
-            )
-            bounds = [self.low, *chosen, self.high]
-            names = list(dict.fromkeys(n for cut in bounds for n in self.cuts.live(cut)))
+            chosen = sorted({inner[(k + 1) * len(inner) // (count + 1)] for k in range(count)})
+            names = self._across(chosen)
             if len(names) <= MOST_VALUES or count == 1:
                 return chosen, names
             count = max(1, count // 2)
+
+    def _across(self, chosen: Sequence[int]) -> list[str]:
+        """Values that live across cuts and across the bounds."""
+        return list(dict.fromkeys(n for cut in [self.low, *chosen, self.high] for n in self.cuts.live(cut)))
 
     def _reference_values(self, names: Sequence[str]) -> dict[str, Array]:
         found = self.prober.values("reference", dict.fromkeys(self.known[n] for n in names if n in self.known))
@@ -318,14 +304,8 @@ class _Search:
         outputs = [m.output for m in self.apart]
         part = region(self.prober.models["candidate"], inputs, outputs)
         nodes = culprits(self.cuts, part)
-        result = Bisection(
-            "found",
-            "",
-            nodes=[label(n) for n in nodes],
-            op_types=[n.op_type for n in nodes],
-            values=self.apart,
-            hidden=self.hidden,
-        )
+        labels, kinds = [label(n) for n in nodes], [n.op_type for n in nodes]
+        result = Bisection("found", "", nodes=labels, op_types=kinds, values=self.apart, hidden=self.hidden)
 
         def shown(part: Model, expected: dict[str, Array]) -> bool:
             result.part, result.expected = part, expected

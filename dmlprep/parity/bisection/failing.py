@@ -40,8 +40,7 @@ def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, pro
         small = Shrinker(prober, found.model, found.fed, found.said, device, progress)
         small.shrink()
         found, bypassed = _Part(small.model, small.fed, small.said), small.bypassed
-    nodes = [n for n in found.model.ir.graph if n.op_type != "Constant"]
-    nodes = culprits(cuts, found.model) or nodes
+    nodes = culprits(cuts, found.model) or [n for n in found.model.ir.graph if n.op_type != "Constant"]
     result = Bisection(
         "found",
         "",
@@ -89,12 +88,7 @@ class _Part:
 
 
 def _start(
-    prober: Prober,
-    cuts: Cuts,
-    high: int,
-    outputs: list[str],
-    device: SessionDevice,
-    progress: Progress,
+    prober: Prober, cuts: Cuts, high: int, outputs: list[str], device: SessionDevice, progress: Progress
 ) -> _Part:
     """The shortest part up to node ``high`` that still fails. The node by itself comes first: mostly it is enough."""
     one = _attempt(prober, cuts, high - 1, outputs, device)

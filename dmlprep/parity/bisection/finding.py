@@ -34,7 +34,6 @@ class Bisection:
         kind: ``values`` (numbers part) or ``failure`` (the candidate does not run).
         nodes: labels of the nodes between the last cut that agrees and the first that does not: one, unless values
             between them have no counterpart in the reference or exposing them as outputs hides the fault.
-        op_types: their operators.
         values: metrics of the values that differ behind the nodes.
         hidden: exposing the values between the nodes as outputs hides the fault: it lies in their fusion.
         fused_by: whose fusion that is, in words; empty where it is not known.
@@ -44,13 +43,8 @@ class Bisection:
         on_cpu: whether it shows it on the CPU too, so that the model and not the device is at fault; ``None``: not
             tried.
         runs: sessions opened, the model of the nodes included.
-        total_nodes: nodes of the candidate's main graph.
-        settings: what the whole candidate did under other session settings, where they were tried.
-        files: what was written to show the fault.
-        reference, candidate: paths of the models.
         along: values that were compared, in the order of the candidate's nodes.
         bound: of their errors.
-        seconds: of all of it.
     """
 
     outcome: Literal["agree", "found", "not-run"]
@@ -116,11 +110,7 @@ def inputs_at(
 
 
 def bisect_record(found: Bisection, *, command_line: str = "") -> RunRecord:
-    """What was found, as a record: one verdict, and DP706 where a node was found.
-
-    Args:
-        command_line: what the user typed.
-    """
+    """What was found, as a record: one verdict, and DP706 where a node was found."""
     said = Bisected(
         reference=found.reference,
         candidate=found.candidate,

@@ -152,12 +152,21 @@ def prefix(model: Model, names: Iterable[str], *, by_copy: bool = False) -> tupl
     """
     part = model.copy()
     graph = part.ir.graph
-    names = list(dict.fromkeys(names))
-    values = {v.name: v for n in graph for v in n.outputs}
-    wanted = [values[n] for n in names if n in values]
+    names = dict.fromkeys(names)
+    wanted = [v for n in graph for v in n.outputs if v.name in names]
     graph.outputs.clear()
     _keep(part.ir, wanted, set())
     return part, _expose(graph, names, by_copy)
+
+
+def _feed_in_place(old: ir.Value, array: Array) -> ir.Value:
+    """Return a new value with the name of ``old`` and the type and shape of ``array``, which all its readers read."""
+    kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
+    new = ir.Value(name=old.name, type=kind, shape=ir.Shape(array.shape))
+    if old.producer() is not None:
+        old.name = f"{old.name}__before"
+    move_readers(old, new)
+    return new
 
 
 def region(model: Model, inputs: Mapping[str, Array], outputs: Iterable[str]) -> Model:
@@ -175,14 +184,8 @@ def region(model: Model, inputs: Mapping[str, Array], outputs: Iterable[str]) ->
     graph.outputs.clear()
     fed: dict[str, ir.Value] = {}
     for name, array in inputs.items():
-        old = values.get(name)
-        if old is None:
-            continue
-        new = ir.Value(name=name, type=ir.TensorType(ir.DataType.from_numpy(array.dtype)), shape=ir.Shape(array.shape))
-        if old.producer() is not None:
-            old.name = f"{name}__before"
-        move_readers(old, new)
-        fed[name] = new
+        if (old := values.get(name)) is not None:
+            fed[name] = _feed_in_place(old, array)
     graph.inputs.clear()
     _keep(part.ir, wanted, set(fed))
     used = {id(v) for n in graph for v in read_by(n)}
@@ -231,12 +234,7 @@ def subset(model: Model, keep: Collection[int], values: Mapping[str, Array]) -> 
     for node in drop:
         for old in node.outputs:
             if any(id(u) in kept for u, _ in old.uses()) and old.name is not None and old.name in values:
-                array = values[old.name]
-                kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
-                new = ir.Value(name=old.name, type=kind, shape=ir.Shape(array.shape))
-                old.name = f"{old.name}__before"
-                move_readers(old, new)
-                graph.inputs.append(new)
+                graph.inputs.append(_feed_in_place(old, values[old.name]))
     for node in drop:
         for index in range(len(node.inputs)):
             node.replace_input_with(index, None)

@@ -34,13 +34,10 @@ def match_values(candidate: ir.Graph, reference: ir.Graph) -> dict[str, str]:
         for value in node.outputs:
             if not may_be_compared(value) or value.name is None:
                 continue
-            same = named.get(value.name)
-            if same is not None and not _contradict(value, same):
-                found[value.name] = value.name
-                continue
-            other = by_structure.get(hashes[value])
-            if other is not None and other.name is not None and not _contradict(value, other):
-                found[value.name] = other.name
+            for other in (named.get(value.name), by_structure.get(hashes[value])):
+                if other is not None and other.name is not None and not _contradict(value, other):
+                    found[value.name] = other.name
+                    break
     return found
 
 

@@ -75,18 +75,18 @@ class Prober:
         for host in self._hosts.values():
             host.close()
 
-    def whole(self, side: Literal["reference", "candidate"], options: SessionOptions | None = None) -> dict[str, Array]:
+    def whole(self, side: Literal["reference", "candidate"]) -> dict[str, Array]:
         """Run a whole model: its file, where nothing of it is written out.
 
         Raises:
             SessionFailure: it does not load or run.
         """
-        model, on, chosen = self.models[side], self._on[side], options or self._options[side]
+        model, on, options = self.models[side], self._on[side], self._options[side]
         path = model.path
         assert path is not None
         if on == "cpu" and write_out(model).counts:
-            return self.part(model, on, chosen, self.feed, candidate=side == "candidate")
-        return self._run(path, on, chosen, self.feed, side == "candidate")
+            return self.part(model, on, options, self.feed, candidate=side == "candidate")
+        return self._run(path, on, options, self.feed, side == "candidate")
 
     def values(self, side: Literal["reference", "candidate"], names: Iterable[str]) -> dict[str, Array]:
         """Run a model up to the values ``names``, and give them.
@@ -152,10 +152,8 @@ class Prober:
         Args:
             options: other ones than those of the candidate.
         """
-        if options is not None:
-            options = replace(options, time_limit=self._options["candidate"].time_limit)
-        else:
-            options = self._options["candidate"]
+        own = self._options["candidate"]
+        options = own if options is None else replace(options, time_limit=own.time_limit)
         if device == "cpu" and self._on["candidate"] != "cpu":
             options = self._options["reference"]
         try:

@@ -23,6 +23,7 @@ from dmlprep.portable.arrays import Array
 FILES = ("node.onnx", "inputs.npz", "expected.npz", "reproduce.py", "issue.md", "run.json")
 """What ``write_reproduction`` writes; a large model has ``node.onnx.data`` besides."""
 _DATA = "node.onnx.data"
+_LEVELS = {"disabled": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}
 
 _SCRIPT = '''"""Shows the fault with numpy and onnxruntime alone: python reproduce.py [PROVIDER]. Exit code 1 where it
 shows."""
@@ -83,7 +84,6 @@ def write_reproduction(
     """Write the model of the nodes that were found, and all that shows the fault; ``found.files`` says what.
 
     Args:
-        found: a bisection whose outcome is ``found``.
         level: graph optimisation level that the fault was found with.
         last_look: called when all is written, before any of it appears; nothing appears where it raises.
 
@@ -112,17 +112,10 @@ def _write(found: Bisection, folder: Path, bound: float, level: str) -> None:
     inputs = [v.name or "" for v in found.part.ir.graph.inputs]
     outputs = [v.name or "" for v in found.part.ir.graph.outputs]
     _savez(folder / "inputs.npz", {f"input_{i}": found.inputs[n] for i, n in enumerate(inputs)})
-    _savez(
-        folder / "expected.npz",
-        {f"output_{i}": found.expected[n] for i, n in enumerate(outputs) if n in found.expected},
-    )
-    script = _SCRIPT.format(
-        provider="DmlExecutionProvider" if on_dml else "CPUExecutionProvider",
-        bound=bound,
-        level={"disabled": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}.get(
-            level, "ORT_ENABLE_ALL"
-        ),
-    )
+    expected = {f"output_{i}": found.expected[n] for i, n in enumerate(outputs) if n in found.expected}
+    _savez(folder / "expected.npz", expected)
+    provider = "DmlExecutionProvider" if on_dml else "CPUExecutionProvider"
+    script = _SCRIPT.format(provider=provider, bound=bound, level=_LEVELS.get(level, "ORT_ENABLE_ALL"))
     (folder / "reproduce.py").write_text(script, encoding="utf-8", newline="\n")
     (folder / "issue.md").write_text(issue_text(found, bound, level), encoding="utf-8", newline="\n")
     (folder / "run.json").write_bytes(bisect_record(found).to_json())
@@ -154,15 +147,10 @@ def _savez(path: Path, arrays: Mapping[str, Array]) -> None:
 def issue_text(found: Bisection, bound: float, level: str) -> str:
     """Markdown for a bug report. Holds no path of this machine."""
     kinds = list(dict.fromkeys(found.op_types))
-    title = f"{', '.join(kinds[:4]) or 'Model'}{' ...' if len(kinds) > 4 else ''}: " + (
-        "the session fails"
-        if found.kind == "failure"
-        else "wrong result when fused"
-        if found.fused_by
-        else "wrong result"
-        if found.reproduced
-        else "differences grow here"
-    )
+    fault = "wrong result" if found.reproduced else "differences grow here"
+    if found.kind == "failure" or found.fused_by:
+        fault = "the session fails" if found.kind == "failure" else "wrong result when fused"
+    title = f"{', '.join(kinds[:4]) or 'Model'}{' ...' if len(kinds) > 4 else ''}: {fault}"
     lines = [f"# {text(title)}", "", f"{text(found.reason[:1].upper() + found.reason[1:].rstrip('.'))}.", ""]
     lines += ["## Where", "", f"- device: {text(found.device or 'not known')}", f"- graph optimisation: {text(level)}"]
     lines += [f"- bound: {text(found.tolerance or bound)}"]
@@ -174,10 +162,7 @@ def issue_text(found: Bisection, bound: float, level: str) -> str:
     lines += ["## Inputs", "", *table(head, fed)]
     if found.values:
         rows = [
-            [
-                code(m.output),
-                *map(text, (f"{m.max_abs:.4g}", f"{m.max_rel:.4g}", f"{m.cosine:.6f}", m.non_finite)),
-            ]
+            [code(m.output), *map(text, (f"{m.max_abs:.4g}", f"{m.max_rel:.4g}", f"{m.cosine:.6f}", m.non_finite))]
             for m in found.values
         ]
         lines += ["", "## What differs", "", *table(["value", "max abs", "max rel", "cosine", "not finite"], rows)]

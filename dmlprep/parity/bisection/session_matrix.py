@@ -12,6 +12,7 @@ from dmlprep.parity.reference import Reference
 from dmlprep.record import Verdict
 from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.runtime import SessionOptions
+from dmlprep.runtime.types import Optimization
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,8 @@ class SettingResult:
 
 def settings(device: SessionDevice, base: SessionOptions) -> list[tuple[str, SessionOptions]]:
     """The settings worth trying on a device, the given one first."""
-    levels = [
-        ("optimization all", replace(base, optimization="all")),
-        ("optimization extended", replace(base, optimization="extended")),
-        ("optimization basic", replace(base, optimization="basic")),
-        ("optimization disabled", replace(base, optimization="disabled")),
-    ]
+    every: tuple[Optimization, ...] = ("all", "extended", "basic", "disabled")
+    levels = [(f"optimization {level}", replace(base, optimization=level)) for level in every]
     if device == "cpu":
         return levels
     more = [*levels, ("unfused", replace(base, unfused=True))]
@@ -59,10 +56,9 @@ def try_settings(
 ) -> list[SettingResult]:
     """Compare the whole candidate under each setting. The reference runs once."""
     results = []
-    made = file_candidate(candidate, device, retreat=False)
-    wanted = settings(device, session)
-    for index, (name, options) in enumerate(wanted):
-        progress(index / len(wanted), name)
-        verdict = compare(reference, made, tolerance, session.time_limit, options)
-        results.append(SettingResult(name, options, verdict))
+    whole = file_candidate(candidate, device, retreat=False)
+    every = settings(device, session)
+    for index, (name, options) in enumerate(every):
+        progress(index / len(every), name)
+        results.append(SettingResult(name, options, compare(reference, whole, tolerance, session.time_limit, options)))
     return results

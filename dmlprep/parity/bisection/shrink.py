@@ -34,19 +34,12 @@ class Shrinker:
 
     Attributes:
         model: the smallest so far.
-        fed: its inputs.
         said: what the runtime said of it.
         bypassed: how many nodes have been left out of the middle, so that what reads them reads their input.
     """
 
     def __init__(
-        self,
-        prober: Prober,
-        model: Model,
-        fed: dict[str, Array],
-        said: str,
-        device: SessionDevice,
-        progress: Progress,
+        self, prober: Prober, model: Model, fed: dict[str, Array], said: str, device: SessionDevice, progress: Progress
     ) -> None:
         self.model, self.said, self.bypassed = model, said, 0
         self.fed = {v.name or "": fed[v.name or ""] for v in model.ir.graph.inputs}
@@ -103,11 +96,9 @@ class Shrinker:
         self._progress(0.5, f"run {self._prober.runs + 1}, {len(self.model.ir.graph)} nodes left")
         inputs = {v.name or "": fed[v.name or ""] for v in model.ir.graph.inputs}
         said = self._prober.shows(model, inputs, {}, TOLERANCES["loose"], self._device)[1]
-        if (
-            not said
-            or signature(said) != signature(self.said)
-            or (self._careful and not self._runs_on_cpu(model, inputs))
-        ):
+        if not said or signature(said) != signature(self.said):
+            return False
+        if self._careful and not self._runs_on_cpu(model, inputs):
             return False
         self.model, self.fed, self.said, self._recorded = model, inputs, said, fed
         return True
@@ -195,8 +186,7 @@ class Shrinker:
         ends = {v.name for v in self.model.ir.graph.outputs}
         if any(v.is_graph_output() for v in node.outputs):
             ends |= {v.name for v in node.inputs if v is not None}
-        outputs = [v for v in part.ir.graph.outputs if v.name in ends]
-        if outputs:
+        if outputs := [v for v in part.ir.graph.outputs if v.name in ends]:
             part.ir.graph.outputs.clear()
             part.ir.graph.outputs.extend(outputs)
             clean(part.ir, self._dead)

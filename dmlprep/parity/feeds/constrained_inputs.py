@@ -37,6 +37,12 @@ def _readers(
                 stack.append(function.inputs[position])
 
 
+def _reader(one: Input, operator: str, position: int) -> ir.Node | None:
+    """The first node of a standard operator that reads an input at a position."""
+    wanted = ("", operator, position)
+    return next((node for node, at in _readers(one.value) if (node.domain, node.op_type, at) == wanted), None)
+
+
 def compared_with(value: ir.Value, functions: Functions) -> int | float | None:
     """The constant that a graph compares a lone number with (``sr == 16000``); the first one where there are several.
 
@@ -63,17 +69,13 @@ def batch_count(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> int | None
     Returns:
         1 where nothing says how many; ``None`` where the input is none.
     """
-    for node, position in _readers(one.value):
-        if (node.domain, node.op_type, position) != ("", "RoiAlign", 2):
-            continue
-        features = node.inputs[0]
-        batch = (
-            features.shape[0] if features is not None and features.shape is not None and len(features.shape) else None
-        )
-        if isinstance(batch, int):
-            return max(batch, 1)
-        return max(next((shape[0] for shape in shapes.values() if len(shape) == 4), 1), 1)
-    return None
+    node = _reader(one, "RoiAlign", 2)
+    if node is None:
+        return None
+    features = node.inputs[0]
+    batch = features.shape[0] if features is not None and features.shape else None
+    images = next((shape[0] for shape in shapes.values() if len(shape) == 4), 1)
+    return max(batch if isinstance(batch, int) else images, 1)
 
 
 def region_extent(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> tuple[float, float] | None:
@@ -81,19 +83,15 @@ def region_extent(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> tuple[fl
 
     A box whose end lies before its start makes ONNX Runtime fail.
     """
-    for node, position in _readers(one.value):
-        if (node.domain, node.op_type, position) != ("", "RoiAlign", 1):
-            continue
-        features = node.inputs[0]
-        sizes = list(features.shape)[2:] if features is not None and features.shape is not None else []
-        images = next((shape[2:] for shape in shapes.values() if len(shape) == 4), (16, 16))
-        height, width = (
-            size if isinstance(size, int) else image
-            for size, image in zip([*sizes, None, None][:2], images, strict=True)
-        )
-        scale = node.attributes.get_float("spatial_scale", 1.0)
-        return width / (scale or 1.0), height / (scale or 1.0)
-    return None
+    node = _reader(one, "RoiAlign", 1)
+    if node is None:
+        return None
+    features = node.inputs[0]
+    sizes = [*(features.shape if features is not None and features.shape is not None else ()), *[None] * 4][2:4]
+    images = next((shape[2:] for shape in shapes.values() if len(shape) == 4), (16, 16))
+    height, width = (size if isinstance(size, int) else image for size, image in zip(sizes, images, strict=True))
+    scale = node.attributes.get_float("spatial_scale", 1.0) or 1.0
+    return width / scale, height / scale
 
 
 def reshape_target(one: Input, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -102,21 +100,15 @@ def reshape_target(one: Input, shape: tuple[int, ...]) -> np.ndarray | None:
     Sizes that the model declares of the result stand. One of the others follows (-1); the rest are those of the data
     (0) where it has such an axis, and 1.
     """
-    for node, position in _readers(one.value):
-        if (node.domain, node.op_type, position) != ("", "Reshape", 1) or len(shape) != 1:
-            continue
-        data, result = node.inputs[0], node.outputs[0]
-        rank = len(data.shape) if data is not None and data.shape is not None else 0
-        keeps = "allowzero" not in node.attributes or node.attributes["allowzero"].as_int() == 0
-        declared = (
-            list(result.shape) if result.shape is not None and len(result.shape) == shape[0] else [None] * shape[0]
-        )
-        free = [axis for axis, size in enumerate(declared) if not isinstance(size, int)]
-        target = [
-            size if isinstance(size, int) else int(not (keeps and axis < rank)) for axis, size in enumerate(declared)
-        ]
-        if free:
-            # The last one: the axes before it are then those of the data.
-            target[free[-1]] = -1
-        return np.array(target, np.int64)
-    return None
+    node = _reader(one, "Reshape", 1)
+    if node is None or len(shape) != 1:
+        return None
+    data, result = node.inputs[0], node.outputs[0].shape
+    allows_zero = "allowzero" in node.attributes and node.attributes["allowzero"].as_int() != 0
+    kept = () if data is None or data.shape is None or allows_zero else data.shape
+    declared = [*(result if result is not None and len(result) == shape[0] else [None] * shape[0])]
+    target = [size if isinstance(size, int) else int(axis >= len(kept)) for axis, size in enumerate(declared)]
+    if free := [axis for axis, size in enumerate(declared) if not isinstance(size, int)]:
+        # The last one: the axes before it are then those of the data.
+        target[free[-1]] = -1
+    return np.array(target, np.int64)

@@ -38,6 +38,11 @@ _BROKEN = (OSError, EOFError, ValueError, KeyError, TypeError, SyntaxError, Toke
 """What numpy raises of files that are broken: its headers are Python's text, which Python's own tokenizer reads."""
 
 
+def unfit_feed(what: str, where: Path | str, fix: str = "") -> InputError:
+    """Return the error on a feed that cannot be used (DP705)."""
+    return InputError(what, where=str(where), fix=fix, code="DP705")
+
+
 class GivenFeed(dict[str, Array]):
     """A feed of the user's: arrays by input name, and what errors call it (a file's path, ``feeds[0]``)."""
 
@@ -76,18 +81,15 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
         elif "=" in str(source) and not path.exists():
             name, _, file = str(source).rpartition("=")
             if name in single:
-                raise InputError(f"input {name!r} is given twice", where=str(source), code="DP705")
+                raise unfit_feed(f"input {name!r} is given twice", str(source))
             single[name] = _npy(Path(file))
         elif not path.exists():
-            raise InputError("no such file", where=str(source), fix=meant(path, f"give {_FORMS}"), code="DP705")
+            raise unfit_feed("no such file", str(source), meant(path, f"give {_FORMS}"))
         else:
-            raise InputError(
-                "not a form of feeds that dmlprep reads", where=str(source), fix=f"give {_FORMS}", code="DP705"
-            )
+            raise unfit_feed("not a form of feeds that dmlprep reads", str(source), f"give {_FORMS}")
     if single:
-        feeds.append(
-            GivenFeed(single, ", ".join(str(s) for s in sources if not isinstance(s, Mapping) and "=" in str(s)))
-        )
+        named = ", ".join(str(s) for s in sources if not isinstance(s, Mapping) and "=" in str(s))
+        feeds.append(GivenFeed(single, named))
     return feeds
 
 
@@ -116,11 +118,11 @@ def _npy(path: Path) -> Array:
             file.seek(0)
             array = np.load(file, allow_pickle=False)
     except FileNotFoundError as error:
-        raise InputError("no such file", where=str(path), fix=meant(path, "check the path"), code="DP705") from error
+        raise unfit_feed("no such file", path, meant(path, "check the path")) from error
     except _BROKEN as error:
         raise _broken(path, error) from error
     if not isinstance(array, np.ndarray):
-        raise InputError("this is an .npz, not an .npy", where=str(path), fix="name it .npz", code="DP705")
+        raise unfit_feed("this is an .npz, not an .npy", path, "name it .npz")
     return array
 
 
@@ -133,14 +135,12 @@ def _npz(path: Path) -> dict[str, Array]:
             file.seek(0)
             data = np.load(file, allow_pickle=False)
             if not isinstance(data, np.lib.npyio.NpzFile):
-                raise InputError(
-                    "this is an .npy, not an .npz", where=str(path), fix="pass NAME=file.npy", code="DP705"
-                )
+                raise unfit_feed("this is an .npy, not an .npz", path, "pass NAME=file.npy")
             arrays = {name: data[name] for name in data.files}
     except _BROKEN as error:
         raise _broken(path, error) from error
     if not arrays:
-        raise InputError("holds no arrays", where=str(path), code="DP705")
+        raise unfit_feed("holds no arrays", path)
     return arrays
 
 
@@ -154,8 +154,7 @@ def _check_members(file: BinaryIO, size: int) -> None:
             what = f"its arrays have {total} bytes, and no more than {most} are read"
             fix = "pass smaller inputs"
             if total <= FEED_BYTES:
-                fix += ", save it without compression, or raise the limit: "
-                fix += f"dmlprep --limit made_bytes={total} COMMAND"
+                fix += f", save it without compression, or raise the limit: dmlprep --limit made_bytes={total} COMMAND"
             raise Unfit(what, fix)
         for member in members:
             with archive.open(member) as inside:
@@ -182,18 +181,13 @@ def _check_header(file: IO[bytes], size: int) -> None:
 
 def _broken(path: Path, error: Exception) -> InputError:
     what, fix = explain(error, path) if isinstance(error, OSError) else ("", "")
-    if what:
-        return InputError(what, where=str(path), fix=fix, code="DP705")
     if isinstance(error, Unfit):
-        return InputError(str(error), where=str(path), fix=error.fix, code="DP705")
-    if "allow_pickle" in str(error) or "Object arrays" in str(error):
-        return InputError(
-            "holds Python objects (pickle), which dmlprep never loads",
-            where=str(path),
-            fix="save plain arrays (dtype not object)",
-            code="DP705",
-        )
-    return InputError(f"cannot be read as numpy arrays: {error}", where=str(path), fix="save it again", code="DP705")
+        what, fix = str(error), error.fix
+    elif "allow_pickle" in str(error) or "Object arrays" in str(error):
+        what, fix = "holds Python objects (pickle), which dmlprep never loads", "save plain arrays (dtype not object)"
+    elif not what:
+        what, fix = f"cannot be read as numpy arrays: {error}", "save it again"
+    return unfit_feed(what, path, fix)
 
 
 def _number(path: Path) -> int:
@@ -202,26 +196,24 @@ def _number(path: Path) -> int:
 
 
 def _folder(path: Path) -> list[GivenFeed]:
-    forms = ("*.npy", "*.npz", "input_*.pb", "test_data_set_*/input_*.pb")
+    forms = (*_ENDINGS, "test_data_set_*/input_*.pb")
     check_inside((file for form in forms for file in path.glob(form)), path)
-    sets = sorted((p for p in path.glob("test_data_set_*") if p.is_dir()), key=_number)
-    if sets:
+    if sets := sorted((p for p in path.glob("test_data_set_*") if p.is_dir()), key=_number):
         return [GivenFeed(_protos(folder), str(folder)) for folder in sets]
     if any(path.glob("input_*.pb")):
         return [GivenFeed(_protos(path), str(path))]
     arrays = {unquote(file.stem): _npy(file) for file in sorted(path.glob("*.npy"))}
     if arrays:
         return [GivenFeed(arrays, str(path))]
-    bundles = sorted(path.glob("*.npz"))
-    if bundles:
+    if bundles := sorted(path.glob("*.npz")):
         return [GivenFeed(_npz(file), str(file)) for file in bundles]
-    raise InputError("holds no feeds", where=str(path), fix="put .npy, .npz or input_0.pb files in it", code="DP705")
+    raise unfit_feed("holds no feeds", path, "put .npy, .npz or input_0.pb files in it")
 
 
 def _protos(folder: Path) -> dict[str, Array]:
     files = sorted(folder.glob("input_*.pb"), key=_number)
     if not files:
-        raise InputError("holds no input_0.pb", where=str(folder), code="DP705")
+        raise unfit_feed("holds no input_0.pb", folder)
     feed: dict[str, Array] = {}
     for file in files:
         tensor = onnx.TensorProto()
@@ -233,6 +225,6 @@ def _protos(folder: Path) -> dict[str, Array]:
         except (OSError, Unfit) as error:
             raise _broken(file, error) from error
         except (DecodeError, ValueError, TypeError, KeyError) as error:
-            raise InputError(f"cannot be read as an ONNX tensor: {error}", where=str(file), code="DP705") from error
+            raise unfit_feed(f"cannot be read as an ONNX tensor: {error}", file) from error
         feed[tensor.name or f"#{_number(file)}"] = array
     return feed

@@ -63,10 +63,8 @@ def _one(picture: Picture, given: Array) -> Array:
     channels = image.shape[2]
     canvas = np.full((*picture.model_size, channels), picture.fill / 255 * picture.white)
     (top, left), (height, width) = picture.offset, image.shape[:2]
-    rows, columns = (
-        slice(max(0, o), min(m, o + n))
-        for o, m, n in zip((top, left), picture.model_size, (height, width), strict=True)
-    )
+    places = zip((top, left), picture.model_size, (height, width), strict=True)
+    rows, columns = (slice(max(0, o), min(m, o + n)) for o, m, n in places)
     canvas[rows, columns] = image[rows.start - top : rows.stop - top, columns.start - left : columns.stop - left]
     if picture.model_type == "uint8":
         return canvas if picture.bytes else np.clip(np.floor(canvas / picture.white * 255 + 0.5), 0, 255)

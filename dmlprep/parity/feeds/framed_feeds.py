@@ -31,11 +31,9 @@ def feeds_of(
     **more: Any,
 ) -> RunFeeds:
     """The feeds of a run, ``FramedFeeds`` where there is a frame; ``more`` as ``RunFeeds`` takes it."""
-    return (
-        RunFeeds(original, given, sizes, **more)
-        if framing is None
-        else FramedFeeds(original, given, sizes, framing, **more)
-    )
+    if framing is None:
+        return RunFeeds(original, given, sizes, **more)
+    return FramedFeeds(original, given, sizes, framing, **more)
 
 
 class FramedFeeds(RunFeeds):

@@ -10,18 +10,16 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.core.errors import CheckNotRun, InputError, UsageError
+from dmlprep.core.errors import CheckNotRun, UsageError
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.bounds import beyond_bounds
 from dmlprep.graph.model.pinned import pinned_values
 from dmlprep.parity.feeds.constrained_inputs import batch_count, compared_with, region_extent, reshape_target
-from dmlprep.parity.feeds.files import GivenFeed, load_feeds
+from dmlprep.parity.feeds.files import GivenFeed, unfit_feed
 from dmlprep.parity.feeds.roles import index_limit, role
 from dmlprep.parity.feeds.sizes import Input, caches, graph_inputs, is_signal, resolve_shapes
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.bounds import MOST_FEEDS
-
-__all__ = ["Feed", "fit_feeds", "fit_shapes", "load_feeds", "make_feeds", "make_image", "static_sizes"]
 
 Feed = dict[str, Array]
 
@@ -59,11 +57,9 @@ def make_feeds(
 
     Args:
         sizes: sizes for free dimensions by name (``batch``) or by input and axis (``x:0``); small defaults else.
-        count: how many feeds.
         like: the model with more of its shapes known: ranks, and more of what an index may be.
         rough: images of odd seeds are noise alone. FP16 can be right on surfaces and wrong on textures. In FP32 noise
             shows how ill-conditioned untrained networks are, and nothing of the device.
-        values: what inputs are fed whose values are fixed.
 
     Raises:
         UsageError: more feeds are asked for, or larger ones, than can be made.
@@ -100,13 +96,12 @@ def _check_room(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
         return
     largest = max(shapes, key=lambda name: math.prod(shapes[name]))
     sizes = " x ".join(map(str, shapes[largest]))
-    raise UsageError(
-        f"to make inputs of {sizes} takes {needed >> 20:,} MiB, and {model.budget.most_bytes >> 20:,} may be taken",
-        where=f"input {largest}",
-        fix="give its free dimensions smaller sizes (--pin, --size, parity.sizes in the recipe), give inputs of your "
-        f"own with --feeds, or raise the limit: dmlprep --limit made_bytes={needed} COMMAND",
-        code="DP703",
+    what = f"to make inputs of {sizes} takes {needed >> 20:,} MiB, and {model.budget.most_bytes >> 20:,} may be taken"
+    fix = (
+        "give its free dimensions smaller sizes (--pin, --size, parity.sizes in the recipe), give inputs of your own "
+        f"with --feeds, or raise the limit: dmlprep --limit made_bytes={needed} COMMAND"
     )
+    raise UsageError(what, where=f"input {largest}", fix=fix, code="DP703")
 
 
 def _compared(model: Model, one: Input) -> int | float | None:
@@ -120,29 +115,21 @@ def _compared(model: Model, one: Input) -> int | float | None:
 
 def _index_limit(model: Model, like: Model | None, name: str) -> int | None:
     """The smaller limit of an input of both models."""
-    graphs = [one for one in (model, like) if one is not None]
-    inputs = [(one, value) for one in graphs for value in one.ir.graph.inputs if value.name == name]
-    limits = [limit for one, value in inputs if (limit := index_limit(one, value)) is not None]
-    return min(limits, default=None)
+    models = [model] if like is None else [model, like]
+    limits = [index_limit(one, value) for one in models for value in one.ir.graph.inputs if value.name == name]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _numpy_type(one: Input) -> np.dtype:
     if one.dtype is None:
         kind = type(one.value.type).__name__.removesuffix("Type").lower() if one.value.type is not None else "untyped"
-        raise CheckNotRun(
-            f"input {one.name!r} is no tensor ({kind}), and no value can be made up for it",
-            code="DP703",
-            fix="make it a tensor input when exporting",
-        )
+        what = f"input {one.name!r} is no tensor ({kind}), and no value can be made up for it"
+        raise CheckNotRun(what, code="DP703", fix="make it a tensor input when exporting")
     if one.dtype == ir.DataType.STRING:
         return np.dtype(object)
-    unmade = ("UNDEFINED", "FLOAT8", "COMPLEX")
-    if one.dtype.name.startswith(unmade) or one.dtype.bitwidth < 8:
-        raise CheckNotRun(
-            f"input {one.name!r} is {one.dtype.name}, and no value can be made up for it",
-            code="DP703",
-            fix="give feeds of your own",
-        )
+    if one.dtype.name.startswith(("UNDEFINED", "FLOAT8", "COMPLEX")) or one.dtype.bitwidth < 8:
+        what = f"input {one.name!r} is {one.dtype.name}, and no value can be made up for it"
+        raise CheckNotRun(what, code="DP703", fix="give feeds of your own")
     return np.dtype(one.dtype.numpy())
 
 
@@ -157,9 +144,8 @@ def _fill(
 ) -> Array:
     kind = _numpy_type(one)
     if one.dims is None:
-        raise CheckNotRun(
-            f"input {one.name!r} has no shape, not even a rank", code="DP703", fix="give feeds of your own"
-        )
+        what = f"input {one.name!r} has no shape, not even a rank"
+        raise CheckNotRun(what, code="DP703", fix="give feeds of your own")
     shape = shapes[one.name]
     rng = np.random.default_rng([seed, zlib.crc32(one.name.encode())])
     if kind.kind == "O":
@@ -329,11 +315,7 @@ def fit_feeds(
         for key, array in feed.items():
             if key.startswith("#") and key[1:].isdigit() and key not in inputs:
                 if int(key[1:]) >= len(order):
-                    raise InputError(
-                        f"there is an input_{key[1:]}.pb, and the model has {len(order)} inputs",
-                        where=place,
-                        code="DP705",
-                    )
+                    raise unfit_feed(f"there is an input_{key[1:]}.pb, and the model has {len(order)} inputs", place)
                 key = order[int(key[1:])]
             named[key] = np.asarray(array)
         _check_names(named, inputs, place, optional)
@@ -373,45 +355,29 @@ def _check_names(feed: Feed, inputs: Mapping[str, Input], place: str, optional: 
     if unknown or missing:
         said = [f"no input is called {unknown[0]!r}"] if unknown else []
         said += [f"input {missing[0]!r} is missing"] if missing else []
-        raise InputError(
-            " and ".join(said), where=place, code="DP705", fix=f"the model's inputs: {', '.join(inputs) or 'none'}"
-        )
+        raise unfit_feed(" and ".join(said), place, f"the model's inputs: {', '.join(inputs) or 'none'}")
 
 
 def _check_array(one: Input, array: Array, sizes: dict[str, tuple[int, str]], place: str) -> None:
+    own, name, shape = array.dtype.name, one.name, list(array.shape)
     if one.dtype == ir.DataType.STRING:
-        fits = array.dtype.kind in "OUST"
-        wanted = "string"
+        fits, wanted = array.dtype.kind in "OUST", "string"
     else:
-        wanted = np.dtype(one.dtype.numpy()).name if one.dtype is not None else array.dtype.name
-        fits = array.dtype.name == wanted
+        wanted = np.dtype(one.dtype.numpy()).name if one.dtype is not None else own
+        fits = own == wanted
     if not fits:
-        raise InputError(
-            f"input {one.name!r} takes {wanted}, the feed is {array.dtype.name}",
-            where=place,
-            code="DP705",
-            fix=f"save it as {wanted}",
-        )
+        raise unfit_feed(f"input {name!r} takes {wanted}, the feed is {own}", place, f"save it as {wanted}")
     if one.dims is None:
         return
-    declared = [dim if dim is not None else "?" for dim in one.dims]
     if len(one.dims) != array.ndim:
-        raise InputError(
-            f"input {one.name!r} has {len(one.dims)} dimensions {declared}, the feed has shape {list(array.shape)}",
-            where=place,
-            code="DP705",
-        )
-    for axis, (dim, size) in enumerate(zip(one.dims, array.shape, strict=True)):
+        declared = [dim if dim is not None else "?" for dim in one.dims]
+        what = f"input {name!r} has {len(one.dims)} dimensions {declared}, the feed has shape {shape}"
+        raise unfit_feed(what, place)
+    for axis, (dim, size) in enumerate(zip(one.dims, shape, strict=True)):
         if isinstance(dim, int) and dim != size:
-            raise InputError(
-                f"axis {axis} of input {one.name!r} is {dim}, the feed has shape {list(array.shape)}",
-                where=place,
-                code="DP705",
-                fix="pin that size, or give feeds of the pinned size",
-            )
+            what = f"axis {axis} of input {name!r} is {dim}, the feed has shape {shape}"
+            raise unfit_feed(what, place, "pin that size, or give feeds of the pinned size")
         if isinstance(dim, str):
-            first, other = sizes.setdefault(dim, (size, one.name))
+            first, other = sizes.setdefault(dim, (size, name))
             if first != size:
-                raise InputError(
-                    f"dimension {dim!r} is {first} in {other!r} and {size} in {one.name!r}", where=place, code="DP705"
-                )
+                raise unfit_feed(f"dimension {dim!r} is {first} in {other!r} and {size} in {name!r}", place)

@@ -12,40 +12,16 @@ from dmlprep.graph.model.constants import held_tensor
 from dmlprep.parity.feeds.sizes import Input
 
 Role = Literal[
-    "ids",
-    "mask",
-    "positions",
-    "types",
-    "timestep",
-    "image",
-    "sizes",
-    "factor",
-    "count",
-    "number",
-    "cache",
-    "flag",
+    "ids", "mask", "positions", "types", "timestep", "image", "sizes", "factor", "count", "number", "cache", "flag",
     "plain",
-]
+]  # fmt: skip
 
-# Operators that hand values on, so that an index at their input is an index at their output.
 _PASS_ON = frozenset(
-    (
-        "Cast",
-        "Concat",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "Reshape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-        "Where",
-    )
-)
+    {"Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile",
+     "Transpose", "Unsqueeze", "Where"}
+)  # fmt: skip
+"""Operators that hand values on, so that an index at their input is an index at their output."""
+
 _INDEXES = frozenset(("Gather", "GatherBlockQuantized", "GatherElements", "ScatterElements"))
 
 
@@ -56,27 +32,23 @@ def index_limit(model: Model, value: ir.Value) -> int | None:
         the number of rows, ``None`` where the value is not used as an index of a known table.
     """
     limits: list[int] = []
-    seen: set[int] = set()
+    seen: set[ir.Value] = set()
     stack = [value]
     while stack:
         current = stack.pop()
-        if id(current) in seen:
+        if current in seen:
             continue
-        seen.add(id(current))
+        seen.add(current)
         for node, position in current.uses():
-            limit = _rows(node, position)
-            if limit is not None:
+            if (limit := _rows(node, position)) is not None:
                 limits.append(limit)
-            if (
-                node.domain == ""
-                and node.op_type in _PASS_ON
-                and (position == 0 or node.op_type in ("Concat", "Where"))
-            ):
+            first = position == 0 or node.op_type in ("Concat", "Where")
+            if first and node.domain == "" and node.op_type in _PASS_ON:
                 stack.extend(node.outputs)
             function = model.ir.functions.get(node.op_identifier())
             if function is not None and position < len(function.inputs):
                 stack.append(function.inputs[position])
-    return min(limits) if limits else None
+    return min(limits, default=None)
 
 
 def _rows(node: ir.Node, position: int) -> int | None:

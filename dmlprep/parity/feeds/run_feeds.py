@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -22,14 +23,9 @@ class RunFeeds:
     later model of these sizes: a search and the proof that judges its result see the same numbers.
 
     Args:
-        original: the model before the first step; its graph must stay as it is.
-        given: the user's feeds; seeded ones are made where there are none.
         sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
         values: what will be fixed for inputs. The user's feeds may lack these inputs.
         rough: whether odd seeds are noise (see ``make_feeds``) where the caller does not say.
-
-    Attributes:
-        original: as given.
 
     Raises:
         InputError: a feed of the user's does not fit the original, or has another value than is fixed; or a size is for
@@ -71,8 +67,8 @@ class RunFeeds:
         """
         inputs = self.original.ir.graph.inputs
         noted = pinned_values(model.ir, inputs)
+        fixed = {v.name or "": pinned_array(v, noted[v.name or ""]) for v in inputs if v.name in noted}
         if self._given:
-            fixed = {v.name or "": pinned_array(v, noted[v.name or ""]) for v in inputs if v.name in noted}
             filled = [with_values(feed, fixed) for feed in self._given[:count]]
             fit_shapes(model, filled, "feeds")
             return filled
@@ -83,7 +79,6 @@ class RunFeeds:
             self._key, self._made = key, []
         done, missing = len(self._made), count - len(self._made)
         if missing > 0:
-            fixed = {v.name or "": pinned_array(v, noted[v.name or ""]) for v in inputs if v.name in noted}
             self._made += make_feeds(self.original, wanted, missing, seed=done, like=model, rough=noise, values=fixed)
         return self._made[:count]
 
@@ -95,6 +90,11 @@ class RunFeeds:
     def given(self) -> int:
         """How many feeds the user gave."""
         return len(self._given)
+
+    @property
+    def source(self) -> Literal["given", "seeded"]:
+        """Where the feeds come from."""
+        return "given" if self.given else "seeded"
 
     def single_batch(self, model: Model) -> bool:
         """From now on, feeds have batch 1 where nobody said another size.
@@ -122,12 +122,9 @@ def check_values(feed: Feed, values: Mapping[str, Value]) -> None:
     """
     for name, value in values.items():
         if name in feed and not np.all(feed[name] == np.asarray(value).astype(feed[name].dtype)):
-            raise InputError(
-                f"the feed has another value for input {name!r} than {value}, to which it is pinned",
-                where=getattr(feed, "source", "feeds"),
-                code="DP705",
-                fix="leave the input out of the feed, or pin the value that it has there",
-            )
+            what = f"the feed has another value for input {name!r} than {value}, to which it is pinned"
+            fix = "leave the input out of the feed, or pin the value that it has there"
+            raise InputError(what, where=getattr(feed, "source", "feeds"), code="DP705", fix=fix)
 
 
 def with_values(feed: Feed, fixed: Mapping[str, Array]) -> Feed:
@@ -145,9 +142,5 @@ def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
     known = free_dimensions(graph_inputs(model))
     for name in sizes:
         if name not in known:
-            raise InputError(
-                f"no input has a dimension {name!r}",
-                where=str(model.path or ""),
-                code="DP203",
-                fix=f"it has: {', '.join(sorted(known)) or 'none'}",
-            )
+            what, fix = f"no input has a dimension {name!r}", f"it has: {', '.join(sorted(known)) or 'none'}"
+            raise InputError(what, where=str(model.path or ""), code="DP203", fix=fix)

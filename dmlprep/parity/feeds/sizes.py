@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from dmlprep.graph.model import Model
@@ -20,7 +21,6 @@ class Input:
     """A graph input that takes a tensor.
 
     Attributes:
-        value: the value in the graph.
         dtype: element type, ``None`` where the input is no tensor or has no type.
         dims: sizes, names of free dimensions, ``None`` for anonymous ones; ``None`` in place of the tuple where the
             rank is not known.
@@ -32,6 +32,12 @@ class Input:
     dtype: ir.DataType | None
     dims: tuple[Dim, ...] | None
     spelled: tuple[str, ...] = ()
+
+    @property
+    def numpy_type(self) -> np.dtype:
+        """The element type of arrays for a tensor input."""
+        assert self.dtype is not None
+        return np.dtype(self.dtype.numpy())
 
 
 def is_anonymous(name: str | None) -> bool:
@@ -51,12 +57,10 @@ def graph_inputs(model: Model) -> list[Input]:
     for value in model.ir.graph.inputs:
         if value.name in model.ir.graph.initializers:
             continue
-        tensor = isinstance(value.type, ir.TensorType)
+        dtype = value.dtype if isinstance(value.type, ir.TensorType) else None
         dims = None if value.shape is None else tuple(_dim(d) for d in value.shape.dims)
-        spelled = (
-            () if value.shape is None else tuple("" if isinstance(d, int) else d.value or "" for d in value.shape.dims)
-        )
-        found.append(Input(value.name or "", value, value.dtype if tensor else None, dims, spelled))
+        spelled = tuple("" if isinstance(d, int) else d.value or "" for d in value.shape.dims) if value.shape else ()
+        found.append(Input(value.name or "", value, dtype, dims, spelled))
     return found
 
 
@@ -171,12 +175,12 @@ def is_signal(one: Input) -> bool:
     while stack:
         value = stack.pop()
         for node, position in value.uses() if value not in seen else ():
-            mirrored = (
-                node.op_type == "Pad" and "mode" in node.attributes and node.attributes["mode"].value == "reflect"
-            )
-            if node.domain == "" and position == 0 and (mirrored or node.op_type in _FRAMES):
+            if node.domain != "" or position != 0:
+                continue
+            mode = node.attributes.get("mode") if node.op_type == "Pad" else None
+            if node.op_type in _FRAMES or (mode is not None and mode.value == "reflect"):
                 return True
-            if node.domain == "" and position == 0 and node.op_type in _RESHAPES:
+            if node.op_type in _RESHAPES:
                 stack.extend(node.outputs)
         seen.add(value)
     return False
@@ -241,8 +245,7 @@ def resolve_shapes(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[st
         shapes by input name; a dimension name has one size throughout.
     """
     given = _spelled_out(inputs, given)
-    sizes = {name: size for name, size in given.items() if ":" not in name}
-    sizes.update({name: size for name, size in given.items() if ":" in name})
+    sizes = dict(given)
     for one in inputs:
         for axis, dim in enumerate(one.dims or ()):
             key = f"{one.name}:{axis}"
@@ -263,10 +266,7 @@ def resolve_shapes(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[st
             sizes.setdefault(name, _default(one, axis, name))
         size = evaluate(dim, sizes)
         sizes[dim] = size if size is not None else _total(inputs, sizes) or _default(one, axis, dim)
-    return {
-        one.name: tuple(_size(inputs, one, axis, dim, sizes) for axis, dim in enumerate(one.dims or ()))
-        for one in inputs
-    }
+    return {i.name: tuple(_size(inputs, i, axis, dim, sizes) for axis, dim in enumerate(i.dims or ())) for i in inputs}
 
 
 def known_shape(inputs: Sequence[Input], one: Input, given: Mapping[str, int]) -> list[int | None]:
@@ -301,10 +301,9 @@ def _is_total(one: Input, axis: int, dim: Dim) -> bool:
 
 def _total(inputs: Sequence[Input], sizes: Mapping[str, int]) -> int | None:
     """Length of the tokens plus that of the cache, where the inputs show both."""
-    tokens = next(
-        (i for i in inputs if re.search(r"input_ids|tokens|inputs_embeds", i.name) and len(i.dims or ()) >= 2), None
-    )
-    if tokens is None or tokens.dims is None:
+    flat = (i for i in inputs if len(i.dims or ()) >= 2)
+    tokens = next((i for i in flat if re.search(r"input_ids|tokens|inputs_embeds", i.name)), None)
+    if tokens is None:
         return None
     own = _known(tokens, 1, sizes)
     past = next((i for i in inputs if i.name.lower().startswith("past") and len(i.dims or ()) == 4), None)

@@ -150,7 +150,7 @@ def _timed(tuned: Tuned, best: Sequence[Proved], how: Proofs, original: Model) -
             "dml" if on_dml else "cpu",
             feed,
             session=session,
-            inputs=("given" if feeds.given else "seeded") if feed else "",
+            inputs=feeds.source if feed else "",
             seconds=how.bench_seconds or 0.0,
             progress=how.observer.step_progress,
         )

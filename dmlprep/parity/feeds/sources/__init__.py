@@ -53,10 +53,8 @@ class FeedsRequest:
         input: the input that takes them; empty: the only one that can.
         sizes: sizes of free dimensions, by name or by ``input:axis``.
         values: what other inputs get, numbers or arrays; those that are not named are seeded.
-        pictures: how pictures become numbers.
         rate: samples a second that the model takes; ``None``: as the model compares its rate with, else the files'.
         tokenizer: the ``tokenizer.json``; ``None``: the one beside the model or among the sources.
-        force: replace the feeds that are there.
     """
 
     model: Path
@@ -150,23 +148,16 @@ def _chosen(request: FeedsRequest, model: Model, inputs: Sequence[Input]) -> tup
     fitting = [kind for kind in found if takes[kind]]
     there = " and ".join(found)
     if not fitting:
-        raise UsageError(
-            f"{request.model} has no input that takes {there}" + (f" ({request.input!r})" if request.input else ""),
-            where="--input" if request.input else str(request.sources[0]),
-            fix=f"name the input with --input; it has: {_said(inputs)}",
-        )
+        what = f"{request.model} has no input that takes {there}" + (f" ({request.input!r})" if request.input else "")
+        where = "--input" if request.input else str(request.sources[0])
+        raise UsageError(what, where=where, fix=f"name the input with --input; it has: {_said(inputs)}")
     if len(fitting) > 1:
-        raise UsageError(
-            f"there are {there}, and the model takes either",
-            where=str(request.sources[0]),
-            fix="name files of one kind",
-        )
+        what, where = f"there are {there}, and the model takes either", str(request.sources[0])
+        raise UsageError(what, where=where, fix="name files of one kind")
     kind = fitting[0]
     if len(takes[kind]) > 1:
-        names = ", ".join(one.name for one in takes[kind])
-        raise UsageError(
-            f"several inputs may take {kind}: {names}", where=str(request.model), fix="choose with --input"
-        )
+        what = f"several inputs may take {kind}: {', '.join(one.name for one in takes[kind])}"
+        raise UsageError(what, where=str(request.model), fix="choose with --input")
     return kind, takes[kind][0], found[kind]
 
 
@@ -200,11 +191,9 @@ def _sources(sources: Sequence[Path]) -> dict[Kind, list[Path]]:
         files = sorted(f for f in source.rglob("*") if f.is_file()) if source.is_dir() else [source]
         kinds = [(kind, file) for file in files for kind, known in _SUFFIXES.items() if file.suffix.lower() in known]
         if not kinds:
-            raise InputError(
-                "holds no pictures, no sound and no text" if source.is_dir() else "not a kind of file that is read",
-                where=str(source),
-                fix="give " + "; ".join(f"{kind} ({' '.join(sorted(known))})" for kind, known in _SUFFIXES.items()),
-            )
+            what = "holds no pictures, no sound and no text" if source.is_dir() else "not a kind of file that is read"
+            forms = "; ".join(f"{kind} ({' '.join(sorted(known))})" for kind, known in _SUFFIXES.items())
+            raise InputError(what, where=str(source), fix=f"give {forms}")
         if source.is_dir():
             check_inside((file for _, file in kinds), source)
         for kind, file in kinds:
@@ -214,12 +203,8 @@ def _sources(sources: Sequence[Path]) -> dict[Kind, list[Path]]:
 
 def _groups(total: int, count: int, batch: int) -> list[list[int]]:
     """Which items each feed takes: evenly from all of them; where they are too few, they come again."""
-    feeds = min(count, -(-total // batch))
-    wanted = feeds * batch
-    if total <= wanted:
-        order = [i % total for i in range(wanted)]
-    else:
-        order = [i * total // wanted for i in range(wanted)]
+    wanted = min(count, -(-total // batch)) * batch
+    order = [i % total if total <= wanted else i * total // wanted for i in range(wanted)]
     return [order[start : start + batch] for start in range(0, wanted, batch)]
 
 
@@ -253,16 +238,15 @@ def _real(
     takes = [i for i in inputs if _RATE.fullmatch(i.name) and i is not one]
     compared = next((compared_with(i.value, model.ir.functions) for i in takes), None)
     made, rate = sound(one, shape, items, request.rate or (int(compared) if compared else None), most)
-    return {one.name: made, **{i.name: np.full([1] * len(i.dims or ()), rate, _type(i)) for i in takes}}
+    return {one.name: made, **{i.name: np.full([1] * len(i.dims or ()), rate, i.numpy_type) for i in takes}}
 
 
 def _tokenizer(request: FeedsRequest) -> Path:
     folders = [request.model.parent, *(s if s.is_dir() else s.parent for s in request.sources)]
     found = request.tokenizer or next((f for d in folders if (f := d / "tokenizer.json").is_file()), None)
     if found is None:
-        raise UsageError(
-            "no tokenizer.json is beside the model or the text", where="--tokenizer", fix="name it: --tokenizer FILE"
-        )
+        what = "no tokenizer.json is beside the model or the text"
+        raise UsageError(what, where="--tokenizer", fix="name it: --tokenizer FILE")
     return found
 
 
@@ -271,11 +255,8 @@ def _others(request: FeedsRequest, model: Model, inputs: Sequence[Input], kind: 
     batch = next(iter(feed.values())).shape[:1]
     free = [i for i in inputs if len(i.dims or ()) > 1 and (i.dims or ())[batch_axis(i)] is None]
     alike = {f"{i.name}:{batch_axis(i)}": batch[0] for i in free if batch}
-    sizes = {
-        **alike,
-        **request.sizes,
-        **{f"{n}:{axis}": size for n, a in feed.items() for axis, size in enumerate(a.shape)},
-    }
+    own = {f"{n}:{axis}": size for n, a in feed.items() for axis, size in enumerate(a.shape)}
+    sizes = {**alike, **request.sizes, **own}
     if kind == "text":
         # A cache with nothing in it: the text is all that was said.
         caches = (i for i in inputs if i.name not in feed and role(i, None) == "cache" and len(i.dims or ()) == 4)
@@ -293,14 +274,8 @@ def _set(name: str, value: Array, like: Array) -> Array:
     try:
         return np.broadcast_to(array, like.shape).copy()
     except ValueError:
-        raise InputError(
-            f"{list(array.shape)} values are no array of shape {list(like.shape)}", where=f"--set {name}"
-        ) from None
-
-
-def _type(one: Input) -> np.dtype:
-    assert one.dtype is not None
-    return np.dtype(one.dtype.numpy())
+        what = f"{list(array.shape)} values are no array of shape {list(like.shape)}"
+        raise InputError(what, where=f"--set {name}") from None
 
 
 def _npz(feed: Feed) -> bytes:

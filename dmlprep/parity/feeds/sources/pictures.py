@@ -67,19 +67,14 @@ def pictures(one: Input, shape: Sequence[int | None], files: Sequence[Path], how
     """
     layout = how.layout or layout_of(one)
     if len(layout) != len(shape):
-        raise UsageError(
-            f"input {one.name!r} has {len(shape)} axes, and no layout of pictures is known for them",
-            where="--layout",
-            fix="say it: --layout nchw, nhwc, chw or hwc, with as many axes as the input has",
-        )
+        what = f"input {one.name!r} has {len(shape)} axes, and no layout of pictures is known for them"
+        fix = "say it: --layout nchw, nhwc, chw or hwc, with as many axes as the input has"
+        raise UsageError(what, where="--layout", fix=fix)
     size = {axis: shape[place] for place, axis in enumerate(layout)}
     channels = size["c"] or (1 if how.colour == "gray" else 3)
     if channels not in _CHANNELS:
-        raise UsageError(
-            f"input {one.name!r} has {channels} channels in layout {layout}",
-            where="--layout",
-            fix="pictures have 1, 3 or 4; say another --layout or --input",
-        )
+        what = f"input {one.name!r} has {channels} channels in layout {layout}"
+        raise UsageError(what, where="--layout", fix="pictures have 1, 3 or 4; say another --layout or --input")
     first = read_picture(files[0], channels, (size["h"] or 0, size["w"] or 0), how.fit, most)
     if (needed := 16 * len(files) * first.size) > most:
         raise too_large(f"an input of {len(files)} pictures like this", needed, str(files[0]))
@@ -92,17 +87,15 @@ def pictures(one: Input, shape: Sequence[int | None], files: Sequence[Path], how
 
 def _values(batch: Array, one: Input, how: Pictures) -> Array:
     """Bytes [N, H, W, C] as the model's numbers."""
-    assert one.dtype is not None
-    kind, channels = np.dtype(one.dtype.numpy()), batch.shape[-1]
+    kind, channels = one.numpy_type, batch.shape[-1]
     if how.colour == "bgr" and channels >= 3:
         batch = batch[..., [2, 1, 0, *range(3, channels)]]
     if kind == np.uint8 and how == Pictures(how.layout, colour=how.colour, fit=how.fit):
         return batch
     for name, numbers in (("--mean", how.mean), ("--deviation", how.deviation)):
         if len(numbers) not in (1, channels):
-            raise UsageError(
-                f"{len(numbers)} numbers for {channels} channels", where=name, fix="give one, or one for each channel"
-            )
+            what = f"{len(numbers)} numbers for {channels} channels"
+            raise UsageError(what, where=name, fix="give one, or one for each channel")
     values = (batch / 255.0 * how.scale - np.asarray(how.mean)) / np.asarray(how.deviation)
     if kind.kind in "iu":
         limits = np.iinfo(kind)

@@ -41,12 +41,11 @@ def sound(
         UsageError: the input is not of the shape of sound.
     """
     if not is_sound(one):
-        raise UsageError(
-            f"input {one.name!r} {list(one.dims or ())} has no axes for sound",
-            where="--input",
-            fix="name the input that takes samples: [batch, samples]; features such as spectrograms come from --feeds",
-        )
-    place = _samples(one)
+        what = f"input {one.name!r} {list(one.dims or ())} has no axes for sound"
+        fix = "name the input that takes samples: [batch, samples]; features such as spectrograms come from --feeds"
+        raise UsageError(what, where="--input", fix=fix)
+    dims = one.dims or ()
+    place = 1 if len(dims) == 3 and dims[2] == 1 else len(dims) - 1
     length, rows = shape[place], []
     for file in files:
         samples, own = read_sound(file, rate, length, most)
@@ -56,18 +55,11 @@ def sound(
         if (needed := 16 * len(files) * length) > most:
             raise too_large(f"an input of {len(files)} x {length} samples", needed, str(file))
         rows.append(_loudest(row, length))
-    assert one.dtype is not None
     assert rate is not None
     made = np.stack(rows) if len(shape) > 1 else rows[0]
     if len(shape) == 3:
         made = np.expand_dims(made, 3 - place)
-    return _values(made, np.dtype(one.dtype.numpy())), rate
-
-
-def _samples(one: Input) -> int:
-    """The axis of samples."""
-    dims = one.dims or ()
-    return 1 if len(dims) == 3 and dims[2] == 1 else len(dims) - 1
+    return _values(made, one.numpy_type), rate
 
 
 def resampled(samples: Array, rate: int, wanted: int) -> Array:

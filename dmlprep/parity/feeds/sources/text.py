@@ -17,9 +17,8 @@ from dmlprep.runtime.tools.tokenizers import tokenize
 
 def is_text(one: Input, limit: int | None) -> bool:
     """Whether an input may be token ids [batch, length]; ``limit`` is that of ``index_limit``."""
-    return (
-        one.dtype is not None and one.dtype.is_integer() and len(one.dims or ()) in (1, 2) and role(one, limit) == "ids"
-    )
+    integer = one.dtype is not None and one.dtype.is_integer()
+    return integer and len(one.dims or ()) in (1, 2) and role(one, limit) == "ids"
 
 
 def lines(file: Path) -> list[str]:
@@ -37,12 +36,7 @@ def lines(file: Path) -> list[str]:
 
 
 def text(
-    one: Input,
-    inputs: Sequence[Input],
-    shape: Sequence[int | None],
-    texts: Sequence[str],
-    tokenizer: Path,
-    most: int,
+    one: Input, inputs: Sequence[Input], shape: Sequence[int | None], texts: Sequence[str], tokenizer: Path, most: int
 ) -> dict[str, Array]:
     """Ids of an input, and what other inputs say of them: mask, types, positions.
 
@@ -61,7 +55,6 @@ def text(
         if other.name != one.name and (name == "ids" or other.dtype is None or other.dtype.is_floating_point()):
             continue
         if name in found and len(other.dims or ()) == len(shape):
-            assert other.dtype is not None
             array = found[name] if len(shape) == 2 else found[name][0]
-            feed[other.name] = np.ascontiguousarray(array).astype(other.dtype.numpy())
+            feed[other.name] = np.ascontiguousarray(array).astype(other.numpy_type)
     return feed
