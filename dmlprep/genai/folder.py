@@ -91,21 +91,13 @@ def open_folder(path: Path | str) -> GenaiFolder:
         what = "this is a file" if path.exists() else "there is no such folder"
         raise InputError(what, where=str(path), fix=meant(path, f"name a folder that holds {CONFIG}"), code="DP840")
     if not (path / CONFIG).exists():
-        raise InputError(
-            f"the folder has no {CONFIG}",
-            where=str(path),
-            fix="name a folder that onnxruntime-genai's model builder wrote",
-            code="DP840",
-        )
+        fix = "name a folder that onnxruntime-genai's model builder wrote"
+        raise InputError(f"the folder has no {CONFIG}", where=str(path), fix=fix, code="DP840")
     config = read_config(path / CONFIG)
     count = sum(1 for section in SECTIONS for _ in stages(config.table(f"model.{section}")))
     if count > _STAGES:
-        raise InputError(
-            f"its pipelines have {count} stages, more than {_STAGES}",
-            where=str(path / CONFIG),
-            fix="check that it is the right file",
-            code="DP840",
-        )
+        text = f"its pipelines have {count} stages, more than {_STAGES}"
+        raise InputError(text, where=str(path / CONFIG), fix="check that it is the right file", code="DP840")
     models, outside = [], []
     for section, name in named_models(config):
         if leads_out(name):

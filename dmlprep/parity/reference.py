@@ -130,7 +130,6 @@ class Reference:
         cls,
         original: Path | Model,
         feeds: Sequence[Mapping[str, Array]] | None = None,
-        *,
         like: Model | None = None,
         sizes: Mapping[str, int] | None = None,
         seeds: int = 2,

@@ -44,7 +44,6 @@ def check_model(
             arithmetic may.
         verify: ask a real DirectML session as well; its verdict is in the record, and makes the exit code 1 where it
             is not ``passed``.
-        session: its adapter or GPU is that of the session.
         vram: bytes of memory that the device has. Where a session needs more, a finding says so and the exit code is
             1; where that is not known, it is 3.
 
@@ -56,41 +55,33 @@ def check_model(
     """
     files = Unchanged(contents=False)
     try:
-        return _checked(files, files.take_model(path), targets, fail_on_cpu, verify, session, vram)
+        model = files.take_model(path)
+        found = examine_for(model, targets)
+        newest = found[-1]
+        _foretell(model, newest)
+        _weigh(newest, vram)
+        if verify:
+            newest.known_placement("--verify")
+            verdict = verify_placement(model, newest.target, session, feed=lambda: make_feeds(model, count=1)[0])
+            files.check()
+            newest.record.verdicts.append(verdict)
+            if verdict.outcome != "passed":
+                newest.record.exit_code = 1
     except ToolFailed as error:
         error.where = f"{path}: {error.where}" if error.where else str(path)
         raise
-
-
-def _checked(
-    files: Unchanged,
-    model: Model,
-    targets: Sequence[Target],
-    fail_on_cpu: bool,
-    verify: bool,
-    session: SessionOptions | None,
-    vram: int | None,
-) -> list[Examined]:
-    found = examine_for(model, targets)
-    newest = found[-1]
-    _foretell(model, newest)
-    _weigh(newest, vram)
-    if verify:
-        newest.known_placement("--verify")
-        verdict = verify_placement(model, newest.target, session, feed=lambda: make_feeds(model, count=1)[0])
-        files.check()
-        newest.record.verdicts.append(verdict)
-        if verdict.outcome != "passed":
-            newest.record.exit_code = 1
     if fail_on_cpu:
-        placement = newest.known_placement("--fail-on-cpu")
-        # DP508: an operator that ONNX Runtime's optimizer makes, and that DirectML has no kernel for.
-        away = [*placement.compute_on_cpu, *(f.node for f in newest.record.findings if f.code == "DP508")]
-        if away:
-            nodes = "1 compute node" if len(away) == 1 else f"{len(away)} compute nodes"
-            newest.record.exit_code = 1
-            newest.record.error = RunError(f"{nodes} would run on the CPU, first {away[0]}")
+        _fail_on_cpu(newest)
     return found
+
+
+def _fail_on_cpu(examined: Examined) -> None:
+    placement, record = examined.known_placement("--fail-on-cpu"), examined.record
+    # DP508: an operator that ONNX Runtime's optimizer makes, and that DirectML has no kernel for.
+    away = [*placement.compute_on_cpu, *(f.node for f in record.findings if f.code == "DP508")]
+    if away:
+        nodes = "1 compute node" if len(away) == 1 else f"{len(away)} compute nodes"
+        record.exit_code, record.error = 1, RunError(f"{nodes} would run on the CPU, first {away[0]}")
 
 
 def _weigh(examined: Examined, vram: int | None) -> None:

@@ -207,10 +207,9 @@ def _renamed(fates: list[Fate], left: list[PlacedNode]) -> list[Fate]:
     known = {f.node for f in fates}
     for node in left:
         staying = _fate(node, reason=f"{node.code} {node.reason}")
-        if node.name not in known:
-            at = next((i for i, f in enumerate(fates) if f.step and f.op == staying.op), None)
-            if at is not None:
-                fates[at] = msgspec.structs.replace(staying, node=fates[at].node)
+        at = next((i for i, f in enumerate(fates) if f.step and f.op == staying.op), None)
+        if node.name not in known and at is not None:
+            fates[at] = msgspec.structs.replace(staying, node=fates[at].node)
     return fates
 
 
@@ -228,15 +227,12 @@ def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes
     """A size for each dimension that is free: one for a batch, and for the rest those that seeded feeds have."""
     inputs = graph_inputs(model)
     names = {dim for one in inputs for dim in one.dims or () if isinstance(dim, str) and dim.isidentifier()}
-    batches = {one.dims[0]: 1 for one in inputs if one.dims and isinstance(one.dims[0], str)}
-    known = {**batches, **sizes}
-    given = {name: size for name, size in known.items() if isinstance(name, str)}
+    given = {one.dims[0]: 1 for one in inputs if one.dims and isinstance(one.dims[0], str)} | dict(sizes)
     shapes = resolve_shapes(inputs, given)
-    empty = {
-        d: _CACHED for one in inputs for d, size in zip(one.dims or (), shapes[one.name], strict=False) if not size
-    }
+    pairs = ((dim, size) for one in inputs for dim, size in zip(one.dims or (), shapes[one.name], strict=False))
     # Seeded feeds begin a text; a model for one size is for a cache that holds something.
-    shapes = resolve_shapes(inputs, {**given, **{name: size for name, size in empty.items() if isinstance(name, str)}})
+    empty = {dim: _CACHED for dim, size in pairs if not size and isinstance(dim, str)}
+    shapes = resolve_shapes(inputs, {**given, **empty})
     found: dict[str, int] = {}
     free = {place for places in free_dimensions.values() for place in places}
     for one in inputs:

@@ -6,10 +6,11 @@ the commands that take it (``cli/prepare.py``), and the line that uses it. The r
 default.
 """
 
+# ruff: noqa: RUF009 - _option returns a field of a dataclass
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
@@ -36,11 +37,8 @@ class Option:
     """How an option is written.
 
     Attributes:
-        help: for ``--help`` and the reference.
         kind: ``bool`` is a flag; ``list`` and ``dict`` can be given several times.
         flags: on the command line; the name with ``--`` where there are none.
-        metavar: what ``--help`` calls the value.
-        choices: all values there are.
         least, most: range of a number.
         bare: value of the flag without a value.
         shows_default: whether ``--help`` names the default.
@@ -68,39 +66,34 @@ class Option:
         return [f"{flag}={one}" for one in (value if self.kind is list else [value])]
 
 
-def _as(help: str, **more: Any) -> dict[str, Option]:
-    return {"option": Option(help, **more)}
+def _option(help: str, *, default: Any = MISSING, default_factory: Any = MISSING, **more: Any) -> Any:
+    """Return a field whose metadata has its ``Option``."""
+    return field(default=default, default_factory=default_factory, metadata={"option": Option(help, **more)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
     """The adapter, or on Linux the GPU, that DirectML runs on."""
 
-    device_id: int | None = field(
+    device_id: int | None = _option(
+        "DirectML adapter, by its DXGI number (dmlprep doctor --adapters).",
         default=None,
-        metadata=_as(
-            "DirectML adapter, by its DXGI number (dmlprep doctor --adapters).",
-            kind=int,
-            least=0,
-            most=MOST_ADAPTERS,
-            metavar="N",
-        ),
+        kind=int,
+        least=0,
+        most=MOST_ADAPTERS,
+        metavar="N",
     )
-    adapter: str | None = field(
+    adapter: str | None = _option(
+        "DirectML adapter, by its vendor (NVIDIA, AMD, Intel, Qualcomm) or a part of its name.",
         default=None,
-        metadata=_as(
-            "DirectML adapter, by its vendor (NVIDIA, AMD, Intel, Qualcomm) or a part of its name.",
-            metavar="NAME",
-        ),
+        metavar="NAME",
     )
-    gpu: str | None = field(
+    gpu: str | None = _option(
+        "Linux: GPU for DirectML, by its vendor, a part of its name or its number (dmlprep runtime status). Exit "
+        "3 if no such GPU exists. Default: DirectML computes on the CPU.",
         default=None,
-        metadata=_as(
-            "Linux: GPU for DirectML, by its vendor, a part of its name or its number (dmlprep runtime status). Exit "
-            "3 if no such GPU exists. Default: DirectML computes on the CPU.",
-            bare="auto",
-            metavar="[NAME|auto]",
-        ),
+        bare="auto",
+        metavar="[NAME|auto]",
     )
 
     def __post_init__(self) -> None:
@@ -128,18 +121,14 @@ class Adapter:
 class Session(Adapter):
     """Where DirectML runs, and whether it must."""
 
-    device: Device = field(
+    device: Device = _option(
+        "Device for the proof. auto: the CPU, and also DirectML if it is available.",
         default="auto",
-        metadata=_as(
-            "Device for the proof. auto: the CPU, and also DirectML if it is available.",
-            choices=("auto", "cpu", "dml"),
-            shows_default=True,
-            in_files=True,
-        ),
+        choices=("auto", "cpu", "dml"),
+        shows_default=True,
+        in_files=True,
     )
-    require_dml: bool = field(
-        default=False, metadata=_as("Exit 3 if no DirectML session ran.", kind=bool, in_files=True)
-    )
+    require_dml: bool = _option("Exit 3 if no DirectML session ran.", default=False, kind=bool, in_files=True)
 
     @property
     def proof(self) -> dict[str, object]:
@@ -149,11 +138,8 @@ class Session(Adapter):
             UsageError: DirectML is required on the CPU.
         """
         if self.require_dml and self.device == "cpu":
-            raise UsageError(
-                "a DirectML session is required on a device that has none",
-                where="device cpu, require_dml",
-                fix="leave one of the two out",
-            )
+            what = "a DirectML session is required on a device that has none"
+            raise UsageError(what, where="device cpu, require_dml", fix="leave one of the two out")
         if self.require_dml or self.device == "dml" or self.gpu is not None:
             return {"parity.dml": "require"}
         return {"parity.dml": "off"} if self.device == "cpu" else {}
@@ -163,111 +149,87 @@ class Session(Adapter):
 class PrepareOptions(Session):
     """All that a user can choose of a run of ``prepare``, apart from the model and the place of the result."""
 
-    recipe: str | Path = field(
+    recipe: str | Path = _option(
+        "Built-in recipe (@vision-fp16; dmlprep recipe list) or a .toml file.",
         default="@static-fp32",
-        metadata=_as(
-            "Built-in recipe (@vision-fp16; dmlprep recipe list) or a .toml file.",
-            flags=("-r", "--recipe"),
-            metavar="NAME",
-            completes="recipes",
-            shows_default=True,
-            in_files=True,
-        ),
+        flags=("-r", "--recipe"),
+        metavar="NAME",
+        completes="recipes",
+        shows_default=True,
+        in_files=True,
     )
-    pins: Mapping[str, Value] = field(
+    pins: Mapping[str, Value] = _option(
+        "Fix a dimension by name (batch=1) or by input and axis (pixel_values:0=1), or fix the value of an "
+        "input (sr:=16000).",
         default_factory=dict,
-        metadata=_as(
-            "Fix a dimension by name (batch=1) or by input and axis (pixel_values:0=1), or fix the value of an "
-            "input (sr:=16000).",
-            kind=dict,
-            flags=("-p", "--pin"),
-            metavar="DIM=SIZE",
-            in_files=True,
-        ),
+        kind=dict,
+        flags=("-p", "--pin"),
+        metavar="DIM=SIZE",
+        in_files=True,
     )
-    settings: Mapping[str, object] = field(
+    settings: Mapping[str, object] = _option(
+        "Override a recipe field: step.fp16.keep_io=false.",
         default_factory=dict,
-        metadata=_as(
-            "Override a recipe field: step.fp16.keep_io=false.",
-            kind=dict,
-            flags=("--set",),
-            metavar="FIELD=VALUE",
-            in_files=True,
-        ),
+        kind=dict,
+        flags=("--set",),
+        metavar="FIELD=VALUE",
+        in_files=True,
     )
-    target: str | None = field(
+    target: str | None = _option(
+        "DirectML release to prepare for (dmlprep target list).",
         default=None,
-        metadata=_as(
-            "DirectML release to prepare for (dmlprep target list).",
-            metavar="NAME",
-            completes="targets",
-            in_files=True,
-        ),
+        metavar="NAME",
+        completes="targets",
+        in_files=True,
     )
-    feeds: Feeds = field(
+    feeds: Feeds = _option(
+        "Inputs for the proof: an .npz file, NAME=file.npy, a folder of .npz or .npy files, or an ONNX "
+        "test_data_set folder. dmlprep feeds makes such files.",
         default=(),
-        metadata=_as(
-            "Inputs for the proof: an .npz file, NAME=file.npy, a folder of .npz or .npy files, or an ONNX "
-            "test_data_set folder. dmlprep feeds makes such files.",
-            kind=list,
-            metavar="WHAT",
-            in_files=True,
-        ),
+        kind=list,
+        metavar="WHAT",
+        in_files=True,
     )
-    metric: str | Metric | NamedMetric | None = field(
+    metric: str | Metric | NamedMetric | None = _option(
+        "Your own measure, used instead of the tolerance (docs/parity.md). dmlprep runs this file.",
         default=None,
-        metadata=_as(
-            "Your own measure, used instead of the tolerance (docs/parity.md). dmlprep runs this file.",
-            metavar="FILE.py:FUNCTION",
-            in_files=True,
-        ),
+        metavar="FILE.py:FUNCTION",
+        in_files=True,
     )
-    metric_bound: float | None = field(
+    metric_bound: float | None = _option(
+        "Largest value of --metric that passes.",
         default=None,
-        metadata=_as(
-            "Largest value of --metric that passes.",
-            kind=float,
-            least=-MOST_VALUE,
-            most=MOST_VALUE,
-            metavar="NUMBER",
-            in_files=True,
-        ),
+        kind=float,
+        least=-MOST_VALUE,
+        most=MOST_VALUE,
+        metavar="NUMBER",
+        in_files=True,
     )
-    vram: str | int | None = field(
+    vram: str | int | None = _option(
+        "Memory of the device (4GB, 800MB, 4GiB). Exit 1 if a session needs more (docs/memory.md).",
         default=None,
-        metadata=_as(
-            "Memory of the device (4GB, 800MB, 4GiB). Exit 1 if a session needs more (docs/memory.md).",
-            metavar="SIZE",
-            in_files=True,
-        ),
+        metavar="SIZE",
+        in_files=True,
     )
-    bench: bool = field(
+    bench: bool = _option(
+        "Time the result, MODEL, and MODEL with overridden sizes (docs/speed.md). For information only.",
         default=False,
-        metadata=_as(
-            "Time the result, MODEL, and MODEL with overridden sizes (docs/speed.md). For information only.",
-            kind=bool,
-        ),
+        kind=bool,
     )
-    bench_seconds: float = field(
+    bench_seconds: float = _option(
+        "Total time for the runs of --bench.",
         default=10.0,
-        metadata=_as(
-            "Total time for the runs of --bench.",
-            kind=float,
-            least=0,
-            most=MOST_SECONDS,
-            metavar="SECONDS",
-            shows_default=True,
-        ),
+        kind=float,
+        least=0,
+        most=MOST_SECONDS,
+        metavar="SECONDS",
+        shows_default=True,
     )
-    fresh: bool = field(
-        default=False,
-        metadata=_as("Ignore cached verdicts: run on DirectML again (docs/parity.md).", kind=bool),
+    fresh: bool = _option("Ignore cached verdicts: run on DirectML again (docs/parity.md).", default=False, kind=bool)
+    external_data: bool = _option(
+        "Write the weights to model.onnx.data, even if they are below 1 GiB.", default=False, kind=bool
     )
-    external_data: bool = field(
-        default=False,
-        metadata=_as("Write the weights to model.onnx.data, even if they are below 1 GiB.", kind=bool),
-    )
-    force: bool = field(default=False, metadata=_as("Replace existing files.", kind=bool))
+    force: bool = _option("Replace existing files.", default=False, kind=bool)
 
     def __post_init__(self) -> None:
         for name in ("pins", "settings"):

@@ -46,19 +46,12 @@ def note_before(record: RunRecord, model: Model, target: Target, vram: int | Non
 
 
 def note_after(
-    record: RunRecord,
-    model: Model,
-    target: Target,
-    frozen: Frozen | None,
-    *,
-    changed: bool,
-    vram: int | None = None,
+    record: RunRecord, model: Model, target: Target, frozen: Frozen | None, *, changed: bool, vram: int | None = None
 ) -> None:
     """Note where each node runs after the steps, and the memory: as before where none ``changed`` the model.
 
     Args:
         frozen: the same model, where it was frozen already.
-        vram: as in ``note_before``.
     """
     facts = record.facts
     if not changed:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from dmlprep.core._version import __version__
 from dmlprep.core.errors import (
     CheckNotRun,
-    DmlprepError,
     InternalError,
     ModelRefused,
     OutputError,
@@ -50,7 +49,7 @@ from dmlprep.pipeline.verdict_cache import KeptVerdicts, verdict_folder
 from dmlprep.portable.arrays import Array
 from dmlprep.record import Check, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.facts import RunFacts
-from dmlprep.record.findings import Finding, finding
+from dmlprep.record.findings import finding
 from dmlprep.record.origin import origin
 from dmlprep.record.speed import Bench
 from dmlprep.runtime import SessionHost, SessionOptions, cpu_host
@@ -66,14 +65,10 @@ class PrepareRequest:
     Attributes:
         source: the model to prepare; never modified.
         out: folder of the result (``model.onnx``, ``run.json``), or a path that ends in ``.onnx``.
-        plan: the steps.
         options: all that the user chose; ``plan``, ``feeds``, ``session`` and ``metric`` are made of it.
         feeds: the user's feeds; seeded ones are made where this is empty.
-        session: options of the DirectML session (device, overrides).
-        metric: the user's own, which decides in place of the tolerance.
         command_line: what the user typed, for the record; empty for a call from Python.
         read: files and folders besides model and recipe that the result depends on: those of feeds and metric.
-        sharing: for one of several buckets.
     """
 
     source: Path
@@ -116,12 +111,7 @@ class PrepareRequest:
 
 
 class Result(NamedTuple):
-    """The proved result of a run, before it appears in its place.
-
-    Attributes:
-        saved: its files.
-        model: opened from them.
-    """
+    """The proved result of a run before it appears in its place, and the model opened from its files."""
 
     saved: Saved
     model: Model
@@ -177,7 +167,8 @@ def prepare_aside(
     except (ModelRefused, ToolFailed, CheckNotRun) as refused:
         record.exit_code = refused.exit_code
         record.error = RunError.of(refused)
-        record.findings.append(_as_finding(refused))
+        code = refused.code or "DP003"
+        record.findings.append(finding(code, refused.what, node=refused.where, severity="error", remedy=refused.fix))
     except InternalError:
         source.check()  # a step is not to blame for weights that were written to between two looks at them
         raise
@@ -253,12 +244,9 @@ def check_out(request: PrepareRequest) -> None:
     check_path(request.model_path, aside=PurePath(f"{PREFIX}12345678abcd") / f"{request.model_path.name}.data")
     check_path(request.record_path)
     request.files.recover()
-    if os.path.exists(request.model_path) and _same_file(request.source, request.model_path):
-        raise OutputError(
-            "this is the input model, and input is never overwritten",
-            where=str(request.model_path),
-            fix="choose another folder with -o",
-        )
+    if _same_file(request.source, request.model_path):
+        what = "this is the input model, and input is never overwritten"
+        raise OutputError(what, where=str(request.model_path), fix="choose another folder with -o")
     if request.out.suffix != ".onnx" and os.path.exists(request.out) and not os.path.isdir(request.out):
         raise OutputError("a file of this name exists", where=str(request.out), fix="name a folder, or a .onnx file")
     for path in (request.files.folder / name for name in (request.files.head, *request.files.others)):
@@ -274,7 +262,7 @@ def check_out(request: PrepareRequest) -> None:
 
 
 def _same_file(one: Path, other: Path) -> bool:
-    return os.path.exists(one) and os.path.samefile(one, other)
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 
 def _versions(model: Model) -> tuple[dict[str, int], int]:
@@ -290,20 +278,14 @@ def _files(model: Model, request: PrepareRequest) -> list[str]:
 
 
 def _check_result(model: Model, source: Path, frozen: Frozen | None) -> None:
-    wrong = check(model.ir, frozen=frozen)
-    if wrong:
-        raise ModelRefused(
-            f"the prepared model would not be valid: {wrong}",
-            where=str(source),
-            code="DP003",
-            fix="export the model again: its types or shapes contradict each other",
-        )
+    if wrong := check(model.ir, frozen=frozen):
+        fix = "export the model again: its types or shapes contradict each other"
+        raise ModelRefused(f"the prepared model would not be valid: {wrong}", where=str(source), code="DP003", fix=fix)
 
 
 def _feeds(original: Model, request: PrepareRequest) -> RunFeeds:
-    rough = "fp16" in request.plan.facts or holds_fp16(original)
-    plan = request.plan
-    sizes, framing = plan.recipe.parity.sizes, plan.framing
+    plan, sizes, framing = request.plan, request.plan.recipe.parity.sizes, request.plan.framing
+    rough = "fp16" in plan.facts or holds_fp16(original)
     return feeds_of(original, request.feeds, sizes, values=plan.values, rough=rough, framing=framing)
 
 
@@ -339,12 +321,8 @@ def _refuse_nothing(model: Model, done: StepRecord) -> None:
     zeros = ", ".join(name for name, size in done.facts.pinned.items() if size == 0)
     outputs = model.ir.graph.outputs
     if zeros and outputs and all(value.shape is not None and 0 in value.shape for value in outputs):
-        raise UsageError(
-            f"with size 0 for {zeros} every output is empty",
-            where=f"step {done.step}",
-            code="DP210",
-            fix="give a size of 1 or more",
-        )
+        what = f"with size 0 for {zeros} every output is empty"
+        raise UsageError(what, where=f"step {done.step}", code="DP210", fix="give a size of 1 or more")
 
 
 def _save(model: Model, request: PrepareRequest, target: Path, record: RunRecord) -> Saved:
@@ -356,10 +334,9 @@ def _save(model: Model, request: PrepareRequest, target: Path, record: RunRecord
         done += count
         request.observer.saving(done, total)
 
-    sharing = request.sharing
     try:
-        if sharing is not None:
-            saved = save_sharing(model, target, sharing, record, progress)
+        if request.sharing is not None:
+            saved = save_sharing(model, target, request.sharing, record, progress)
         else:
             external_over = -1 if request.options.external_data else EXTERNAL_OVER
             saved = model.save(target, external_over=external_over, progress=progress)
@@ -429,7 +406,3 @@ def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:
             rounding: Rounding = step.pass_.options.rounding
             return rounding
     return None
-
-
-def _as_finding(error: DmlprepError) -> Finding:
-    return finding(error.code or "DP003", error.what, node=error.where, severity="error", remedy=error.fix)

@@ -84,10 +84,8 @@ class Proof:
     """A prepared model, and what its checks have in common. Each check is one verdict.
 
     Attributes:
-        made: the prepared model, as its file was opened.
         session: how sessions on DirectML are opened.
         host: serves what runs on the CPU, one model after the other; without one each has a worker of its own.
-        judging_options: how outputs are judged, beside the tolerance.
         kept: verdicts of DirectML that are not measured again.
     """
 
@@ -191,11 +189,9 @@ class Proof:
         except DmlprepError:
             raise
         except Exception as error:
-            raise InternalError(
-                f"the FP16 emulation of the result cannot be made: {type(error).__name__}: {error}",
-                where=str(check),
-                fix='please report this; --set parity.fp16_emulation="off" leaves this proof out',
-            ) from error
+            what = f"the FP16 emulation of the result cannot be made: {type(error).__name__}: {error}"
+            fix = 'please report this; --set parity.fp16_emulation="off" leaves this proof out'
+            raise InternalError(what, where=str(check), fix=fix) from error
         where = str(self.made.path)
         candidate = emulation_candidate(shadow, check, where, device, code="DP407", decides=decides, host=self.host)
         return self._held_against(reference, candidate)
@@ -229,18 +225,10 @@ def compare_models(
     given = load_feeds(feeds)
     files = Unchanged(contents=False)
     proof = Proof(files.take_model(candidate), settings, session, judging_options=judging_options)
-    began = time.perf_counter()
-    original = files.take_model(reference)
+    began, limit = time.perf_counter(), settings.time_limit
+    original, sizes, seeds = files.take_model(reference), settings.sizes, settings.seeds
     try:
-        truth = Reference.of(
-            original,
-            given,
-            like=proof.made,
-            sizes=settings.sizes,
-            seeds=settings.seeds,
-            time_limit=settings.time_limit,
-            judging_options=judging_options,
-        )
+        truth = Reference.of(original, given, proof.made, sizes, seeds, limit, judging_options)
     except CheckNotRun as error:
         return not_run(Check("parity", device), str(error), None, began)
     with truth:

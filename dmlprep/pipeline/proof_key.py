@@ -20,6 +20,7 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import data_files
 from dmlprep.parity import Reference
 from dmlprep.pipeline.recipe import ParitySettings
+from dmlprep.portable.integrity import file_digest
 from dmlprep.record.code_digest import code_digest
 from dmlprep.runtime import SessionFailure, SessionOptions, identity
 
@@ -34,7 +35,6 @@ def proof_key(reference: Reference, made: Model, settings: ParitySettings, sessi
 
     Args:
         reference: the original with its feeds.
-        made: the prepared model, as its file was opened.
     """
     device = identity.dml_identity(session) if reference.judging_options.metric is None else ""
     if not device:
@@ -66,12 +66,7 @@ def proof_key(reference: Reference, made: Model, settings: ParitySettings, sessi
 def _files(model: Model) -> list[str]:
     """SHA-256 of the model's file and of each of its data files, with the name that it has below the model."""
     assert model.path is not None
-    found = []
-    for path in (model.path, *data_files(model)):
-        with path.open("rb") as file:
-            name = "" if path == model.path else path.name
-            found.append(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}")
-    return found
+    return [f" {file_digest(model.path)[1]}", *(f"{path.name} {file_digest(path)[1]}" for path in data_files(model))]
 
 
 def _digest(values: Mapping[str, object]) -> str:

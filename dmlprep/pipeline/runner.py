@@ -14,6 +14,7 @@ from dmlprep.metrics import holds_rare_floats
 from dmlprep.parity import adapt_feed, at_some_level, lower_levels, make_feeds
 from dmlprep.portable.arrays import Array
 from dmlprep.runtime import DATA_FOLDER, Session, SessionFailure, SessionHost, SessionOptions, cpu_host, open_evaluator
+from dmlprep.runtime.types import Optimization
 
 _LARGE = 64 << 20
 """Bytes of weights from which they are not rearranged for the processor: that copies them, and pays after many runs."""
@@ -47,12 +48,7 @@ class CpuRunner:
         self._options: SessionOptions | None = None
 
     def run(
-        self,
-        model: Model,
-        feeds: Mapping[str, Array],
-        outputs: Sequence[str] | None = None,
-        *,
-        optimized: bool = True,
+        self, model: Model, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None, *, optimized: bool = True
     ) -> dict[str, Array]:
         """Run ``model`` on the CPU, its weights left where they are.
 
@@ -70,11 +66,8 @@ class CpuRunner:
             # What a pass made of the model may take its inputs in another width: the FP16 emulation in FP32.
             return session.run(adapt_feed(dict(feeds), session.inputs, str(model.path or "")), outputs)
 
-        options = SessionOptions(
-            optimization="all" if optimized else "disabled",
-            time_limit=self._time_limit,
-            model_bytes=model.stored_bytes,
-        )
+        level: Optimization = "all" if optimized else "disabled"
+        options = SessionOptions(optimization=level, time_limit=self._time_limit, model_bytes=model.stored_bytes)
         try:
             found, _ = at_some_level(once, options, lower_levels(model))
         except SessionFailure as failure:

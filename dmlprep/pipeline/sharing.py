@@ -18,8 +18,6 @@ class Sharing:
     """A run whose result is one of several that share a data file, and appear together.
 
     Attributes:
-        name: of the bucket.
-        sizes: by dimension.
         data: the shared file, in the folder of the results.
     """
 

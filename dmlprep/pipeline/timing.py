@@ -31,19 +31,18 @@ def time_prepared(
     The result is information: a model that does not run says why, and nothing is raised for it.
 
     Args:
-        original: as it was opened.
         prepared: the file that was written, aside.
         feeds: the run's; the first of them is used.
-        session: how sessions are opened on ``device``.
         seconds: for the timed runs of all three.
         shown: where the result will be.
     """
     source = original.path or Path()
     made = Model.open(prepared)
-    asis = Variant("input", original, source, frame=between(original.ir, made.ir))
-    sized = overridden_like(original, made, source, "input, sizes overridden")
-    result = Variant("result", made, prepared, shown=str(shown))
-    variants = [asis, sized, result]
+    variants = [
+        Variant("input", original, source, frame=between(original.ir, made.ir)),
+        overridden_like(original, made, source, "input, sizes overridden"),
+        Variant("result", made, prepared, shown=str(shown)),
+    ]
     try:
         feed = feeds.of(made, 1)[0]
         found = measure(

@@ -11,7 +11,7 @@ import onnx
 from dmlprep.core.errors import DmlprepError, InternalError, ModelRefused, OutputError
 from dmlprep.graph.analysis.output_types import refuse_wrong_types
 from dmlprep.graph.analysis.shapes import Inference
-from dmlprep.graph.model import Frozen, Model, Statistics, thaw
+from dmlprep.graph.model import Frozen, Model, thaw
 from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.walk import nodes
 from dmlprep.passes import AnyPass, Context
@@ -23,7 +23,6 @@ class Transactions:
     """Steps that run one after another on a model that nobody else changes meanwhile: each ends where the next begins.
 
     Args:
-        model: what the steps run on.
         frozen: the same, where it was frozen already.
     """
 
@@ -64,7 +63,19 @@ class Transactions:
         seconds = time.perf_counter() - began
         changed = after is not before
         self._now = after, self._model.statistics() if changed else counts
-        return _record(name, changed, counts, self._now[1], seconds, context, options or {})
+        undone = any(f.code == "DP301" for f in context.findings) and not changed
+        return StepRecord(
+            step=name,
+            outcome="undone" if undone else "changed" if changed else "unchanged",
+            seconds=round(seconds, 3),
+            nodes_before=counts.nodes,
+            nodes_after=self._now[1].nodes,
+            bytes_before=counts.nbytes,
+            bytes_after=self._now[1].nbytes,
+            options=dict(options or {}),
+            findings=list(context.findings),
+            facts=context.facts,
+        )
 
 
 def _run(name: str, step: AnyPass, model: Model, before: Frozen, context: Context, *, within_target: bool) -> Frozen:
@@ -73,60 +84,25 @@ def _run(name: str, step: AnyPass, model: Model, before: Frozen, context: Contex
         changed = step.run(model, context)
         within_target = within_target or "opset" in step.promises()
         return _hold_to_contract(step, before, model, changed, context, within_target)
-    except DmlprepError as error:
+    except (Exception, KeyboardInterrupt) as error:
         model.restore(before)
-        error.where = f"step {name}: {error.where}" if error.where else f"step {name}"
-        raise
-    except (KeyboardInterrupt, MemoryError):
-        model.restore(before)
-        raise
-    except OSError as error:
-        model.restore(before)
-        raise OutputError(
-            f"a temporary file cannot be written: {error.strerror or error}",
-            where=f"step {name}: {error.filename or tempfile.gettempdir()}",
-            fix="free some space there, or set TMPDIR to a folder with more",
-        ) from error
-    except Exception as error:
-        model.restore(before)
-        raise InternalError(
-            f"{type(error).__name__}: {error}",
-            where=f"step {name}",
-            fix="please report this with the model's structure; leave the step out meanwhile",
-        ) from error
-
-
-def _record(
-    name: str,
-    changed: bool,
-    before: Statistics,
-    after: Statistics,
-    seconds: float,
-    context: Context,
-    options: dict[str, object],
-) -> StepRecord:
-    undone = any(f.code == "DP301" for f in context.findings) and not changed
-    return StepRecord(
-        step=name,
-        outcome="undone" if undone else "changed" if changed else "unchanged",
-        seconds=round(seconds, 3),
-        nodes_before=before.nodes,
-        nodes_after=after.nodes,
-        bytes_before=before.nbytes,
-        bytes_after=after.nbytes,
-        options=dict(options),
-        findings=list(context.findings),
-        facts=context.facts,
-    )
+        where = f"step {name}"
+        if isinstance(error, KeyboardInterrupt | MemoryError):
+            raise
+        if isinstance(error, DmlprepError):
+            error.where = f"{where}: {error.where}" if error.where else where
+            raise
+        if isinstance(error, OSError):
+            what = f"a temporary file cannot be written: {error.strerror or error}"
+            where = f"{where}: {error.filename or tempfile.gettempdir()}"
+            fix = "free some space there, or set TMPDIR to a folder with more"
+            raise OutputError(what, where=where, fix=fix) from error
+        fix = "please report this with the model's structure; leave the step out meanwhile"
+        raise InternalError(f"{type(error).__name__}: {error}", where=where, fix=fix) from error
 
 
 def _hold_to_contract(
-    step: AnyPass,
-    before: Frozen,
-    model: Model,
-    changed: bool,
-    context: Context,
-    within_target: bool,
+    step: AnyPass, before: Frozen, model: Model, changed: bool, context: Context, within_target: bool
 ) -> Frozen:
     now = model.snapshot()
     same = now.same_as(before)
@@ -140,27 +116,20 @@ def _hold_to_contract(
     else:
         check_interface(model.ir)
     if within_target:
-        if model.opset > context.target.max_opset:
-            raise InternalError(
-                f"the model stands at opset {model.opset}, above {context.target.name}",
-                fix="please report this",
-            )
-        if model.ir.ir_version > context.target.max_ir:
-            raise InternalError(
-                f"the model stands at IR version {model.ir.ir_version}, above {context.target.name}",
-                fix="please report this",
-            )
+        target = context.target
+        limits = ("opset", model.opset, target.max_opset), ("IR version", model.ir.ir_version, target.max_ir)
+        for what, version, most in limits:
+            if version > most:
+                text = f"the model stands at {what} {version}, above {target.name}"
+                raise InternalError(text, fix="please report this")
     names = Counter(n.name for n in nodes(model.ir) if n.name)
     doubled = sorted(n for n, times in names.items() if times > 1)
     if doubled and not _doubled_before(before, doubled):
         raise InternalError(f"two nodes are called {doubled[0]!r}", fix="please report this")
     wrong = check(model.ir, frozen=now)
     if wrong:
-        raise ModelRefused(
-            f"the result is not valid: {wrong}",
-            fix="leave this step out, and report the model's structure",
-            code="DP003",
-        )
+        what = f"the result is not valid: {wrong}"
+        raise ModelRefused(what, fix="leave this step out, and report the model's structure", code="DP003")
     return now
 
 

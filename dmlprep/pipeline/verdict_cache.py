@@ -60,7 +60,6 @@ class KeptVerdicts:
     Args:
         folder: made where it is not there; ``None`` keeps nothing.
         fresh: measure again whatever is kept, and keep that.
-        now: the time, UTC.
     """
 
     def __init__(
@@ -96,11 +95,10 @@ class KeptVerdicts:
         except OSError:
             return None
         verdict = self._believed(key, data)
-        if verdict is None:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            if verdict is None:
                 path.unlink()
-        else:
-            with contextlib.suppress(OSError):
+            else:
                 os.utime(path)
         return verdict
 

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from dmlprep import api
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import nodes
-from dmlprep.metrics import has_few_bits
+from dmlprep.metrics.precision_traits import has_few_bits
 from dmlprep.record import Check
 
 quantizer = pytest.importorskip("onnxruntime.quantization.matmul_nbits_quantizer")

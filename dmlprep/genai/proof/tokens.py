@@ -92,11 +92,8 @@ def _prompt(folder: GenaiFolder, prompt: Sequence[int] | str, vocabulary: int) -
 
 def _known(tokens: list[int], vocabulary: int, where: str) -> list[int]:
     if beyond := [token for token in tokens if not 0 <= token < vocabulary]:
-        raise UsageError(
-            f"token {beyond[0]} is beyond the vocabulary of {vocabulary}",
-            where=where,
-            fix="use the tokenizer that belongs to the model",
-        )
+        what = f"token {beyond[0]} is beyond the vocabulary of {vocabulary}"
+        raise UsageError(what, where=where, fix="use the tokenizer that belongs to the model")
     return tokens
 
 

@@ -11,6 +11,7 @@ begins as its own bucket, and the two buckets that cost least to merge are merge
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -89,18 +90,15 @@ def cover_within(counts: Mapping[Size, int], waste: float, multiple: int = 1) ->
         made = _cover(counts, boxes, optimal=optimal)
         if made.waste <= waste:
             return made
-    raise UsageError(
-        f"no set of at most {MOST_BUCKETS} buckets that was found wastes so little: the best has {made.waste:.4g}",
-        where="waste",
-        fix="allow more, or leave out the multiple that sizes are rounded to",
-    )
+    what = f"no set of at most {MOST_BUCKETS} buckets that was found wastes so little: the best has {made.waste:.4g}"
+    raise UsageError(what, where="waste", fix="allow more, or leave out the multiple that sizes are rounded to")
 
 
 def _candidates(counts: Mapping[Size, int], most: int) -> tuple[list[list[Size]], bool]:
     """Sets of 1, 2, ... ``most`` boxes, fewer where there are fewer sizes; and whether they are optimal."""
     if len(next(iter(counts))) > 1:
         return _merged(_coarser(counts) if len(counts) > GRID else counts, most), False
-    weights = {size[0]: count for size, count in counts.items()}
+    weights = Counter({size[0]: count for size, count in counts.items()})
     levels = sorted(weights)
     optimal = len(levels) <= LINE
     if not optimal:
@@ -141,12 +139,12 @@ def _merged(counts: Mapping[Size, int], most: int) -> list[list[Size]]:
 def _rounded(counts: Mapping[Size, int], multiple: int) -> dict[Size, int]:
     if not 1 <= multiple <= MOST_SIZE:
         raise UsageError(f"{multiple} is no multiple", where="multiple", fix="give a whole number from 1")
-    found: dict[Size, int] = {}
+    found: Counter[Size] = Counter()
     for size, count in counts.items():
         up = tuple(-(-one // multiple) * multiple for one in size)
         if max(up) > MOST_SIZE:
             raise UsageError(f"{max(size)} rounded up is too large", where="multiple", fix="round to less")
-        found[up] = found.get(up, 0) + count
+        found[up] += count
     return found
 
 
@@ -156,16 +154,16 @@ def _coarser(counts: Mapping[Size, int]) -> dict[Size, int]:
     most = math.floor(GRID ** (1 / dims) + 1e-9)
     kept = []
     for axis in range(dims):
-        weights: dict[int, int] = {}
+        weights: Counter[int] = Counter()
         for size, count in counts.items():
-            weights[size[axis]] = weights.get(size[axis], 0) + count
+            weights[size[axis]] += count
         weights = _up_to(weights, _spread(sorted(weights), SIDE))
         values = sorted(weights)
         kept.append(best_levels(values, [weights[value] for value in values], most)[-1])
-    found: dict[Size, int] = {}
+    found: Counter[Size] = Counter()
     for size, count in counts.items():
         up = tuple(levels[int(np.searchsorted(levels, one))] for levels, one in zip(kept, size, strict=True))
-        found[up] = found.get(up, 0) + count
+        found[up] += count
     return found
 
 
@@ -174,11 +172,10 @@ def _spread(levels: Sequence[int], most: int) -> list[int]:
     return sorted(levels[:: -max(1, -(-len(levels) // most))])
 
 
-def _up_to(weights: Mapping[int, int], levels: Sequence[int]) -> dict[int, int]:
-    found: dict[int, int] = {}
+def _up_to(weights: Mapping[int, int], levels: Sequence[int]) -> Counter[int]:
+    found: Counter[int] = Counter()
     for value, count in weights.items():
-        up = levels[int(np.searchsorted(levels, value))]
-        found[up] = found.get(up, 0) + count
+        found[levels[int(np.searchsorted(levels, value))]] += count
     return found
 
 

@@ -7,7 +7,6 @@ bucket adds, and appear together with ``buckets.json``: all of them, or none.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from dmlprep.pipeline.prepare import PrepareRequest, Result, prepare_aside
 from dmlprep.pipeline.sharing import Sharing
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.bounds import MOST_BUCKETS
+from dmlprep.portable.integrity import file_digest
 from dmlprep.record import RunError, RunRecord
 from dmlprep.record.buckets import BUCKETS, BucketEntry, BucketsFile, DataEntry
 from dmlprep.record.fleet import worst
@@ -119,10 +119,8 @@ def prepare_buckets(
     """Prepare a model once for each bucket; ``out`` gets all of them, or nothing.
 
     Args:
-        out: the folder.
         buckets: sizes by the bucket's name (``check_buckets``).
         pinned: the run for the sizes of a bucket; where it writes does not matter.
-        force: replace files that are there.
 
     Returns:
         the records. Every bucket is tried, also where one before it failed; then none of them is written.
@@ -140,13 +138,12 @@ def prepare_buckets(
             feeds = _fitting(source, request, buckets)[name]
             sharing = Sharing(name, sizes, data)
             wanted = replace(request, out=out / f"{name}.onnx", sharing=sharing, feeds=feeds)
+            wanted.observer.told(f"bucket {name}")
             try:
-                wanted.observer.told(f"bucket {name}")
                 records[name], result = prepare_aside(wanted, staging / wanted.out.name)
-            except InternalError:
-                raise
             except DmlprepError as error:
-                error.what = f"bucket {name}: {error.what}"
+                if not isinstance(error, InternalError):
+                    error.what = f"bucket {name}: {error.what}"
                 raise
             if result is not None:
                 results[name] = result
@@ -180,12 +177,9 @@ def _fitting(
     for index, feed in enumerate(request.feeds):
         fits = [name for name, sizes in buckets.items() if all(_fits(one, feed.get(one.name), sizes) for one in inputs)]
         if not fits:
-            raise InputError(
-                f"feed {index + 1} has the sizes of no bucket",
-                where=str(getattr(feed, "source", "feeds")),
-                code="DP705",
-                fix="give feeds of the buckets' sizes; a bucket without feeds gets seeded ones",
-            )
+            what = f"feed {index + 1} has the sizes of no bucket"
+            fix = "give feeds of the buckets' sizes; a bucket without feeds gets seeded ones"
+            raise InputError(what, where=str(getattr(feed, "source", "feeds")), code="DP705", fix=fix)
         for name in fits:
             found[name].append(feed)
     return found
@@ -259,8 +253,7 @@ def _ours(out: Path, old: BucketsFile) -> Iterator[str]:
 
 def _digest(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_digest(path)[1]
     except OSError as error:
         raise unreadable(error, path) from error
 

@@ -114,11 +114,8 @@ def own_models(project: Project) -> list[Path]:
     """
     found = list(dict.fromkeys(one for pattern in project.models for one in project.files(pattern)))
     if not found:
-        raise UsageError(
-            "the project file names no model that is there",
-            where=project.file,
-            fix="see its [models] tables: dmlprep init MODEL writes them",
-        )
+        what = "the project file names no model that is there"
+        raise UsageError(what, where=project.file, fix="see its [models] tables: dmlprep init MODEL writes them")
     return found
 
 
@@ -142,11 +139,8 @@ def result_places(models: Sequence[Path], out: Path | None, project: Project | N
         # Windows and macOS take both cases for one name.
         other = taken.setdefault(str(places[model]).casefold(), model)
         if other is not model:
-            raise UsageError(
-                f"{other} and {model} would both be written to {places[model]}",
-                where="--out",
-                fix="rename one, or prepare them one by one",
-            )
+            what = f"{other} and {model} would both be written to {places[model]}"
+            raise UsageError(what, where="--out", fix="rename one, or prepare them one by one")
     return places
 
 
@@ -157,8 +151,5 @@ def _place(model: Path, out: Path | None, project: Project | None, *, several: b
         return out / stem_of(model) if several else out
     if project is not None and (found := defaults_for(project, model).out) is not None:
         return project.inside(found)
-    raise UsageError(
-        "nobody says where the result goes, and no project file says it for this model",
-        where=str(model),
-        fix="add -o FOLDER ('--out')",
-    )
+    what = "nobody says where the result goes, and no project file says it for this model"
+    raise UsageError(what, where=str(model), fix="add -o FOLDER ('--out')")

@@ -86,12 +86,9 @@ def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
         steps.append(PlannedStep(name, step, options))
     last = steps[-1] if steps else None
     if last is not None and any(s.pass_.name == "frame" for s in steps[:-1]):
-        raise RecipeError(
-            f"step {last.name!r} is behind the frame, which goes on last",
-            where=recipe.name,
-            fix="write [step.frame] behind all other steps: they see the model itself",
-            code="DP903",
-        )
+        what = f"step {last.name!r} is behind the frame, which goes on last"
+        fix = "write [step.frame] behind all other steps: they see the model itself"
+        raise RecipeError(what, where=recipe.name, fix=fix, code="DP903")
     if pins and not pinned:
         raise RecipeError(
             "pins were given, but the recipe has no step 'pin'",
