@@ -29,7 +29,6 @@ class Begun:
     """A project file that was written.
 
     Attributes:
-        file: where it is.
         results: folder of the results, as the file names it.
         models: what each model was taken for.
         unreadable: models that were found and cannot be read, with the reason; they are not in the file.

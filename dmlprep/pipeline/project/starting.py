@@ -26,7 +26,6 @@ class Suggestion:
 
     Attributes:
         path: as the project file names it.
-        recipe: a built-in recipe.
         why: what in the model speaks for it.
         sizes: for each free dimension.
         guessed: those of them that are examples: the app knows better.

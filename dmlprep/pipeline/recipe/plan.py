@@ -47,7 +47,7 @@ class Plan:
     @property
     def values(self) -> dict[str, Value]:
         """The values of inputs that its steps pin."""
-        options = [s.pass_.options for s in self.steps if s.pass_.name == "pin"]
+        options = (s.pass_.options for s in self.steps if s.pass_.name == "pin")
         return {name: value for one in options for name, value in one.values.items()}
 
 
@@ -72,12 +72,12 @@ def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
         if not isinstance(use, str):
             raise RecipeError("field 'use' names a pass", where=where, fix="write it as a string", code="DP901")
         if pins and use == "pin":
-            given = {"sizes": {k: v for k, v in pins.items() if not k.endswith(":")}}
-            given["values"] = {k[:-1]: v for k, v in pins.items() if k.endswith(":")}
-            for field, new in given.items():
+            sizes = {k: v for k, v in pins.items() if not k.endswith(":")}
+            values = {k[:-1]: v for k, v in pins.items() if k.endswith(":")}
+            for field, new in (("sizes", sizes), ("values", values)):
                 old = options.get(field, {})
-                if new:
-                    options[field] = {**old, **new} if isinstance(old, dict) else old
+                if new and isinstance(old, dict):
+                    options[field] = {**old, **new}
             pinned = True
         if use == "frame":
             options = with_configs(options, recipe.name, where)

@@ -158,9 +158,8 @@ def _convert(data: dict[str, Any], name: str) -> Recipe:
         text, fix = wrong_value(error, ParitySettings, "parity.")  # no field of [limits] takes words
         raise RecipeError(text, where=name, fix=fix, code="DP901") from error
     if not recipe.doc.strip():
-        raise RecipeError(
-            "field 'doc' is empty", where=name, fix="say in one line what the recipe is for", code="DP901"
-        )
+        fix = "say in one line what the recipe is for"
+        raise RecipeError("field 'doc' is empty", where=name, fix=fix, code="DP901")
     return recipe
 
 
@@ -202,9 +201,8 @@ def apply_settings(recipe: Recipe, settings: Mapping[str, object]) -> Recipe:
         for key in keys[:-1]:
             at = at.setdefault(key, {})
             if not isinstance(at, dict):
-                raise RecipeError(
-                    f"{key!r} has no fields", where=f"--set {field}", fix="see docs/recipes.md", code="DP901"
-                )
+                what, fix = f"{key!r} has no fields", "see docs/recipes.md"
+                raise RecipeError(what, where=f"--set {field}", fix=fix, code="DP901")
         at[keys[-1]] = value
     return _convert(data, recipe.name)
 

@@ -3,9 +3,8 @@
 ``docs/tune.md`` says what is tried, in which order, and what is left out.
 """
 
-from dmlprep.pipeline.tuning.axes import Io
-from dmlprep.pipeline.tuning.proving import Proved
-from dmlprep.pipeline.tuning.search import Found, Ways, figures, search
-from dmlprep.pipeline.tuning.tune import TuneRequest, base_recipes, choose, tune
+from dmlprep.pipeline.tuning.proving import Proved, TuneRequest
+from dmlprep.pipeline.tuning.search import figures
+from dmlprep.pipeline.tuning.tune import base_recipes, choose, tune
 
-__all__ = ["Found", "Io", "Proved", "TuneRequest", "Ways", "base_recipes", "choose", "figures", "search", "tune"]
+__all__ = ["Proved", "TuneRequest", "base_recipes", "choose", "figures", "tune"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from dmlprep.core.errors import CheckNotRun
 from dmlprep.core.files.run_folder import temporary_folder
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import Unchanged
+from dmlprep.graph.model.pinned import Value
 from dmlprep.metrics import UserMetric
 from dmlprep.parity import RunFeeds
 from dmlprep.parity.bench import Variant, measure
@@ -18,7 +19,8 @@ from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.options import PrepareOptions
 from dmlprep.pipeline.prepare import PrepareRequest, prepare
 from dmlprep.pipeline.proof import missing_device
-from dmlprep.pipeline.recipe import Plan, apply_settings, load_recipe, make_plan
+from dmlprep.pipeline.recipe import Plan, Recipe, apply_settings, load_recipe, make_plan
+from dmlprep.pipeline.tuning.axes import Io
 from dmlprep.pipeline.tuning.search import figures
 from dmlprep.portable.arrays import Array
 from dmlprep.record import RunRecord
@@ -31,17 +33,36 @@ INPUT = "input"
 
 
 @dataclass(frozen=True)
-class Proofs:
-    """How candidates are proved and timed; see ``TuneRequest``."""
+class TuneRequest:
+    """What ``tune`` is asked for.
+
+    Attributes:
+        recipes: where candidates start from; all for one target.
+        pins: sizes and values, as ``make_plan`` takes them; they become part of the recipe that is found.
+        io: types of graph inputs and outputs of FP16 candidates.
+        only_directml: also operators that only DirectML runs.
+        search_seconds: after these the ranking tries no more.
+        prove: prove the best; without, the ranking alone decides.
+        top: how many are proved at most. With ``bench_seconds`` or ``keep`` all of these are, else until one passes.
+        feeds, session, metric: as for ``prepare``.
+        proof: settings of recipes that hold for the proofs, and are no part of what is found.
+        bench_seconds: for timing those that passed; ``None`` where that is not asked for.
+    """
 
     source: Path
-    feeds: Sequence[dict[str, Array]]
-    session: SessionOptions | None
-    metric: Callable[[Plan], UserMetric | None]
-    settings: Mapping[str, object]
-    top: int
-    bench_seconds: float | None
-    observer: Observer
+    recipes: Sequence[Recipe]
+    pins: dict[str, Value] = field(default_factory=dict)
+    io: Io = "keep"
+    only_directml: bool = False
+    search_seconds: float = 60.0
+    prove: bool = True
+    top: int = 3
+    feeds: Sequence[dict[str, Array]] = ()
+    session: SessionOptions | None = None
+    metric: Callable[[Plan], UserMetric | None] = lambda plan: None
+    proof: Mapping[str, object] = field(default_factory=dict)
+    bench_seconds: float | None = None
+    observer: Observer = field(default_factory=Observer)
 
 
 @dataclass(frozen=True)
@@ -56,7 +77,7 @@ class Proved:
 
 def prove(
     tuned: Tuned,
-    how: Proofs,
+    how: TuneRequest,
     original: Model,
     files: Unchanged,
     keep: Callable[[Tuned, Sequence[Proved]], None] | None = None,
@@ -77,8 +98,8 @@ def prove(
     passed: dict[str, Proved] = {}
     with temporary_folder("tune") as folder:
         for number in range(1, how.top + 1):
-            left = [one for one in _ordered(candidates.values()) if one.figures is not None and one.figures.runs]
-            left = [one for one in left if one.proof in ("", "passed")]
+            able = [one for one in _ordered(candidates.values()) if one.figures is not None and one.figures.runs]
+            left = [one for one in able if one.proof in ("", "passed")]
             waiting = [one for one in left if not one.proof]
             if not waiting or (left[0].proof and not every):
                 break
@@ -102,21 +123,15 @@ def _ordered(candidates: Iterable[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda one: (one.figures is None, one.figures.rank if one.figures else ()))
 
 
-def _prove(one: Candidate, how: Proofs, out: Path) -> tuple[Candidate, Proved | None]:
+def _prove(one: Candidate, how: TuneRequest, out: Path) -> tuple[Candidate, Proved | None]:
     """Prepare a candidate: the same steps and the same proof as ``prepare``, and the figures of what it wrote."""
     path = out.with_suffix(".toml")
     path.write_text(one.recipe, encoding="utf-8")
-    plan = make_plan(apply_settings(load_recipe(str(path)), how.settings))
+    plan = make_plan(apply_settings(load_recipe(str(path)), how.proof))
     # Fresh: what is chosen, and sent away in kits, was measured now.
+    options = PrepareOptions(fresh=True)
     request = PrepareRequest(
-        how.source,
-        out,
-        plan,
-        PrepareOptions(fresh=True),
-        how.feeds,
-        session=how.session,
-        metric=how.metric(plan),
-        observer=how.observer,
+        how.source, out, plan, options, how.feeds, how.session, how.metric(plan), observer=how.observer
     )
     record = prepare(request)
     if record.exit_code:
@@ -133,7 +148,7 @@ def _outcome(record: RunRecord) -> Any:
     return next(deciding, "failed" if record.exit_code == 1 else "not-run")
 
 
-def _timed(tuned: Tuned, best: Sequence[Proved], how: Proofs, original: Model) -> Tuned:
+def _timed(tuned: Tuned, best: Sequence[Proved], how: TuneRequest, original: Model) -> Tuned:
     """With the times of those that passed, beside the model as it came."""
     first = best[0]
     parity = first.plan.recipe.parity

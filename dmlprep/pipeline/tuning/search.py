@@ -77,7 +77,6 @@ class Ways:
 
     Attributes:
         bases: recipes to start from, sizes included.
-        io: types of graph inputs and outputs of FP16 candidates.
         only_directml: also operators that only DirectML has a kernel for.
         timed: times will decide among the best, so that what only times tell is tried too.
         seconds: after these no more is tried; the recipes themselves always are.
@@ -151,16 +150,15 @@ class _Tree:
     def _run(self, before: _State, step: PlannedStep) -> int:
         work = before.model.copy()
         state = _State(work, before.within or "opset" in step.pass_.promises())
+        self._states.append(state)
         try:
             step_ahead(work, step, self._target, within=before.within)
         except (ModelRefused, ToolFailed) as error:
             state.refused = str(error)
-            self._states.append(state)
             return len(self._states) - 1
         # All are made of one model by fixed rules: graphs that agree in everything but the contents of large tensors,
         # of which they agree in name, type and shape, agree in these too.
         graph = work.snapshot().proto.SerializeToString(deterministic=True)
-        self._states.append(state)
         return self._same.setdefault((hashlib.sha256(graph).hexdigest(), state.within), len(self._states) - 1)
 
     def refused(self, at: int) -> str:
@@ -224,9 +222,10 @@ class _Search:
         """What is worth going on with after the opset step: the recipe at other opsets, and in other operators."""
         if says(base.recipe, "opset", "version"):
             return [base]
-        first = self._tree.reach(self._plan(base), "opset")
-        before = self._plan(base).steps
-        pinned = self._tree.reach(self._without(base, before))
+        plan = make_plan(base.recipe)
+        first = self._tree.reach(plan, "opset")
+        index = next(i for i, step in enumerate(plan.steps) if step.pass_.name == "opset")
+        pinned = self._tree.reach(replace(plan, steps=plan.steps[:index]))
         classes = opset_classes(self._tree.model(pinned), self._target)
         tried = {first: base}
         for version in list(classes)[:_OPSETS]:
@@ -243,15 +242,9 @@ class _Search:
                 self._leave(f"{', '.join(one.words)}: {self._why(at)}")
         return kept
 
-    def _without(self, base: Variant, steps: Sequence[PlannedStep]) -> Plan:
-        """The plan of the steps before the opset step."""
-        plan = self._plan(base)
-        index = next(i for i, step in enumerate(steps) if step.pass_.name == "opset")
-        return replace(plan, steps=tuple(steps[:index]))
-
     def _try(self, tried: dict[int, Variant], one: Variant) -> None:
         if not self._over(one.name):
-            tried.setdefault(self._tree.reach(self._plan(one), "opset"), one)
+            tried.setdefault(self._tree.reach(make_plan(one.recipe), "opset"), one)
 
     def _best(self, tried: dict[int, Variant]) -> list[Variant]:
         """What goes on: of equals by all figures the first, and where one is whole, no other that is not."""
@@ -286,13 +279,10 @@ class _Search:
             for one in forms if begun else forms[:1]:
                 if begun and self._over(one.name):
                     continue
-                at = self._tree.reach(self._plan(one))
+                at = self._tree.reach(make_plan(one.recipe))
                 if at not in rows:
                     refused = self._tree.refused(at)
                     found, free = (None, ()) if refused else self._tree.figures(at)
                     rows[at] = Row(one, found, refused, free)
                 elif one.name not in (rows[at].variant.name, *rows[at].same):
                     rows[at].same.append(one.name)
-
-    def _plan(self, one: Variant) -> Plan:
-        return make_plan(one.recipe)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 import msgspec
@@ -16,57 +16,12 @@ from dmlprep.directml.targets import find_target
 from dmlprep.graph.model.budget import limited
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.graph.model.pinned import Value
-from dmlprep.metrics import UserMetric
 from dmlprep.parity.bench import fastest
-from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.proof import missing_device
-from dmlprep.pipeline.recipe import Plan, Recipe, apply_settings, load_recipe, make_plan, recipe_toml
-from dmlprep.pipeline.tuning.axes import Io
-from dmlprep.pipeline.tuning.proving import Proofs, Proved, prove
+from dmlprep.pipeline.recipe import Recipe, apply_settings, load_recipe, make_plan, recipe_toml
+from dmlprep.pipeline.tuning.proving import Proved, TuneRequest, prove
 from dmlprep.pipeline.tuning.search import Row, Ways, figures, search
-from dmlprep.portable.arrays import Array
 from dmlprep.record.tuning import PLACEMENT, TIME, Candidate, Tuned
-from dmlprep.runtime import SessionOptions
-
-
-@dataclass(frozen=True)
-class TuneRequest:
-    """What ``tune`` is asked for.
-
-    Attributes:
-        source: the model; never modified.
-        recipes: where candidates start from; all for one target.
-        pins: sizes and values, as ``make_plan`` takes them; they become part of the recipe that is found.
-        io: types of graph inputs and outputs of FP16 candidates.
-        only_directml: also operators that only DirectML runs.
-        search_seconds: after these the ranking tries no more.
-        prove: prove the best; without, the ranking alone decides.
-        top: how many are proved at most. With ``bench_seconds`` or ``keep`` all of these are, else until one passes.
-        feeds, session, metric: as for ``prepare``.
-        proof: settings of recipes that hold for the proofs, and are no part of what is found.
-        bench_seconds: for timing those that passed; ``None`` where that is not asked for.
-    """
-
-    source: Path
-    recipes: Sequence[Recipe]
-    pins: dict[str, Value] = field(default_factory=dict)
-    io: Io = "keep"
-    only_directml: bool = False
-    search_seconds: float = 60.0
-    prove: bool = True
-    top: int = 3
-    feeds: Sequence[dict[str, Array]] = ()
-    session: SessionOptions | None = None
-    metric: Callable[[Plan], UserMetric | None] = lambda plan: None
-    proof: Mapping[str, object] = field(default_factory=dict)
-    bench_seconds: float | None = None
-    observer: Observer = field(default_factory=Observer)
-
-    def proofs(self) -> Proofs:
-        """How candidates are proved."""
-        return Proofs(
-            self.source, self.feeds, self.session, self.metric, self.proof, self.top, self.bench_seconds, self.observer
-        )
 
 
 def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] | None = None) -> Tuned:
@@ -106,7 +61,7 @@ def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] |
         searched_seconds=round(searched, 3),
     )
     if request.prove:
-        tuned = prove(tuned, request.proofs(), model, files, keep)
+        tuned = prove(tuned, request, model, files, keep)
     else:
         files.check()
     tuned = choose(tuned, proved=request.prove)

@@ -16,7 +16,7 @@ from dmlprep.core.errors import ModelRefused, RecipeError
 from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import nodes
-from dmlprep.metrics import has_few_bits
+from dmlprep.metrics.precision_traits import has_few_bits
 from dmlprep.passes import Context, make_pass
 from tests.parity.comparing import compare
 

@@ -13,7 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 from dmlprep.graph.model import Model
-from dmlprep.pipeline.project import Suggestion, project_text, read_project, suggest_for
+from dmlprep.pipeline.project import read_project
+from dmlprep.pipeline.project.starting import Suggestion, project_text, suggest_for
 from dmlprep.pipeline.project.snippets import snippet
 from tests.fixtures_index import fixture
 from tests.in_process import Run
