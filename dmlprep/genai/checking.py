@@ -93,9 +93,6 @@ class FolderCheck:
 def check_folder(path: Path, target: Target, *, vram: int | None = None) -> FolderCheck:
     """Check a folder.
 
-    Args:
-        vram: bytes of memory that the device has.
-
     Raises:
         InputError: it is no folder of onnxruntime-genai, or its config cannot be read (DP840).
     """
@@ -111,15 +108,14 @@ def check_folder(path: Path, target: Target, *, vram: int | None = None) -> Fold
         checked.append(one)
         if model is not None:
             weights += weight_bytes(model)
-        graph = one.examined.facts if one.examined is not None else None
         if file.section.startswith("decoder"):
             decoder = model or decoder
-            nodes = (node for inner in graph.all_graphs() for node in inner.nodes) if graph is not None else ()
-            grouped = grouped or any(node.key == _GROUPED for node in nodes)
+            graphs = one.examined.facts.all_graphs() if one.examined is not None and one.examined.facts else ()
+            grouped = grouped or any(node.key == _GROUPED for graph in graphs for node in graph.nodes)
     found += search_findings(config, grouped=grouped)
     needs = needs_of(config, decoder, weights, vram) if decoder is not None else None
-    if vram is not None:
-        found += needs_finding([needs], vram)
+    if vram is not None and (wrong := needs_finding(needs, vram)) is not None:
+        found.append(wrong)
     record = RunRecord(command="genai check", input=str(config.path), version=__version__, target=target.name)
     record.findings = _once(found)
     record.exit_code = int(any(one.severity == "error" for one in found))
@@ -143,19 +139,15 @@ def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
         yield finding("DP846", "the config names no model: model.decoder.filename is not there", node="model.decoder")
     root = folder.path.resolve()
     for section, file in folder.models:
+        place = f"model.{section}.filename"
         if not os.path.exists(file):  # also says no where no file can have such a name
-            text = f"model.{section}.filename names {file.name}, which is not there"
-            yield finding(
-                "DP846", text, node=f"model.{section}.filename", remedy=meant(file, "copy it into the folder")
-            )
+            text, remedy = f"{place} names {file.name}, which is not there", meant(file, "copy it into the folder")
+            yield finding("DP846", text, node=place, remedy=remedy)
         elif not file.resolve().is_relative_to(root):
-            text = f"model.{section}.filename names {file.name}, a link that leads out of the folder"
-            yield finding("DP845", text, node=f"model.{section}.filename")
+            yield finding("DP845", f"{place} names {file.name}, a link that leads out of the folder", node=place)
     for section, defaults in (("vision", "processor_config.json"), ("speech", "audio_processor_config.json")):
         table = folder.config.section(section)
-        if not table:
-            continue
-        for key, default in (("config_filename", defaults), ("adapter_filename", "")):
+        for key, default in (("config_filename", defaults), ("adapter_filename", "")) if table else ():
             name = table.get(key, default)
             if not isinstance(name, str) or not name:
                 continue
@@ -171,17 +163,14 @@ def _model(
 ) -> tuple[CheckedModel, Model | None]:
     """One model: opened, examined, and held against the config."""
     name = file.file.name
-    inside = os.path.exists(file.file) and file.file.resolve().is_relative_to(folder.path.resolve())
-    if not inside:
+    if not (os.path.exists(file.file) and file.file.resolve().is_relative_to(folder.path.resolve())):
         return CheckedModel(*file, None), None
     try:
         model = Model.open(file.file)
         examined = examine(model, target)
     except DmlprepError as error:
-        code = "DP846" if isinstance(error, InputError) else "DP867"
-        found.append(
-            finding(code, f"{name}: {error.what}", node=f"model.{file.section}.filename", remedy=error.fix or None)
-        )
+        code, place = "DP846" if isinstance(error, InputError) else "DP867", f"model.{file.section}.filename"
+        found.append(finding(code, f"{name}: {error.what}", node=place, remedy=error.fix or None))
         return CheckedModel(*file, None), None
     config = folder.config
     found += name_findings(config, file.section, name, _interface(model.ir))
@@ -220,9 +209,8 @@ def _in_folder(one: Finding, shared: bool, captured: bool) -> Finding:
 
 
 def _interface(model: ir.Model) -> Interface:
-    graph = model.graph
-    inputs = tuple(value.name for value in graph.inputs if value.name and value.name not in graph.initializers)
-    return Interface(inputs, tuple(value.name for value in graph.outputs if value.name))
+    fed = (value.name for value in model.graph.inputs if value.name not in model.graph.initializers)
+    return Interface(tuple(filter(None, fed)), tuple(value.name for value in model.graph.outputs if value.name))
 
 
 def _type_findings(file: str, model: ir.Model) -> Iterator[Finding]:
@@ -238,9 +226,6 @@ def capture_findings(file: str, placement: Placement, graph: GraphFacts) -> Iter
 
     The main graph may have no node with a subgraph. Nodes may run on the CPU, as shape arithmetic does, where no tensor
     is copied between the devices for it.
-
-    Args:
-        file: name of the model's file.
     """
     control = [node for node in graph.nodes if node.subgraphs]
     how = 'or write "enable_graph_capture": "0" into the options of dml'

@@ -15,15 +15,18 @@ CONFIG = "genai_config.json"
 """Name of the file; onnxruntime-genai knows no other."""
 
 
+def is_dml(name: str) -> bool:
+    """Whether onnxruntime-genai takes a name for DirectML's: any case, and with ``ExecutionProvider``."""
+    return name.lower().removesuffix("executionprovider") == "dml"
+
+
 @dataclass(frozen=True)
 class Provider:
     """One execution provider that session options ask for.
 
     Attributes:
-        name: as it is written.
         place: of its object (``model.decoder.session_options.provider_options[0].dml``).
         options: its options; without the filter.
-        device_filter: ``device_filtering_options``; ``None`` without.
     """
 
     name: str
@@ -33,8 +36,8 @@ class Provider:
 
     @property
     def is_dml(self) -> bool:
-        """Whether onnxruntime-genai takes the name for DirectML's: any case, and with ``ExecutionProvider``."""
-        return self.name.lower().removesuffix("executionprovider") == "dml"
+        """Whether this is DirectML."""
+        return is_dml(self.name)
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,6 @@ class GenaiConfig:
     """A genai_config.json that is JSON.
 
     Attributes:
-        path: the file.
         document: what it holds; do not edit, ``copy.deepcopy`` it.
         findings: what onnxruntime-genai refuses or reads otherwise than it stands there.
     """
@@ -104,6 +106,11 @@ class GenaiConfig:
         if not mark:
             return table
         return next((found for known, found in stages(table) if known == stage), {})
+
+    def side(self, section: str, side: str) -> Mapping[str, object]:
+        """Names that a section gives its ``inputs`` or ``outputs``, by key; empty where it is a list, or missing."""
+        written = self.section(section).get(side)
+        return written if isinstance(written, Mapping) else {}
 
 
 def section_place(section: str) -> str:

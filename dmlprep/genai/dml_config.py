@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dmlprep.genai.config import is_dml
 from dmlprep.record import Finding, finding
 
 
@@ -67,10 +68,10 @@ def _provider(session: dict[str, object], where: str, options: DmlOptions, captu
     """
     listed = session.get("provider_options")
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    others = [name for entry in entries for name in entry if not _is_dml(name)]
+    others = [name for entry in entries for name in entry if not is_dml(name)]
     if others:
         found.append(finding("DP875", f"{where}: {', '.join(dict.fromkeys(others))} is not asked any more, dml is"))
-    ours = next(((entry, name) for entry in entries for name in entry if _is_dml(name)), None)
+    ours = next(((entry, name) for entry in entries for name in entry if is_dml(name)), None)
     wanted: dict[str, object] = {"enable_graph_capture": captured} if captured else {}
     if options.device_index is not None:
         wanted["device_index"] = str(options.device_index)
@@ -168,17 +169,10 @@ _DEPTH = 8
 def _below(value: object, path: list[str], depth: int) -> Iterator[tuple[list[str], dict[str, object]]]:
     if depth > _DEPTH:
         return
+    rows: Iterable[tuple[object, object]] = enumerate(value) if isinstance(value, list) else ()
     if isinstance(value, dict):
         if isinstance(value.get("session_options"), dict):
             yield path, value
-        rows: Iterable[tuple[object, object]] = (
-            (key, inner) for key, inner in value.items() if key != "session_options"
-        )
-    else:
-        rows = enumerate(value) if isinstance(value, list) else ()
+        rows = ((key, inner) for key, inner in value.items() if key != "session_options")
     for key, inner in rows:
         yield from _below(inner, [*path, str(key)], depth + 1)
-
-
-def _is_dml(name: str) -> bool:
-    return name.lower().removesuffix("executionprovider") == "dml"

@@ -50,11 +50,10 @@ class Document:
     findings: tuple[Finding, ...]
 
 
-def read_document(path: Path, *, code: str = "DP840", limit: int = _BYTES) -> Document:
+def read_document(path: Path, *, limit: int = _BYTES) -> Document:
     """Read a file of JSON that has an object at its top.
 
     Args:
-        code: of the errors.
         limit: bytes that it may have.
 
     Raises:
@@ -62,24 +61,22 @@ def read_document(path: Path, *, code: str = "DP840", limit: int = _BYTES) -> Do
     """
 
     def refuse(what: str, fix: str) -> InputError:
-        return InputError(what, where=str(path), fix=fix, code=code)
+        return InputError(what, where=str(path), fix=fix, code="DP840")
 
     try:
         data = read_given(path, limit)
         text = decode_text(data)
     except OSError as error:
         what, fix = explain(error, path)
-        raise refuse(
-            what or f"cannot be read: {error.strerror or error}", fix or meant(path, "check the path")
-        ) from error
+        what = what or f"cannot be read: {error.strerror or error}"
+        raise refuse(what, fix or meant(path, "check the path")) from error
     except Unfit as error:
         raise refuse(str(error), error.fix) from error
     if _depth(text) > _DEPTH:
         raise refuse(f"objects and lists are more than {_DEPTH} deep in one another", "check that it is the right file")
     try:
-        root, end = json.JSONDecoder(
-            object_pairs_hook=_pairs, parse_int=_whole_number, parse_constant=_no_number
-        ).raw_decode(text, len(text) - len(text.lstrip(_SPACE)))
+        reader = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_whole_number, parse_constant=_no_number)
+        root, end = reader.raw_decode(text, len(text) - len(text.lstrip(_SPACE)))
     except json.JSONDecodeError as error:
         raise refuse(f"not JSON: {error.msg} in line {error.lineno}, column {error.colno}", "mend that line") from error
     except (RecursionError, ValueError) as error:
@@ -120,11 +117,9 @@ def _text_findings(path: Path, data: bytes, text: str, rest: str) -> list[Findin
     found = []
     if data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         found.append(finding("DP843", f"{path.name} begins with a byte-order mark: save it as UTF-8 without one"))
-    escapes = _ESCAPED.search(re.sub(r"\\\\", "", text))
-    if escapes:
+    if escapes := _ESCAPED.search(re.sub(r"\\\\", "", text)):
         found.append(finding("DP843", f"{path.name} has the escape {escapes[0]}: write the character itself, in UTF-8"))
     if rest.strip():
-        found.append(
-            finding("DP843", f"{path.name} goes on after its end: what stands there is not read", severity="warning")
-        )
+        what = f"{path.name} goes on after its end: what stands there is not read"
+        found.append(finding("DP843", what, severity="warning"))
     return found

@@ -43,7 +43,6 @@ class GenaiFolder:
     """A folder with a genai_config.json.
 
     Attributes:
-        path: the folder.
         models: those that the config names and whose names stay inside the folder.
         other_files: all other plain files below the folder, without the config and the models, sorted. Data files of
             models are among them: ``dmlprep.graph.model.input_watch.data_files`` names those of an opened model.
@@ -114,14 +113,12 @@ def named_models(config: GenaiConfig) -> Iterator[tuple[str, str]]:
     for section in SECTIONS:
         table = config.table(f"model.{section}")
         found = list(stages(table))
-        name = _filename(table)
         # A decoder of stages has no model of its own.
-        if name and not (found and section == "decoder"):
+        if (name := _filename(table)) and not (found and section == "decoder"):
             yield section, name
         for stage, inner in found:
-            inner_name = _filename(inner)
-            if inner_name:
-                yield f"{section}.pipeline.{stage}", inner_name
+            if name := _filename(inner):
+                yield f"{section}.pipeline.{stage}", name
 
 
 def _filename(table: Any) -> str:

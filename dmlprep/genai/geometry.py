@@ -8,6 +8,7 @@ from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, Value
 from dmlprep.genai.config import GenaiConfig, section_place
 from dmlprep.genai.names import layers_of, named
 from dmlprep.record import Finding, finding
+from dmlprep.record.findings import Severity
 
 _ATTENTION = {
     "com.microsoft::GroupQueryAttention": ("num_heads", "kv_num_heads"),
@@ -24,12 +25,7 @@ def longest(config: GenaiConfig) -> int | None:
 
 
 def geometry_findings(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
-    """What of a model contradicts the config's numbers. Of a decoder of stages, each stage is asked what it has.
-
-    Args:
-        file: name of the model's file.
-        graph: its nodes and values.
-    """
+    """What of a model contradicts the config's numbers. Of a decoder of stages, each stage is asked what it has."""
     nodes = [node for inner in graph.all_graphs() for node in inner.nodes]
     head = section.partition(".pipeline.")[0]
     if head in ("decoder", "encoder"):
@@ -60,10 +56,8 @@ def _heads(config: GenaiConfig, head: str, file: str, nodes: Sequence[NodeFacts]
         said = config.number(f"{place}.{key}")
         if said is not None and found and said not in found:
             number, node_path = next(iter(found.items()))
-            text = f"{place}.{key} is {said}, and the attention of {file} has {number}"
-            yield finding(
-                "DP851", text, node=node_path, remedy=f"write {number}", file=file, said=said, has=list(found)
-            )
+            text, remedy = f"{place}.{key} is {said}, and the attention of {file} has {number}", f"write {number}"
+            yield finding("DP851", text, node=node_path, remedy=remedy, file=file, said=said, has=list(found))
 
 
 def _head_size(node: NodeFacts) -> int:
@@ -154,16 +148,13 @@ def _positions(config: GenaiConfig, file: str, nodes: Sequence[NodeFacts]) -> It
     if not rows:
         return
     fewest = min(rows)
-    most, context = longest(config), config.number("model.context_length")
-    for place, said, severity in (
-        ("search.max_length", most, "error"),
-        ("model.context_length", context, "warning"),
-    ):
+    severities: tuple[tuple[str, int | None, Severity], ...] = (
+        ("search.max_length", longest(config), "error"),
+        ("model.context_length", config.number("model.context_length"), "warning"),
+    )
+    for place, said, severity in severities:
         if said is not None and said > fewest:
             text = f"{place} is {said}, and the table of positions {rows[fewest]} of {file} ends at {fewest}"
             where = place if config.value(place) is not None else "model.context_length"
-            remedy = f"write at most {fewest}"
-            yield finding(
-                "DP853", text, node=where, severity="error" if severity == "error" else "warning", remedy=remedy
-            )
+            yield finding("DP853", text, node=where, severity=severity, remedy=f"write at most {fewest}")
             return

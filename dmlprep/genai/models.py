@@ -32,8 +32,6 @@ class PreparedModel:
     """What became of one model.
 
     Attributes:
-        record: of its run.
-        original: as it was opened.
         prepared: the result, opened from its file; ``None`` where the run failed.
     """
 
@@ -58,11 +56,8 @@ def state_names(config: GenaiConfig) -> list[re.Pattern[str]]:
 
     A name with several %d is none: genai puts one number in, and a pattern of many takes for ever to match.
     """
-    patterns = []
-    for text in dict.fromkeys(_named(config.document.get("model"))):
-        if text.count("%d") == 1:
-            patterns.append(re.compile("[0-9]+".join(map(re.escape, text.split("%d")))))
-    return patterns
+    texts = [text for text in dict.fromkeys(_named(config.document.get("model"))) if text.count("%d") == 1]
+    return [re.compile("[0-9]+".join(map(re.escape, text.split("%d")))) for text in texts]
 
 
 def _named(value: Any) -> Iterator[str]:
@@ -87,12 +82,9 @@ def kept_types(model: Model, config: GenaiConfig) -> list[str]:
     states = state_names(config)
     logits = config.text("model.decoder.outputs.logits") or "logits"
     floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
-    found = []
-    for value in (*model.ir.graph.inputs, *model.ir.graph.outputs):
-        name = value.name or ""
-        if value.dtype in floats and name != logits and not any(one.fullmatch(name) for one in states):
-            found.append(name)
-    return list(dict.fromkeys(found))
+    values = (*model.ir.graph.inputs, *model.ir.graph.outputs)
+    names = dict.fromkeys(value.name or "" for value in values if value.dtype in floats)
+    return [name for name in names if name != logits and not any(one.fullmatch(name) for one in states)]
 
 
 def without_checks(recipe: Recipe) -> Recipe:
@@ -116,21 +108,17 @@ def refuse_forms(model: Model, target: Target, context_length: int | None, *, me
     Raises:
         ModelRefused: DP878.
     """
-    if target.opset_only:
-        return
-    if not any(node.op_type in _ATTENTION for node in nodes(model.ir)):
+    if target.opset_only or not any(node.op_type in _ATTENTION for node in nodes(model.ir)):
         return
     for hit in find_quirks(read_facts(model, target.tables), target):
         if hit.quirk.id not in _FORMS or (hit.quirk.rewrite is not None and not mended):
             continue
         if why := _harms(hit, context_length):
-            raise ModelRefused(
-                f"{why}: on DirectML {_OUTCOME.get(hit.quirk.outcome, hit.quirk.outcome)} ({hit.quirk.code})",
-                where=f"{Path(model.path or '').name}, node {hit.node.path}",
-                code="DP878",
-                fix=f"no equal form with a cache is known: export the model without {hit.node.op}, or run it on the "
-                "CPU",
-            )
+            what = f"{why}: on DirectML {_OUTCOME.get(hit.quirk.outcome, hit.quirk.outcome)} ({hit.quirk.code})"
+            where = f"{Path(model.path or '').name}, node {hit.node.path}"
+            instead = f"export the model without {hit.node.op}, or run it on the CPU"
+            fix = f"no equal form with a cache is known: {instead}"
+            raise ModelRefused(what, where=where, code="DP878", fix=fix)
 
 
 _OUTCOME = {"wrong numbers": "its numbers are wrong, without an error", "create fails": "no session is made of it"}

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from itertools import islice
 
 from dmlprep.genai.config import GenaiConfig, section_place
-from dmlprep.genai.schema import schema
-from dmlprep.portable.printable import printable, shortened
+from dmlprep.genai.schema import printed, schema
+from dmlprep.portable.printable import shortened
 from dmlprep.record import Finding, finding
 from dmlprep.record.findings import Severity
 
@@ -34,7 +34,6 @@ PATTERNS: Mapping[str, str] = {
 
 _OTHER_NAMES: Mapping[str, str] = {"inputs.attention_mask vision": "image_attention_mask"}
 _PRESENT = {"past_key_names": "present_key_names", "past_value_names": "present_value_names"}
-_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -64,10 +63,9 @@ def named(config: GenaiConfig, section: str, side: str, key: str) -> str:
     Args:
         side: ``inputs`` or ``outputs``.
     """
-    written = config.section(section).get(side)
-    given = written.get(key) if isinstance(written, Mapping) else None
-    if isinstance(given, str):
-        return given
+    written = config.side(section, side).get(key)
+    if isinstance(written, str):
+        return written
     other = _OTHER_NAMES.get(f"{side}.{key} {section}")
     return other or PATTERNS.get(key) or ("" if key.endswith("_names") else key)
 
@@ -75,8 +73,7 @@ def named(config: GenaiConfig, section: str, side: str, key: str) -> str:
 def layers_of(config: GenaiConfig, section: str, inputs: Iterable[str]) -> Layers:
     """Which layers of a decoder have a cache, by the config's patterns."""
     inputs = list(inputs)
-    found = [matching(named(config, section, "inputs", key), inputs) for key in ("past_key_names", "past_value_names")]
-    return Layers(*found)
+    return Layers(*(matching(named(config, section, "inputs", key), inputs) for key in _PRESENT))
 
 
 def matching(pattern: str, names: Iterable[str]) -> dict[int, str]:
@@ -95,18 +92,15 @@ def matching(pattern: str, names: Iterable[str]) -> dict[int, str]:
 def pattern_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
     """Names for a layer's tensors without a place for the layer's number."""
     for side in ("inputs", "outputs"):
-        written = config.section(section).get(side)
-        for key, name in written.items() if isinstance(written, Mapping) else ():
+        for key, name in config.side(section, side).items():
             if not key.endswith("_names") or not isinstance(name, str) or name == "":
                 continue
-            place = f"{section_place(section)}.{side}.{key}"
-            count = name.count("%d")
-            if count != 1 or name.count("%") != 1:
+            if name.count("%d") != 1 or name.count("%") != 1:
+                place = f"{section_place(section)}.{side}.{key}"
                 has = "has no %d" if "%" not in name else "has more than one %, or another than %d"
-                text = f'{place} "{_shown(name)}" {has}: the number of the layer has no place in it'
-                yield finding(
-                    "DP849", text, node=place, remedy=f'write a name such as "{PATTERNS.get(key, "name.%d")}"'
-                )
+                text = f'{place} "{printed(name)}" {has}: the number of the layer has no place in it'
+                remedy = f'write a name such as "{PATTERNS.get(key, "name.%d")}"'
+                yield finding("DP849", text, node=place, remedy=remedy)
 
 
 def name_findings(config: GenaiConfig, section: str, file: str, model: Interface) -> Iterator[Finding]:
@@ -130,15 +124,13 @@ def _name_findings(config: GenaiConfig, section: str, file: str, model: Interfac
     place = section_place(section)
     claimed = _claimed(config, section, "inputs", model.inputs)
     free = [name for name in model.inputs if name not in claimed]
-    severity: Severity = (
-        "error" if section == "decoder" and layers_of(config, section, model.inputs).keys else "warning"
-    )
+    cached = section == "decoder" and layers_of(config, section, model.inputs).keys
+    severity: Severity = "error" if cached else "warning"
     for name in free:
-        text = f'input "{_shown(name)}" of {file} is named nowhere in {place}.inputs: nothing feeds it'
+        text = f'input "{printed(name)}" of {file} is named nowhere in {place}.inputs: nothing feeds it'
         near = _near(name, _names(config, section, "inputs"))
-        yield finding(
-            "DP848", text, node=name, severity=severity, remedy=near and f"the config has {near!r}", file=file
-        )
+        remedy = near and f"the config has {near!r}"
+        yield finding("DP848", text, node=name, severity=severity, remedy=remedy, file=file)
     yield from _missing(config, section, file, model, free)
 
 
@@ -153,8 +145,7 @@ def _claimed(config: GenaiConfig, section: str, side: str, names: Sequence[str])
 
 def _keys(config: GenaiConfig, section: str, side: str) -> list[str]:
     known = schema().objects.get(f"{section}.{side}", {})
-    written = config.section(section).get(side)
-    return [*dict.fromkeys([*known, *(islice(written, _MOST_KEYS) if isinstance(written, Mapping) else ())])]
+    return [*dict.fromkeys([*known, *islice(config.side(section, side), _MOST_KEYS)])]
 
 
 def _names(config: GenaiConfig, section: str, side: str) -> list[str]:
@@ -165,8 +156,7 @@ def _missing(config: GenaiConfig, section: str, file: str, model: Interface, fre
     """What a section must have, or says that it has, and the model has not."""
     place = section_place(section)
     for side, names in (("inputs", model.inputs), ("outputs", model.outputs)):
-        written = config.section(section).get(side)
-        written = written if isinstance(written, Mapping) else {}
+        written = config.side(section, side)
         needed = _needed(config, section, side, model)
         for key in dict.fromkeys([*needed, *islice(written, _MOST_KEYS)]):
             name = named(config, section, side, key)
@@ -178,10 +168,9 @@ def _missing(config: GenaiConfig, section: str, file: str, model: Interface, fre
             # Optional inputs that the model does not have are left out by onnxruntime-genai.
             if key not in needed and not (near and key in written):
                 continue
-            what = "input" if side == "inputs" else "output"
-            text = f'{file} has no {what} "{_shown(name)}", which {place}.{side}.{key} names'
+            text = f'{file} has no {side[:-1]} "{printed(name)}", which {place}.{side}.{key} names'
             grave: Severity = "error" if key in needed else "warning"
-            remedy = f'did you mean "{_shown(near)}"?' if near else f"{what}s of the model: {_listed(names)}"
+            remedy = f'did you mean "{printed(near)}"?' if near else f"{side} of the model: {_listed(names)}"
             yield finding("DP848", text, node=f"{place}.{side}.{key}", severity=grave, remedy=remedy, file=file)
     yield from _unpaired(config, section, file, model)
 
@@ -193,9 +182,8 @@ def _needed(config: GenaiConfig, section: str, side: str, model: Interface) -> t
             return ("logits",)
         embeds = named(config, section, "inputs", "inputs_embeds")
         first = () if embeds in model.inputs else ("input_ids",)
-        written = config.section(section).get(side)
-        cached = isinstance(written, Mapping) and any(key in written for key in _PRESENT)
-        return (*first, *_PRESENT) if cached else first
+        written = config.side(section, side)
+        return (*first, *_PRESENT) if any(key in written for key in _PRESENT) else first
     ends = {"vision": "image_features", "speech": "audio_features", "embedding": "inputs_embeds"}
     return (ends[section],) if side == "outputs" and section in ends else ()
 
@@ -213,9 +201,9 @@ def _unpaired(config: GenaiConfig, section: str, file: str, model: Interface) ->
         lacking = [number for number in sorted(found) if pattern.replace("%d", str(number)) not in outputs]
         if lacking:
             name = pattern.replace("%d", str(lacking[0]))
-            text = f'{file} has no output "{_shown(name)}" for its input "{_shown(found[lacking[0]])}"'
+            text = f'{file} has no output "{printed(name)}" for its input "{printed(found[lacking[0]])}"'
             near = _near(name, model.outputs)
-            remedy = f'did you mean "{_shown(near)}"?' if near else None
+            remedy = f'did you mean "{printed(near)}"?' if near else None
             yield finding("DP848", text, node=name, remedy=remedy, file=file, layers=lacking[:_MOST_LAYERS])
     for number in sorted(layers.keys.keys() ^ layers.values.keys())[:1]:
         text = f"layer {number} of {file} has past keys without past values, or values without keys"
@@ -228,17 +216,16 @@ def _stage(config: GenaiConfig, section: str, file: str, model: Interface) -> It
     for side, names in (("inputs", model.inputs), ("outputs", model.outputs)):
         listed = table.get(side)
         given = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-        what = "input" if side == "inputs" else "output"
         has, lists = set(names), set(given)
         for name in given:
             if name not in has:
                 near = _near(name, names)
-                remedy = f'did you mean "{_shown(near)}"?' if near else f"{what}s of the model: {_listed(names)}"
-                text = f'{file} has no {what} "{_shown(name)}", which {place}.{side} lists'
+                remedy = f'did you mean "{printed(near)}"?' if near else f"{side} of the model: {_listed(names)}"
+                text = f'{file} has no {side[:-1]} "{printed(name)}", which {place}.{side} lists'
                 yield finding("DP848", text, node=f"{place}.{side}", remedy=remedy, file=file)
         for name in names if side == "inputs" else ():
             if name not in lists:
-                text = f'input "{_shown(name)}" of {file} is not listed in {place}.inputs: nothing feeds it'
+                text = f'input "{printed(name)}" of {file} is not listed in {place}.inputs: nothing feeds it'
                 yield finding("DP848", text, node=name, remedy="list it", file=file)
 
 
@@ -252,10 +239,6 @@ def _near(name: str, names: Sequence[str]) -> str:
     return re.sub(r"\d+", "%d", found, count=1) if "%d" in name and found else found
 
 
-def _shown(name: str) -> str:
-    return shortened(printable(name), _SHOWN)
-
-
 def _listed(names: Sequence[str]) -> str:
     plain = list(dict.fromkeys(re.sub(r"\d+", "%d", name) for name in names[:_COMPARED]))
-    return shortened(", ".join(_shown(name) for name in plain), 200) or "none"
+    return shortened(", ".join(printed(name) for name in plain), 200) or "none"

@@ -5,7 +5,7 @@ Not counted: what nodes make meanwhile, and the logits of a prompt, which ``logi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 import msgspec
 import onnx_ir as ir
@@ -38,7 +38,6 @@ def needs_of(config: GenaiConfig, decoder: Model, weights: int, vram: int | None
 
     Args:
         weights: bytes of the weights of all its models.
-        vram: bytes of memory that the device has.
 
     Returns:
         ``None`` where heads, head size, layers or the length are not known.
@@ -71,12 +70,13 @@ def needs_of(config: GenaiConfig, decoder: Model, weights: int, vram: int | None
 def _row(config: GenaiConfig, value: ir.Value) -> int | None:
     """Bytes of one token of one sequence in a cache input ``[batch, heads, tokens, size]``."""
     shape = value.shape.dims if value.shape is not None else ()
-    sizes: list[int | None] = []
-    for axis, key in ((1, "num_key_value_heads"), (3, "head_size")):
+
+    def size_of(axis: int, key: str) -> int:
         own = shape[axis] if len(shape) == 4 else None
-        sizes.append(own if isinstance(own, int) and own > 0 else config.number(f"model.decoder.{key}"))
-    heads, size = sizes
-    if not heads or not size or heads < 0 or size < 0 or value.dtype is None or value.dtype is ir.DataType.STRING:
+        return own if isinstance(own, int) and own > 0 else config.number(f"model.decoder.{key}") or 0
+
+    heads, size = size_of(1, "num_key_value_heads"), size_of(3, "head_size")
+    if heads <= 0 or size <= 0 or value.dtype is None or value.dtype is ir.DataType.STRING:
         return None
     return (heads * size * value.dtype.bitwidth + 7) // 8
 
@@ -99,19 +99,16 @@ def _largest(fits: Callable[[int], bool]) -> int:
     return low
 
 
-def needs_finding(needs: Sequence[Needs | None], vram: int) -> Iterator[Finding]:
-    """Whether weights and cache fit into the device's memory."""
-    for one in needs:
-        if one is None:
-            text = "how much memory it needs is not known: heads, head size or length of the cache are not"
-            yield finding("DP862", text, severity="warning")
-        elif one.total > vram:
-            text = (
-                f"weights and cache need {bytes_text(one.total)} at max_length {one.max_length}, of {bytes_text(vram)}"
-            )
-            remedy = (
-                f"max_length {one.longest_fit} fits"
-                if one.longest_fit
-                else "the weights alone are too large: prepare the folder with INT4 weights"
-            )
-            yield finding("DP862", text, node="search.max_length", remedy=remedy, needs=one.total, has=vram)
+def needs_finding(needs: Needs | None, vram: int) -> Finding | None:
+    """Return the finding that weights and cache do not fit into the device's memory, or that this is not known."""
+    if needs is None:
+        text = "how much memory it needs is not known: heads, head size or length of the cache are not"
+        return finding("DP862", text, severity="warning")
+    if needs.total <= vram:
+        return None
+    need = f"weights and cache need {bytes_text(needs.total)}"
+    text = f"{need} at max_length {needs.max_length}, of {bytes_text(vram)}"
+    remedy = "the weights alone are too large: prepare the folder with INT4 weights"
+    if needs.longest_fit:
+        remedy = f"max_length {needs.longest_fit} fits"
+    return finding("DP862", text, node="search.max_length", remedy=remedy, needs=needs.total, has=vram)

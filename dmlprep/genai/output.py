@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -17,6 +16,7 @@ from dmlprep.core.files.links import is_plain_file, leads_elsewhere
 from dmlprep.core.files.outputs import check_replaceable, file_name_problem
 from dmlprep.core.files.staging import PREFIX, clear_staging
 from dmlprep.graph.model.opening import check_name
+from dmlprep.portable.integrity import file_digest
 from dmlprep.record import RunRecord
 
 RECORD = "run.json"
@@ -98,7 +98,7 @@ class FolderOut:
         said = {file: sha for file, sha in self.written.items() if file.split("/", 1)[0] == name}
         try:
             if is_plain_file(path):
-                return said == {name: _digest(path)}
+                return said == {name: file_digest(path)[1]}
             if leads_elsewhere(os.lstat(path)):
                 return False
             for parent, folders, names in os.walk(path):
@@ -107,7 +107,10 @@ class FolderOut:
                     return False
                 for one in names:
                     file = here / one
-                    if not is_plain_file(file) or said.pop(file.relative_to(self.path).as_posix(), "") != _digest(file):
+                    if (
+                        not is_plain_file(file)
+                        or said.pop(file.relative_to(self.path).as_posix(), "") != file_digest(file)[1]
+                    ):
                         return False
         except OSError:
             return False
@@ -160,9 +163,4 @@ def _copy(read: BinaryIO, place: Path) -> None:
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file below a folder, by its place in it with ``/``."""
     files = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
-    return dict(sorted((path.relative_to(folder).as_posix(), _digest(path)) for path in files))
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return dict(sorted((path.relative_to(folder).as_posix(), file_digest(path)[1]) for path in files))

@@ -55,18 +55,13 @@ class GenaiRequest:
 
     Attributes:
         source: a folder of genai's or of Hugging Face's; never modified.
-        out: folder of the result.
         recipe: name of a built-in one, or a path; empty for the one of ``precision``.
         precision: of the result; of a Hugging Face folder also what the builder makes.
         target: name of the target in place of the recipe's.
-        settings: overrides of the recipe.
-        options: of the provider.
         fallback: whether a folder for the CPU is written beside.
-        force: replace what is there.
         builder: the Python that runs genai's builder, empty for ours.
         time_limit: seconds for the builder.
         prover: holds the result against what was given; ``None`` where nothing does.
-        vram: bytes of memory that the device has.
         command_line: what the user typed, for the record.
     """
 
@@ -174,14 +169,8 @@ def _built(run: _Run, place: Path) -> GenaiFolder:
     run.facts.builder = BuilderFacts(request.precision, dict(builder.versions))
     run.source.take(named)
     build(request.source, place, builder, request.precision, limit=request.time_limit)
-    carried = [
-        path
-        for path in named
-        if path.name.lower().startswith(_CARRIED)
-        and path.stat().st_size <= _CARRIED_BYTES
-        and not (place / path.name).exists()
-    ]
-    copy_files(carried, request.source, place)
+    theirs = [path for path in named if path.name.lower().startswith(_CARRIED) and not (place / path.name).exists()]
+    copy_files([path for path in theirs if path.stat().st_size <= _CARRIED_BYTES], request.source, place)
     return open_folder(place)
 
 
@@ -334,19 +323,19 @@ def _longest(given: GenaiFolder) -> int | None:
 def _refuse_beams(given: GenaiFolder) -> None:
     beams = given.config.number("search.num_beams")
     if beams is not None and beams > 1:
-        raise ModelRefused(
+        what = (
             f"search.num_beams is {beams}: several beams cannot share one memory for past and present keys, and "
-            "DirectML's GroupQueryAttention reads no other cache (DP649)",
-            where=str(given.path / CONFIG),
-            code="DP878",
-            fix="set it to 1: greedy search or sampling",
+            "DirectML's GroupQueryAttention reads no other cache (DP649)"
         )
+        fix = "set it to 1: greedy search or sampling"
+        raise ModelRefused(what, where=str(given.path / CONFIG), code="DP878", fix=fix)
 
 
 def _inside(name: str, error: RunError | None) -> RunError | None:
     """The error of a model's run, in that of its folder."""
-    where = f"{name}: {error.where}" if error is not None and error.where else name
-    return msgspec.structs.replace(error, where=where) if error is not None else None
+    if error is None:
+        return None
+    return msgspec.structs.replace(error, where=f"{name}: {error.where}" if error.where else name)
 
 
 def _note(record: RunRecord, one: PreparedModel, name: str) -> None:
@@ -424,7 +413,7 @@ def _proved(run: _Run, given: GenaiFolder, made: GenaiFolder) -> bool:
         run.facts.proof = msgspec.structs.replace(proof, original=str(request.source), prepared=str(request.out))
     record.verdicts += verdicts
     deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
-    for one in sorted(deciding, key=lambda v: v.exit_code):
+    if deciding:
+        one = min(deciding, key=lambda v: v.exit_code)
         record.exit_code, record.error = one.exit_code, RunError(f"{one.check}: {one.outcome}: {one.reason}")
-        return False
-    return True
+    return not deciding

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
 from dmlprep.genai.config import GenaiConfig, Provider, section_place
+from dmlprep.genai.schema import printed
 from dmlprep.portable.device import VENDOR_NAMES
-from dmlprep.portable.printable import printable, shortened
 from dmlprep.record import Finding, finding
 
 PROVIDER_PAGE = "onnxruntime.ai/docs/execution-providers/DirectML-ExecutionProvider.html"
@@ -33,6 +33,12 @@ _MEANT = {
     "disable_metacommands": "true or false",
 }
 _SHOWN = 60
+_BOUNDED = (
+    ("DP853", "search.max_length", "model.context_length"),
+    ("DP860", "search.min_length", "search.max_length"),
+    ("DP860", "search.top_k", "model.vocab_size"),
+)
+"""Finding, place of a number, and place of the number that it may not be beyond."""
 
 
 def effective_section(config: GenaiConfig, section: str) -> str:
@@ -62,10 +68,10 @@ def provider_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
     dml = [one for one in providers if one.is_dml]
     others = [one for one in providers if not one.is_dml and one.name != "device_filtering_options"]
     if dml and others:
-        text = f"{place}.provider_options asks for {dml[0].name} and {_shown(others[0].name)} at once"
+        text = f"{place}.provider_options asks for {dml[0].name} and {printed(others[0].name)} at once"
         yield finding("DP858", text, node=place, remedy="leave one provider")
     elif others:
-        text = f"{place}.provider_options asks for {_shown(others[0].name)}, not for dml"
+        text = f"{place}.provider_options asks for {printed(others[0].name)}, not for dml"
         yield finding("DP866", text, node=place)
     if len(dml) > 1:
         text = f"{place}.provider_options has dml {len(dml)} times: onnxruntime-genai takes their options together"
@@ -80,7 +86,7 @@ def provider_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
 
 def _options(provider: Provider) -> Iterator[Finding]:
     for key, value in provider.options.items():
-        place = f"{provider.place}.{_shown(key)}"
+        place = f"{provider.place}.{printed(key)}"
         if not isinstance(value, str):
             continue  # the schema says so
         if key not in _VALUES:
@@ -88,7 +94,7 @@ def _options(provider: Provider) -> Iterator[Finding]:
             remedy = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_READ)}"
             yield finding("DP855", f"{place} is no option of DirectML, and nothing reads it", node=place, remedy=remedy)
         elif not re.fullmatch(_VALUES[key], value):
-            text = f'{place} is "{_shown(value)}", and should be {_MEANT[key]}'
+            text = f'{place} is "{printed(value)}", and should be {_MEANT[key]}'
             yield finding("DP855", text, node=place, severity="error", remedy=f"write {_MEANT[key]}")
         elif key in _PLAIN:
             text = f"{place} has no effect: onnxruntime-genai reads {', '.join(_READ)} of dml"
@@ -102,10 +108,9 @@ def _filter(provider: Provider, given: Mapping[str, object]) -> Iterator[Finding
     if isinstance(vendor, int | float) and not isinstance(vendor, bool) and vendor not in VENDOR_NAMES:
         near = min(VENDOR_NAMES, key=lambda known: abs(known - vendor))
         close = abs(near - vendor) <= 16
-        name = f"{near} is {VENDOR_NAMES[near]}"
         text = f"{place}.hardware_vendor_id {vendor:.10g} is no known vendor"
         known = ", ".join(f"{number} {name}" for number, name in VENDOR_NAMES.items())
-        remedy = f"{name}: did you mean that?" if close else f"known: {known}"
+        remedy = f"{near} is {VENDOR_NAMES[near]}: did you mean that?" if close else f"known: {known}"
         yield finding("DP856", text, node=place, severity="error" if close else "warning", remedy=remedy)
     kind = given.get("hardware_device_type")
     if isinstance(kind, str) and kind.lower() == "cpu":
@@ -125,18 +130,12 @@ def _session(place: str, options: Mapping[str, object]) -> Iterator[Finding]:
     mode = options.get("execution_mode")
     if mode is not None:
         where = f"{place}.execution_mode"
-        wrong = "parallel" in str(mode)[:_SHOWN].lower() or mode == "1"
-        text = (
-            f"{where} asks for parallel execution, which DirectML does not take ({PROVIDER_PAGE})"
-            if wrong
-            else f"{where} has no effect: onnxruntime-genai always runs nodes one after the other"
-        )
-        severity = "error" if wrong else "warning"
-        yield finding("DP857", text, node=where, severity="error" if severity == "error" else "warning")
-
-
-def _shown(text: str) -> str:
-    return shortened(printable(text), _SHOWN)
+        if "parallel" in str(mode)[:_SHOWN].lower() or mode == "1":
+            text = f"{where} asks for parallel execution, which DirectML does not take ({PROVIDER_PAGE})"
+            yield finding("DP857", text, node=where, severity="error")
+        else:
+            text = f"{where} has no effect: onnxruntime-genai always runs nodes one after the other"
+            yield finding("DP857", text, node=where, severity="warning")
 
 
 def shares_buffer(config: GenaiConfig) -> bool:
@@ -150,18 +149,11 @@ def search_findings(config: GenaiConfig, *, grouped: bool) -> Iterator[Finding]:
     Args:
         grouped: the decoder has GroupQueryAttention.
     """
-    most, context = config.number("search.max_length"), config.number("model.context_length")
-    if most is not None and context is not None and most > context:
-        text = f"search.max_length is {most}, beyond model.context_length {context}"
-        yield finding("DP853", text, node="search.max_length", remedy=f"write at most {context}")
-    least = config.number("search.min_length")
-    if least is not None and most and least > most:
-        text = f"search.min_length is {least}, beyond search.max_length {most}"
-        yield finding("DP860", text, node="search.min_length", remedy=f"write at most {most}")
-    top, words = config.number("search.top_k"), config.number("model.vocab_size")
-    if top is not None and words and top > words:
-        text = f"search.top_k is {top}, beyond model.vocab_size {words}"
-        yield finding("DP860", text, node="search.top_k", remedy=f"write at most {words}")
+    for code, place, bound in _BOUNDED:
+        number, most = config.number(place), config.number(bound)
+        if number is not None and most is not None and number > most and (most or code == "DP853"):
+            text = f"{place} is {number}, beyond {bound} {most}"
+            yield finding(code, text, node=place, remedy=f"write at most {most}")
     beams = config.number("search.num_beams") or 1
     returned = config.number("search.num_return_sequences") or 1
     if returned > beams:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,13 +26,9 @@ _MOST = 200
 
 _SHOWN = 60
 _INT32 = 1 << 31
+_PLAIN = r"-?[\d.]{1,20}|true|false"
 
-_WORDS = {
-    "string": "a string in quotes",
-    "int": "a whole number",
-    "number": "a number",
-    "bool": "true or false",
-}
+_WORDS = {"string": "a string in quotes", "int": "a whole number", "number": "a number", "bool": "true or false"}
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,19 +92,20 @@ def validate(root: Mapping[str, object]) -> list[Finding]:
     Returns:
         findings with their place in ``node`` (``model.decoder.head_size``), at most 200.
     """
-    found: list[Finding] = []
-    for one in _table(root, "root", ""):
-        if len(found) == _MOST:
-            found.append(finding("DP841", f"more than {_MOST} faults: is this a genai_config.json?", node="more"))
-            break
-        found.append(one)
+    found = list(islice(_table(root, "root", ""), _MOST + 1))
+    if len(found) > _MOST:
+        found[_MOST] = finding("DP841", f"more than {_MOST} faults: is this a genai_config.json?", node="more")
     return found
+
+
+def printed(text: str) -> str:
+    """Return a text of a config as messages show it: printable, and at most 60 characters."""
+    return shortened(printable(text), _SHOWN)
 
 
 def place_text(place: str, key: str) -> str:
     """``model.decoder`` and ``head_size`` as one place, fit to be shown."""
-    name = shortened(printable(key), _SHOWN)
-    return f"{place}.{name}" if place else name
+    return f"{place}.{printed(key)}" if place else printed(key)
 
 
 def _table(table: Mapping[str, object], name: str, place: str) -> Iterator[Finding]:
@@ -119,12 +117,10 @@ def _table(table: Mapping[str, object], name: str, place: str) -> Iterator[Findi
         where = place_text(place, key)
         if name == "providers" and key == "device_filtering_options":
             text = f"{where} stands beside dml, where onnxruntime-genai takes it for the name of a provider"
-            yield finding(
-                "DP856", text, node=where, remedy="write it inside the object of dml; its page is wrong there"
-            )
+            remedy = "write it inside the object of dml; its page is wrong there"
+            yield finding("DP856", text, node=where, remedy=remedy)
             continue
-        taken = keys.get(key) if key != "*" else None
-        taken = taken or keys.get("*")
+        taken = keys.get(key) or keys.get("*")
         if taken is None:
             yield _unknown(key, value, name, keys, where)
         else:
@@ -144,9 +140,8 @@ def _unknown(key: str, value: object, name: str, keys: Mapping[str, str], where:
         remedy = f"it belongs into: {', '.join(elsewhere)}"
     else:
         remedy = f"leave it out; known here: {shortened(', '.join(sorted(k for k in keys if k != '*')), 400)}"
-    return finding(
-        "DP841", f"{where} is unknown to onnxruntime-genai {version}", node=where, remedy=remedy, nearest=near
-    )
+    text = f"{where} is unknown to onnxruntime-genai {version}"
+    return finding("DP841", text, node=where, remedy=remedy, nearest=near)
 
 
 def _nearest(key: str, known: list[str]) -> str:
@@ -164,9 +159,9 @@ def _value(value: object, taken: str, where: str) -> Iterator[Finding]:
             for number, item in enumerate(value):
                 yield from _item(item, kind, f"{where}[{number}]")
             return
-    single = [kind for kind in kinds if not kind.listed]
-    for kind in single:
-        if (kind.table and isinstance(value, Mapping)) or (not kind.table and _fits(value, kind.name)):
+    for kind in kinds:
+        fits = isinstance(value, Mapping) if kind.table else _fits(value, kind.name)
+        if not kind.listed and fits:
             yield from _item(value, kind, where)
             return
     if where.endswith("hardware_vendor_id") and isinstance(value, str):
@@ -226,13 +221,8 @@ def _remedy(value: object, kinds: tuple[_Kind, ...]) -> str:
     names = {kind.name for kind in kinds}
     if "string" in names and isinstance(value, int | float):
         return f'write "{int(value) if isinstance(value, bool) else value}"'[:_SHOWN]
-    if (
-        isinstance(value, str)
-        and names & {"int", "number", "bool"}
-        and re.fullmatch(r"-?[\d.]{1,20}|true|false", value)
-    ):
-        return f"write {value}, without quotes"
-    return ""
+    plain = isinstance(value, str) and names & {"int", "number", "bool"}
+    return f"write {value}, without quotes" if plain and re.fullmatch(_PLAIN, str(value)) else ""
 
 
 def _shown(value: object) -> str:
@@ -243,5 +233,5 @@ def _shown(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, str):
-        return f'"{shortened(printable(value), _SHOWN)}"'
+        return f'"{printed(value)}"'
     return ("true" if value else "false") if isinstance(value, bool) else shortened(repr(value), _SHOWN)

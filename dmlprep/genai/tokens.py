@@ -35,9 +35,8 @@ def token_findings(folder: GenaiFolder) -> Iterator[Finding]:
         return
     place = folder.path / inside
     if not any(os.path.isfile(place / name) for name in _KINDS):
-        yield finding(
-            "DP847", f"{place.name or place} has no tokenizer.json: text cannot become tokens", node=str(place)
-        )
+        text = f"{place.name or place} has no tokenizer.json: text cannot become tokens"
+        yield finding("DP847", text, node=str(place))
     elif not os.path.isfile(place / "tokenizer_config.json"):
         yield finding("DP847", f"{place.name or place} has no tokenizer_config.json", node=str(place))
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -78,14 +77,12 @@ def _readable(config: GenaiConfig, file: Path) -> Iterator[Finding]:
 def _class(settings: Mapping[str, object], file: Path) -> Iterator[Finding]:
     """The name that transformers 5 gives to every tokenizer, which older releases of genai do not know."""
     if settings.get("tokenizer_class") == _NEW_CLASS:
-        yield finding(
-            "DP847",
+        text = (
             f'{file.name} names the class "{_NEW_CLASS}", as transformers 5 does; onnxruntime-genai 0.12.2 refuses it, '
-            "0.18.0 takes it",
-            node=file.name,
-            severity="note",
-            remedy='for onnxruntime-genai-directml 0.12.2 write "tokenizer_class": "PreTrainedTokenizerFast"',
+            "0.18.0 takes it"
         )
+        remedy = 'for onnxruntime-genai-directml 0.12.2 write "tokenizer_class": "PreTrainedTokenizerFast"'
+        yield finding("DP847", text, node=file.name, severity="note", remedy=remedy)
 
 
 def largest_id(tokenizer: Mapping[str, object]) -> int | None:
@@ -98,7 +95,5 @@ def largest_id(tokenizer: Mapping[str, object]) -> int | None:
     elif isinstance(vocabulary, list):  # Unigram: a token's place is its id
         ids += [len(vocabulary) - 1]
     added = tokenizer.get("added_tokens")
-    for one in added if isinstance(added, list) else []:
-        number = whole(one.get("id")) if isinstance(one, Mapping) else None
-        ids += [number] if number is not None else []
-    return max(ids, default=None)
+    extra = [one.get("id") for one in added if isinstance(one, Mapping)] if isinstance(added, list) else []
+    return max([*ids, *(number for one in extra if (number := whole(one)) is not None)], default=None)

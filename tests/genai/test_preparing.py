@@ -18,7 +18,7 @@ from dmlprep import api
 from dmlprep.core.errors import InputError, ModelRefused, OutputError
 from dmlprep.core.files import FileSet
 from dmlprep.directml.targets import find_target
-from dmlprep.genai import GenaiFolder
+from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.models import refuse_forms
 from dmlprep.genai.preparing import GenaiRequest, prepare_genai
 from dmlprep.graph.model import Model

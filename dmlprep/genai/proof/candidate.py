@@ -144,10 +144,9 @@ def _greedy(sides: Sides, decoder: Decoder, played: Played, rows: Sequence[Array
         if np.isfinite(rows[equal]).all() and np.isfinite(before).all():
             margin, noise = margin_of(before), noise_of(before, rows[equal])
         if len(own) < len(first):
-            last = decoder.prompt([*played.prompt, *own])[-1]
-            own.append(int(last.argmax()))
-            while len(own) < len(first):
-                own.append(int(decoder.step(own[-1]).argmax()))
+            own.append(int(decoder.prompt([*played.prompt, *own])[-1].argmax()))
+        while len(own) < len(first):
+            own.append(int(decoder.step(own[-1]).argmax()))
     texts = texts_of(sides.folder, [played.tokens, own])
     return GreedyText(equal, played.tokens, own, margin, noise, *texts)
 
@@ -170,11 +169,7 @@ def _same_vocabulary(decoder: Decoder, rows: Array, original: Array) -> None:
 
 
 def _checks(
-    sides: Sides,
-    verdict: Verdict,
-    found: _Found,
-    lowered: Lowered | None,
-    beside: Sequence[tuple[Array, Array]] | None,
+    sides: Sides, verdict: Verdict, found: _Found, lowered: Lowered | None, beside: Sequence[tuple[Array, Array]] | None
 ) -> list[GenaiCheck]:
     """The checks of a whole run; ``verdict`` says who ran, and in what time: that goes to the first check."""
     later = msgspec.structs.replace(verdict, seconds=0.0)
@@ -216,9 +211,9 @@ def _same_weights(sides: Sides, verdict: Verdict, found: _Found, beside: Sequenc
     """The device against the CPU on the very same file: what the kernels do, without what the weights lost."""
     bounds = BOUNDS["fp16" if sides.half else "fp32"]
     differences = Differences()
-    for pair, own in zip(beside, found.rows, strict=True):
-        for before, now in zip(pair, own, strict=True):
-            differences.add(before, now)
+    for (prompt, steps), (own_prompt, own_steps) in zip(beside, found.rows, strict=True):
+        differences.add(prompt, own_prompt)
+        differences.add(steps, own_steps)
     return _logits(_of(verdict, "same weights", tolerance=str(bounds)), differences, bounds)
 
 
@@ -228,7 +223,7 @@ def _text_check(sides: Sides, verdict: Verdict, found: _Found) -> GenaiCheck:
         why = "the decoder gives the logits of the last token alone, not of each token of a text"
         note = finding("DP703", f"{verdict.check} did not run: {why}")
         return GenaiCheck(msgspec.structs.replace(verdict, outcome="not-run", reason=why, findings=[note]))
-    perplexity = found.losses.perplexity() if not found.text.broken else None
+    perplexity = None if found.text.broken else found.losses.perplexity()
     logits = _logits(verdict, found.text, sides.bounds)
     if logits.verdict.outcome in ("passed", "not-proven"):
         worse = judge_perplexity(verdict, perplexity, sides.bounds)

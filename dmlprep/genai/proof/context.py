@@ -54,9 +54,6 @@ class Context:
 def open_context(folder: GenaiFolder, decoder: Session, options: SessionOptions) -> Context:
     """What the other models of the original's folder give its decoder.
 
-    Args:
-        options: of their sessions.
-
     Raises:
         CheckNotRun: one of them does not run, or nothing can be made for its inputs.
         InputError: one of them cannot be read.
@@ -93,9 +90,8 @@ def _encoded(folder: GenaiFolder, file: Path, taken: Sequence[str], options: Ses
     with _opened(file, options) as session:
         handed = joints(folder.config, "encoder", "decoder", [value.name for value in session.outputs], taken)
         if not handed:
-            raise CheckNotRun(
-                "nothing that the encoder gives is an input of the decoder", where=str(folder.config.path)
-            )
+            what = "nothing that the encoder gives is an input of the decoder"
+            raise CheckNotRun(what, where=str(folder.config.path))
         try:
             found = session.run(feed, list(dict.fromkeys(handed.values())))
         except SessionFailure as failed:

@@ -66,9 +66,9 @@ class Played:
     tokens: list[int]
 
 
-def fitting_tokens(vocabulary: int, itemsize: int = 4) -> int:
-    """Tokens whose logits fit into ``MOST_BYTES``."""
-    return max(1, MOST_BYTES // (vocabulary * itemsize))
+def fitting_tokens(vocabulary: int) -> int:
+    """Tokens whose logits, in FP32, fit into ``MOST_BYTES``."""
+    return max(1, MOST_BYTES // (vocabulary * 4))
 
 
 class Decoder:
@@ -106,9 +106,8 @@ class Decoder:
         missing = [name for name in (*first, *names.pasts) if name not in self._inputs]
         missing += sorted({names.logits, *names.presents} - {value.name for value in self.session.outputs})
         if missing:
-            raise CheckNotRun(
-                f"the model has no input or output {missing[0]!r}", where=str(self.session.path), fix="check the folder"
-            )
+            what, where = f"the model has no input or output {missing[0]!r}", str(self.session.path)
+            raise CheckNotRun(what, where=where, fix="check the folder")
         fed = {names.tokens, names.mask, names.positions, names.count, *names.pasts, *embedded, *self.context.fixed}
         if unknown := [name for name in self._inputs if name not in fed]:
             raise CheckNotRun(f"the decoder has an input {unknown[0]!r}, which is not fed here")
@@ -228,9 +227,8 @@ def play_all(decoder: Decoder, prompts: Sequence[list[int]], steps: int, progres
     """
     size = sum(len(prompt) + steps for prompt in prompts) * decoder.names.vocabulary * 4
     if size > 4 * MOST_BYTES:
-        raise UsageError(
-            f"the logits of these prompts would take {size >> 20} MiB", where="--prompt", fix="fewer or shorter prompts"
-        )
+        what = f"the logits of these prompts would take {size >> 20} MiB"
+        raise UsageError(what, where="--prompt", fix="fewer or shorter prompts")
     found: list[Played] = []
     for number, prompt in enumerate(prompts):
         progress(0.3 * number / len(prompts), "the original")

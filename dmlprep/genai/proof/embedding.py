@@ -119,11 +119,9 @@ def embedding_feeds(
         except SessionFailure as failed:
             said = said or failed.message
     names = " and ".join(rows)
-    raise CheckNotRun(
-        f"no made tokens were found with which {names} change what the original gives"
-        + (f" ({said})" if said else "; its configuration names no image_token_id or audio_token_id"),
-        where=str(file),
-    )
+    why = f" ({said})" if said else "; its configuration names no image_token_id or audio_token_id"
+    what = f"no made tokens were found with which {names} change what the original gives"
+    raise CheckNotRun(f"{what}{why}", where=str(file))
 
 
 def _rows(one: Input) -> int:
@@ -157,12 +155,8 @@ def _marked(
     said = {one.name: config.number(keys[one.name]) if one.name in keys else None for one in features}
     compared = compared_with(ids.value, model.ir.functions)
     other = int(compared) if compared is not None else None
-    guesses: list[dict[str, int | None]] = [
-        said,
-        {name: mark if mark is not None else other for name, mark in said.items()},
-        dict.fromkeys(said, -1),
-        dict.fromkeys(said),
-    ]
+    compared_too = {name: mark if mark is not None else other for name, mark in said.items()}
+    guesses: list[dict[str, int | None]] = [said, compared_too, dict.fromkeys(said, -1), dict.fromkeys(said)]
     yield from (guess for number, guess in enumerate(guesses) if guess not in guesses[:number])
 
 

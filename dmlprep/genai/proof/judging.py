@@ -53,12 +53,7 @@ def _with_outcome(verdict: Verdict, outcome: Outcome, why: Finding) -> Verdict:
 
 
 def _differs(text: str, figures: LogitFigures) -> Finding:
-    facts: dict[str, Any] = {
-        "kl": figures.kl,
-        "information": figures.information,
-        "top1": figures.top1,
-        "noise": figures.noise,
-    }
+    facts: dict[str, Any] = {name: getattr(figures, name) for name in ("kl", "information", "top1", "noise")}
     return finding("DP880", text, **facts)
 
 

@@ -38,7 +38,6 @@ class _Facts:
         height, width: elements of a picture as the model gets it.
         crop: height and width of a part of a picture.
         mels: bands of a spectrum.
-        frames: of the spectrum of one piece of sound.
         merge: patches that become one, in each direction.
     """
 
@@ -124,13 +123,9 @@ def _facts(folder: GenaiFolder) -> _Facts:
     config = folder.config
     pictures = _document(folder, config.text("model.vision.config_filename") or "processor_config.json")
     sound = _document(folder, config.text("model.speech.config_filename") or "audio_processor_config.json")
-    pairs = [
-        (height, width)
-        for table in _tables(pictures)
-        if (height := _positive(table.get("height"))) and (width := _positive(table.get("width")))
-    ]
+    pairs = [(_positive(table.get("height")), _positive(table.get("width"))) for table in _tables(pictures)]
+    height, width = next((pair for pair in reversed(pairs) if all(pair)), (None, None))  # the last step's
     chunk, hop = _first(sound, "chunk_size"), _first(sound, "hop_length")
-    height, width = pairs[-1] if pairs else (None, None)  # the last step's
     return _Facts(
         height,
         width,

@@ -13,7 +13,7 @@ from dmlprep.genai.config import GenaiConfig
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.names import matching, named
 from dmlprep.record import Check, Verdict, finding
-from dmlprep.record.generation import GenaiCheck
+from dmlprep.record.generation import GenaiCheck, Outcome
 
 TYPES = Check("types")
 """The name of the check."""
@@ -80,17 +80,9 @@ def type_checks(original: GenaiFolder, prepared: GenaiFolder) -> list[GenaiCheck
     ]
     lost = [f"{one} is not handed on any more" for one in before if one not in joined]
     reason = next(iter([*wrong, *lost]), "")
-    return [
-        GenaiCheck(
-            Verdict(
-                check=TYPES,
-                outcome="failed" if reason else "passed",
-                reason=reason,
-                seconds=round(time.perf_counter() - began, 3),
-                findings=[finding("DP704", f"{TYPES}: {reason}")] if reason else [],
-            )
-        )
-    ]
+    findings, seconds = [finding("DP704", f"{TYPES}: {reason}")] if reason else [], time.perf_counter() - began
+    outcome: Outcome = "failed" if reason else "passed"
+    return [GenaiCheck(Verdict(TYPES, outcome, reason, seconds=round(seconds, 3), findings=findings))]
 
 
 def _joined(folder: GenaiFolder) -> Iterator[tuple[str, tuple[ir.DataType, ir.DataType]]]:

@@ -21,13 +21,7 @@ from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.generation import GenaiCheck
 from dmlprep.runtime import SessionOptions
 
-_TOLERANCES: Mapping[str, str] = {
-    "auto": "auto",
-    "fp32": "fp32-{device}",
-    "fp16": "fp16-{device}",
-    "int8": "quantized",
-    "int4": "few-bits",
-}
+_TOLERANCES = {"fp32": "fp32-{device}", "fp16": "fp16-{device}", "int8": "quantized", "int4": "few-bits"}
 """Bounds of logits -> the tolerance for tensors of the same precision (``metrics/tolerances.py``)."""
 
 
@@ -35,9 +29,6 @@ def part_checks(
     original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest, on_cpu: SessionOptions
 ) -> Iterator[GenaiCheck]:
     """A verdict for each model that is not the decoder, on each device, named by its section (``encoder on dml``).
-
-    Args:
-        on_cpu: options of sessions on the CPU.
 
     Raises:
         InputError: a model cannot be read.
@@ -96,16 +87,15 @@ def _part(
         reference = Reference.of(model, feeds, time_limit=limit)
     except (CheckNotRun, UsageError, InputError) as error:
         for device in devices:
-            check, decides = Check("part", device, part=part.section), device == request.device
-            reason = f"no inputs are made for it: {error}"
-            yield GenaiCheck(not_run(check, reason, None, began, decides=decides))
+            check, reason = Check("part", device, part=part.section), f"no inputs are made for it: {error}"
+            yield GenaiCheck(not_run(check, reason, None, began, decides=device == request.device))
         return
     with reference:
         for device in devices:
             began = time.perf_counter()
             check, decides = Check("part", device, part=part.section), device == request.device
             candidate = replace(file_candidate(prepared, device), check=check, decides=decides)
-            tolerance = _TOLERANCES[request.tolerance].format(device=device)
+            tolerance = _TOLERANCES.get(request.tolerance, "auto").format(device=device)
             session = request.session if device == "dml" else on_cpu
             try:
                 verdict = compare(reference, candidate, tolerance, limit, session, progress)

@@ -74,45 +74,35 @@ def _decoder(
         return None, [_not_run(str(error), request, began)]
     weights = weights_of(prepared.open(other))
     bounds = choose_bounds(request.tolerance, precision_beside(weights, weights_of(original.open(file))))
-    with closing(_Original(original, prepared, request)) as side:
+    with ExitStack() as opened:  # candidates read the text beside the original's session
         try:
-            tokens, played = side.play(file)
+            decoder, tokens, played = _played(original, prepared, file, request, opened)
         except (SessionFailure, CheckNotRun) as error:
             text = str(error)
             if isinstance(error, SessionFailure):
                 text = f"the original does not run on the CPU, so there is nothing to compare with: {error}"
             return None, [_not_run(text, request, began)]
-        sides = Sides(prepared, other, side.decoder, played, tokens, bounds, weights != "fp32", request)
+        sides = Sides(prepared, other, decoder, played, tokens, bounds, weights != "fp32", request)
         return tokens, _all_checks(sides)
 
 
-class _Original:
-    """The original's session, open as long as candidates are compared: they read the text beside it."""
+def _played(
+    original: GenaiFolder, prepared: GenaiFolder, file: Path, request: ProofRequest, opened: ExitStack
+) -> tuple[Decoder, Tokens, list[Played]]:
+    """Open the original's decoder, and run the prompts.
 
-    def __init__(self, folder: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -> None:
-        self._folder, self._prepared, self._request = folder, prepared, request
-        self._opened = ExitStack()
-        self.decoder: Decoder
-
-    def play(self, file: Path) -> tuple[Tokens, list[Played]]:
-        """Open it, and run the prompts.
-
-        Raises:
-            SessionFailure: it does not run.
-            CheckNotRun: it is no decoder that is known here, or what it needs of other models cannot be had.
-        """
-        options = _on_cpu(self._request.session, self._folder, self._prepared)
-        session = self._opened.enter_context(open_cpu(file, options))
-        names = decoder_names(self._folder, session)
-        by = self._prepared if (self._prepared.path / "tokenizer.json").is_file() else self._folder
-        tokens = read_tokens(by, names.vocabulary, self._request)
-        context = self._opened.enter_context(closing(open_context(self._folder, session, options)))
-        self.decoder = Decoder(session, names, tokens.longest(self._request.steps), context)
-        return tokens, play_all(self.decoder, tokens.prompts, self._request.steps, self._request.progress)
-
-    def close(self) -> None:
-        """End its workers."""
-        self._opened.close()
+    Raises:
+        SessionFailure: it does not run.
+        CheckNotRun: it is no decoder that is known here, or what it needs of other models cannot be had.
+    """
+    options = _on_cpu(request.session, original, prepared)
+    session = opened.enter_context(open_cpu(file, options))
+    names = decoder_names(original, session)
+    by = prepared if (prepared.path / "tokenizer.json").is_file() else original
+    tokens = read_tokens(by, names.vocabulary, request)
+    context = opened.enter_context(closing(open_context(original, session, options)))
+    decoder = Decoder(session, names, tokens.longest(request.steps), context)
+    return decoder, tokens, play_all(decoder, tokens.prompts, request.steps, request.progress)
 
 
 def _all_checks(sides: Sides) -> list[GenaiCheck]:
@@ -144,11 +134,7 @@ def _not_run(reason: str, request: ProofRequest, began: float) -> GenaiCheck:
 
 
 def _proof(
-    original: GenaiFolder,
-    prepared: GenaiFolder,
-    request: ProofRequest,
-    tokens: Tokens | None,
-    checks: list[GenaiCheck],
+    original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest, tokens: Tokens | None, checks: list[GenaiCheck]
 ) -> GenaiProof:
     return GenaiProof(
         original=str(original.path),

@@ -28,7 +28,6 @@ class ProofRequest:
         tolerance: ``auto``, or a name of ``bounds.BOUNDS``.
         session: adapter, GPU and limits of the sessions.
         genai: whether onnxruntime-genai runs both folders, where it is installed.
-        progress: is told the share done (0 to 1) and what is done.
     """
 
     prompts: Sequence[Sequence[int] | str] = ()

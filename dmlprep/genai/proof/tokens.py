@@ -66,12 +66,9 @@ def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> 
     most = min(fitting_tokens(vocabulary), context)
     for prompt in prompts:
         if len(prompt) + request.steps > most:
-            raise UsageError(
-                f"a prompt of {len(prompt)} tokens and {request.steps} steps; {most} tokens at most fit into the "
-                "context and into the memory for logits",
-                where="--prompt",
-                fix="a shorter prompt, or fewer steps",
-            )
+            what = f"a prompt of {len(prompt)} tokens and {request.steps} steps; {most} tokens at most fit into the "
+            what += "context and into the memory for logits"
+            raise UsageError(what, where="--prompt", fix="a shorter prompt, or fewer steps")
     windows = [] if request.text is None else _windows(folder, request.text, vocabulary, request.text_tokens, most)
     return Tokens(prompts, windows, given)
 
@@ -105,9 +102,8 @@ def _encoded(folder: GenaiFolder, text: str) -> list[int]:
 def _tokenizer(folder: GenaiFolder) -> Path:
     file = folder.path / _TOKENIZER
     if not file.is_file():
-        raise InputError(
-            f"the folder has no {_TOKENIZER}", where=str(folder.path), fix="give token ids, or add the file"
-        )
+        what, fix = f"the folder has no {_TOKENIZER}", "give token ids, or add the file"
+        raise InputError(what, where=str(folder.path), fix=fix)
     return file
 
 
