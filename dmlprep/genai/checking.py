@@ -36,11 +36,7 @@ _EXPECTED = frozenset(["DP205", "DP531"])
 
 @dataclass(frozen=True)
 class CheckedModel:
-    """A model of the folder.
-
-    Attributes:
-        examined: what ``check`` says of it; ``None`` where it could not be opened, which a finding of the folder says.
-    """
+    """A model of the folder; ``examined`` is ``None`` where it cannot be opened, as a finding of the folder says."""
 
     section: str
     file: Path
@@ -52,8 +48,6 @@ class FolderCheck:
     """What was found.
 
     Attributes:
-        record: of the folder: findings about its config and about how config, models and files fit together.
-        models: in the order of the config.
         needs: memory of the device; ``None`` where it is not known.
     """
 
@@ -192,12 +186,7 @@ def _model(
 
 
 def _in_folder(one: Finding, shared: bool, captured: bool) -> Finding:
-    """A finding as it stands in a folder.
-
-    Args:
-        shared: whether its search binds past and present to one memory.
-        captured: whether the session captures the model's graph, which fuses nodes of free sizes as well.
-    """
+    """A finding as it stands in a folder."""
     if one.code == "DP659" and one.severity == "warning":
         if captured:
             return msgspec.structs.replace(one, severity="error", message=f"{one.message}: graph capture is on here")

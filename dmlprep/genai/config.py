@@ -136,13 +136,7 @@ def whole(value: object) -> int | None:
 
 
 def read_config(path: Path | str) -> GenaiConfig:
-    """Read a genai_config.json.
-
-    Args:
-        path: the file, or its folder.
-
-    Returns:
-        the file, with what is wrong of it under ``findings``.
+    """Read a genai_config.json, by its path or its folder; ``findings`` has what is wrong with it.
 
     Raises:
         InputError: it is missing, larger than 16 MiB, no JSON, or nests deeper than 32 levels (DP840).

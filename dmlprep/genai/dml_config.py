@@ -34,11 +34,6 @@ def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grou
     Args:
         text: the document as it came, without a byte-order mark.
         capture: whether every compute node of the decoder runs on DirectML.
-        why_not: why not, where it is not.
-        grouped: whether a decoder has GroupQueryAttention.
-
-    Returns:
-        the text, and findings on what was changed.
     """
     found: list[Finding] = []
     capture = capture if options.graph_capture is None else options.graph_capture
@@ -61,11 +56,7 @@ def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grou
 
 
 def _provider(session: dict[str, object], where: str, options: DmlOptions, captured: str, found: list[Finding]) -> None:
-    """Make ``dml`` the only provider of a session; other keys of its object stay.
-
-    Args:
-        captured: the value of ``enable_graph_capture``, which genai reads of the decoder alone; empty for none.
-    """
+    """Make ``dml`` the only provider of a session; other keys of its object stay."""
     listed = session.get("provider_options")
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     others = [name for entry in entries for name in entry if not is_dml(name)]
@@ -109,7 +100,6 @@ class _Layout:
     """How a JSON text is laid out, in the way of ``json.dump``, as genai's builder writes its files.
 
     Attributes:
-        before, after: the text around the document.
         indent: of one level; ``None`` for a document in one line.
     """
 

@@ -28,11 +28,7 @@ _ESCAPED = re.compile(r"\\u[0-9A-Fa-f]{4}")
 
 
 class JsonObject(dict[str, Any]):
-    """An object of the file, with the keys that it has more than once.
-
-    Attributes:
-        twice: those keys; the last value of each counts.
-    """
+    """An object of the file; ``twice`` has its duplicate keys, of which the last value counts."""
 
     twice: tuple[str, ...] = ()
 
@@ -42,7 +38,6 @@ class Document:
     """What a file of JSON holds.
 
     Attributes:
-        root: its object.
         findings: what of its text onnxruntime-genai does not read as JSON is read elsewhere.
     """
 

@@ -29,11 +29,7 @@ _FORMS = ("grouped-ignored", "grouped-packed", "grouped-rotary", "attention-apar
 
 @dataclass(frozen=True)
 class PreparedModel:
-    """What became of one model.
-
-    Attributes:
-        prepared: the result, opened from its file; ``None`` where the run failed.
-    """
+    """What became of one model; ``prepared`` is opened from its file, and ``None`` where the run failed."""
 
     record: RunRecord
     original: Model

@@ -46,23 +46,14 @@ class Interface:
 
 @dataclass(frozen=True)
 class Layers:
-    """Layers with a cache.
-
-    Attributes:
-        keys: number of the layer -> input of its past keys.
-        values: the same for values.
-    """
+    """Layers with a cache: their inputs of past keys and of past values, by the number of the layer."""
 
     keys: Mapping[int, str]
     values: Mapping[int, str]
 
 
 def named(config: GenaiConfig, section: str, side: str, key: str) -> str:
-    """The name that a section gives an input or output; that which onnxruntime-genai takes without one.
-
-    Args:
-        side: ``inputs`` or ``outputs``.
-    """
+    """The name that a section gives an input or output; that which onnxruntime-genai takes without one."""
     written = config.side(section, side).get(key)
     if isinstance(written, str):
         return written
@@ -104,11 +95,7 @@ def pattern_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
 
 
 def name_findings(config: GenaiConfig, section: str, file: str, model: Interface) -> Iterator[Finding]:
-    """Inputs that nothing feeds, outputs that are not there; of one model at most 200.
-
-    Args:
-        file: name of the model's file.
-    """
+    """Inputs that nothing feeds, outputs that are not there; of one model at most 200."""
     for count, one in enumerate(_name_findings(config, section, file, model)):
         if count == _MOST_FOUND:
             text = f"more than {_MOST_FOUND} names of {file} do not fit the config: is it the right model?"

@@ -39,9 +39,6 @@ class FolderOut:
     def check(cls, out: Path, source: Path, *, folders: Iterable[str], force: bool) -> FolderOut:
         """Fail before the work, not after it.
 
-        Args:
-            folders: names of folders that the run makes in it.
-
         Raises:
             OutputError: it is a file, holds something already, or lies in the folder that is given.
         """
@@ -126,10 +123,7 @@ def _written_before(out: Path) -> dict[str, str]:
 
 
 def copy_files(files: Iterable[Path], source: Path, target: Path) -> list[str]:
-    """Copy files of a folder byte for byte into another, with their places in it.
-
-    Returns:
-        their names with ``/``.
+    """Copy files of a folder byte for byte into another, with their places in it; return their names with ``/``.
 
     Raises:
         InputError: a file cannot be read.

@@ -144,11 +144,7 @@ def shares_buffer(config: GenaiConfig) -> bool:
 
 
 def search_findings(config: GenaiConfig, *, grouped: bool) -> Iterator[Finding]:
-    """What of ``search`` contradicts the model's numbers, or the cache on DirectML.
-
-    Args:
-        grouped: the decoder has GroupQueryAttention.
-    """
+    """What of ``search`` contradicts the model's numbers, or the cache on DirectML."""
     for code, place, bound in _BOUNDED:
         number, most = config.number(place), config.number(bound)
         if number is not None and most is not None and number > most and (most or code == "DP853"):

@@ -32,13 +32,7 @@ _WORDS = {"string": "a string in quotes", "int": "a whole number", "number": "a 
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table.
-
-    Attributes:
-        version: of onnxruntime-genai.
-        source: where the table comes from.
-        objects: keys of each object, and what they take.
-    """
+    """The table of ``schema.json``: the keys of each object, and what they take."""
 
     version: str
     source: list[str]
@@ -49,8 +43,6 @@ class _Kind(NamedTuple):
     """One alternative of what a key takes.
 
     Attributes:
-        name: ``string``, ``int``, ``number``, ``bool``, or the name of an object.
-        listed: a list of them.
         words: those that are taken; empty for any.
     """
 
@@ -87,11 +79,7 @@ def _kind(text: str) -> _Kind:
 
 
 def validate(root: Mapping[str, object]) -> list[Finding]:
-    """What onnxruntime-genai refuses in a config, or silently takes otherwise than it stands there.
-
-    Returns:
-        findings with their place in ``node`` (``model.decoder.head_size``), at most 200.
-    """
+    """Return what onnxruntime-genai refuses in a config or reads otherwise: at most 200 findings, by place."""
     found = list(islice(_table(root, "root", ""), _MOST + 1))
     if len(found) > _MOST:
         found[_MOST] = finding("DP841", f"more than {_MOST} faults: is this a genai_config.json?", node="more")

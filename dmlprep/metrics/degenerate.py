@@ -27,7 +27,6 @@ def degenerate(
     """Why an output of the original proves nothing on these inputs, by name; outputs that do prove are left out.
 
     Args:
-        feeds: outputs by name, for each feed.
         noise: the original's own (``noise_of``); an output that is not in it was not measured.
     """
     kinds = {name: group.kind for group in groups for name in group.names}

@@ -42,10 +42,8 @@ class UserMetric:
     """The user's function.
 
     Attributes:
-        name: ``file.py:function``, as it was given.
         call: takes the outputs of the original and of the candidate on one feed.
         bound: the largest number that passes; ``None`` where the function decides itself.
-        file: where it was read; ``None`` where it is a function of the caller's.
         named_by: the file that names it; empty where the caller does.
     """
 

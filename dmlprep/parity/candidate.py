@@ -31,11 +31,7 @@ Answers = Generator[tuple[DeviceInfo, dict[str, Array]], None, None]
 
 
 def usable_device(device: SessionDevice, session: SessionOptions | None = None) -> tuple[str, DeviceInfo | None]:
-    """Why a device cannot be used here (empty where it can), and what it is.
-
-    Args:
-        session: its adapter or GPU is the one that is meant.
-    """
+    """Why a device cannot be used here (empty where it can), and what it is; ``session`` names the adapter or GPU."""
     if device == "cpu":
         return "", None
     status = runtime.dml_status(session=session)

@@ -51,7 +51,6 @@ class Judge:
     """Collects feeds, and judges.
 
     Args:
-        noise: the original's own, by output.
         weak: why an output proves nothing on these inputs, by name (``metrics.degenerate``).
         metric: the user's own, which decides in place of the tolerance.
     """
@@ -93,7 +92,6 @@ class Judge:
 
         Args:
             verdict: who ran; its own findings come last.
-            differs: the finding on an output that is out of tolerance.
         """
         if self._metric is not None:
             return self._by_metric(verdict, self._metric, code)

@@ -158,10 +158,7 @@ class Reference:
         return given.of(self._like, given.given or self._seeds, rough=holds_fp16(self._like))
 
     def compute(self, progress: Progress = lambda share, text: None) -> int:
-        """Run the original on every feed, unless that was done.
-
-        Returns:
-            how many outputs it has.
+        """Run the original on every feed, unless that was done; return how many outputs it has.
 
         Raises:
             SessionFailure: it does not load or run.

@@ -70,11 +70,7 @@ class Trial:
         return not_run(self.check, reason, info, self.began, self.tolerance, decides=self.decides, failure=failure)
 
     def ended(self, failure: SessionFailure, options: SessionOptions, info: DeviceInfo | None) -> Verdict | None:
-        """``not-run`` where a session ended for a reason that says nothing about the model; ``None`` where it does.
-
-        Args:
-            info: the device that was to answer.
-        """
+        """``not-run`` where a session ended for a reason that says nothing about the model; ``None`` where it does."""
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
             return self.not_run(f"there is no DirectML adapter {options.device_id} ({failure.hresult})")
         words = {"limit": "limit", "memory": "out of memory"}
@@ -105,7 +101,6 @@ def not_run(
     """The verdict of a check that could not run.
 
     Args:
-        began: when it was tried.
         failure: a limit that ended it; the finding has its kind, and how to raise the limit.
     """
     facts: dict[str, Any] = {} if failure is None else {"kind": failure.kind, "remedy": failure.next_step}

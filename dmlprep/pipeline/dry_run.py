@@ -124,9 +124,6 @@ def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
 def step_ahead(model: Model, step: PlannedStep, target: Target, *, within: bool) -> StepRecord:
     """Run one step on ``model``, which is changed, without what runs the model.
 
-    Args:
-        within: whether an earlier step brought it within the target.
-
     Raises:
         ModelRefused: the step refuses; the model is as it was.
     """

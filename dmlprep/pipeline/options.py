@@ -103,10 +103,6 @@ class Adapter:
     def resolve(self, on: str, **more: Any) -> SessionOptions:
         """Return the options of a session, with the adapter or GPU by its number.
 
-        Args:
-            on: where the session runs.
-            more: other fields of ``SessionOptions``.
-
         Raises:
             UsageError: ``adapter`` names no adapter or several, ``gpu`` several, or the session is on the CPU.
             CheckNotRun: there is no such GPU.

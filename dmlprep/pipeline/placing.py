@@ -48,11 +48,7 @@ def note_before(record: RunRecord, model: Model, target: Target, vram: int | Non
 def note_after(
     record: RunRecord, model: Model, target: Target, frozen: Frozen | None, *, changed: bool, vram: int | None = None
 ) -> None:
-    """Note where each node runs after the steps, and the memory: as before where none ``changed`` the model.
-
-    Args:
-        frozen: the same model, where it was frozen already.
-    """
+    """Note where each node runs after the steps, and the memory: as before where none ``changed`` the model."""
     facts = record.facts
     if not changed:
         facts.placement_after = facts.placement_before

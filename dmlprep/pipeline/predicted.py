@@ -26,11 +26,7 @@ FACTOR = 2.0
 
 
 def device_rounding(session: SessionOptions | None = None) -> Rounding:
-    """How the DirectML device here makes FP16 of FP32; one that was not probed is taken to round to nearest.
-
-    Args:
-        session: its adapter or GPU is the one that is meant.
-    """
+    """How the DirectML device of ``session`` makes FP16 of FP32; to nearest, where that was not probed."""
     return "toward-zero" if runtime.dml_status(session=session).fp16.rounding == "toward-zero" else "nearest"
 
 

@@ -103,7 +103,6 @@ class Proof:
         Where none of them says that ONNX Runtime loads the file, one more does.
 
         Args:
-            feeds: the run's, with the original; the steps had the same.
             rounding: how the FP16 emulation rounds, where a step brought FP16 arithmetic in; ``None`` where none did.
 
         Raises:

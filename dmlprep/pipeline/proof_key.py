@@ -32,9 +32,6 @@ def proof_key(reference: Reference, made: Model, settings: ParitySettings, sessi
     """The key of the DirectML verdict on ``made``, as SHA-256 in hexadecimal; empty where it is not to be kept.
 
     The original runs for it, as it does for any verdict.
-
-    Args:
-        reference: the original with its feeds.
     """
     device = identity.dml_identity(session) if reference.judging_options.metric is None else ""
     if not device:

@@ -15,11 +15,7 @@ from dmlprep.record.buckets import BucketFacts
 
 @dataclass(frozen=True)
 class Sharing:
-    """A run whose result is one of several that share a data file, and appear together.
-
-    Attributes:
-        data: the shared file, in the folder of the results.
-    """
+    """One of several buckets that share the data file ``data``, and appear together."""
 
     name: str
     sizes: Mapping[str, int]

@@ -31,8 +31,6 @@ def time_prepared(
     The result is information: a model that does not run says why, and nothing is raised for it.
 
     Args:
-        prepared: the file that was written, aside.
-        feeds: the run's; the first of them is used.
         seconds: for the timed runs of all three.
         shown: where the result will be.
     """

@@ -20,11 +20,7 @@ from dmlprep.record import StepRecord
 
 
 class Transactions:
-    """Steps that run one after another on a model that nobody else changes meanwhile: each ends where the next begins.
-
-    Args:
-        frozen: the same, where it was frozen already.
-    """
+    """Steps that run one after another on a model that nobody else changes: each ends where the next begins."""
 
     def __init__(self, model: Model, frozen: Frozen | None = None) -> None:
         self._model = model

@@ -21,12 +21,7 @@ from dmlprep.runtime import Session, SessionFailure, SessionOptions, open_cpu
 
 @dataclass(frozen=True)
 class Context:
-    """By the names of a decoder's inputs.
-
-    Attributes:
-        fixed: what is the same in every run.
-        embedded: inputs that take embeddings of the tokens.
-    """
+    """What a decoder gets by its input names: ``fixed`` in every run, ``embedded`` for the tokens."""
 
     fixed: Mapping[str, Array] = field(default_factory=dict)
     embedded: frozenset[str] = frozenset()

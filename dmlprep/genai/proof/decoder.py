@@ -76,7 +76,6 @@ class Decoder:
 
     Args:
         length: the most tokens that prompt and steps have together.
-        context: what other models of the folder give it.
 
     Raises:
         CheckNotRun: the model takes or gives what a proof does not know, or its cache would be too large.
@@ -130,11 +129,7 @@ class Decoder:
         return found[0], found[1], tokens, found[3]
 
     def prompt(self, tokens: Sequence[int]) -> Array:
-        """Begin with a prompt.
-
-        Returns:
-            logits [tokens, vocabulary], or [1, vocabulary] of a model that gives those of the last token alone.
-        """
+        """Begin with a prompt; return logits [tokens, vocabulary], or [1, vocabulary] of the last token alone."""
         if not self.names.shared:
             self.session.hold(self._kept, shared=False)
         self._past = 0
@@ -150,11 +145,7 @@ class Decoder:
         self._filled = True
 
     def step(self, token: int) -> Array:
-        """One more token.
-
-        Returns:
-            logits [vocabulary] of the next one.
-        """
+        """Run one more token; return the logits [vocabulary] of the next one."""
         row: Array = self._run([token])[-1]
         return row
 

@@ -40,9 +40,6 @@ def special_tokens(folder: GenaiFolder) -> set[int]:
 class Embeddings:
     """The original's embedding model, on tokens without pictures or sound.
 
-    Args:
-        handed: output of the model for each input of the decoder.
-
     Raises:
         CheckNotRun: it does not run on tokens alone.
     """

@@ -62,11 +62,7 @@ class Differences:
         return len(self._rows) + self.broken + self.broken_original
 
     def add(self, original: Array, candidate: Array) -> None:
-        """Compare rows.
-
-        Args:
-            original, candidate: logits, [positions, vocabulary].
-        """
+        """Compare rows of logits, [positions, vocabulary]."""
         for one, other in zip(original, candidate, strict=True):
             self._add(np.asarray(one, np.float64), np.asarray(other, np.float64))
 
@@ -130,11 +126,7 @@ class Losses:
         self._count = 0
 
     def add(self, tokens: Sequence[int], rows: Iterable[tuple[Array, Array]]) -> None:
-        """Add tokens with the rows of both models that predict them.
-
-        Args:
-            rows: one row of the original and one of the candidate, [vocabulary], for each token.
-        """
+        """Add tokens with the rows [vocabulary] of the original and of the candidate that predict them."""
         for token, pair in zip(tokens, rows, strict=True):
             for side, row in enumerate(pair):
                 self._sums[side] -= float(_log_softmax(np.asarray(row, np.float64))[token])

@@ -38,14 +38,7 @@ _UNWRITTEN = {"cross_present_key_names": "present_key_cross_%d", "cross_present_
 def joints(
     config: GenaiConfig, source: str, target: str, outputs: Collection[str], inputs: Collection[str]
 ) -> dict[str, str]:
-    """What is handed from one section's model to another's.
-
-    Args:
-        outputs, inputs: names that the two models have.
-
-    Returns:
-        the output for each input.
-    """
+    """Return what one section's model hands to another's: the output for each input."""
     found: dict[str, str] = {}
     for key, other in _KEYS.get((source, target), ()):
         output = named(config, source, "outputs", key) or _UNWRITTEN.get(key, "")

@@ -34,9 +34,7 @@ class Tokens:
     """What both models are given.
 
     Attributes:
-        prompts: token ids.
         windows: those of the text, in pieces; each piece's first token is given, the others are predicted.
-        given: whether the prompts are the user's.
     """
 
     prompts: list[list[int]]
@@ -50,9 +48,6 @@ class Tokens:
 
 def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> Tokens:
     """The tokens of a request, by the tokenizer of a folder.
-
-    Args:
-        vocabulary: tokens that the models know.
 
     Raises:
         UsageError: a prompt is empty, too long or beyond the vocabulary, or tokenizers is not installed.

@@ -53,9 +53,6 @@ class BenchRequest:
 def bench(request: BenchRequest) -> Bench:
     """Time models in turn, on the same inputs.
 
-    Returns:
-        what was found; a model that does not load or run says why.
-
     Raises:
         InputError: a model or feed cannot be read or does not fit, a size is for a dimension that no model has, or a
             model was changed meanwhile.

@@ -77,11 +77,7 @@ class _Runner:
         self.close()
 
     def start(self, warm_seconds: float, *, apart: bool) -> None:
-        """Load it, run it for the first time, and warm it up.
-
-        Args:
-            apart: whether to try runs that leave the copies out, too.
-        """
+        """Load the model, run it once, and warm it up; ``apart`` also tries runs that leave the copies out."""
         self.host = cpu_host() if self.device == "cpu" else dml_host(session=self.options)
         idle = self.host.memory().peak
         size = self.variant.model.stored_bytes if self.device == "cpu" else None

@@ -36,7 +36,6 @@ def ratio_of_times(
     longer than a round slows both models of it; so the runs of a round are no independent witnesses, and rounds are.
 
     Args:
-        to: name of the first.
         first, other: times of single runs in seconds, by the number of the round.
 
     Returns:
@@ -74,11 +73,7 @@ class _Runs:
         self._round = np.repeat(np.arange(len(rounds)), [len(one) for one in rounds])[order]
 
     def quantiles(self, times: Array, quantile: float) -> Array:
-        """The quantile for each draw, when the runs of a round count as often as the round was drawn.
-
-        Args:
-            times: [draws, rounds].
-        """
+        """Return the quantile for each draw of ``times`` [draws, rounds], by how often each round was drawn."""
         weights = np.cumsum(times[:, self._round], axis=1)
         wanted = weights[:, -1:] * quantile
         # Both neighbours where it lies between two, as a median has it.

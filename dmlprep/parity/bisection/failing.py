@@ -21,11 +21,7 @@ _BIG = 2**30
 
 
 def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, progress: Progress) -> Bisection:
-    """Find the nodes without which the candidate would load and run: first the end of the failing part, then its start.
-
-    Args:
-        said: what the runtime said of the whole.
-    """
+    """Find the nodes without which the candidate would load and run: the end of the failing part, then its start."""
     high, ended = _end(prober, cuts, said, progress)
     outputs = [v.name for v in cuts.nodes[high].outputs if v.name]
     found = _start(prober, cuts, high, outputs, device, progress)

@@ -23,9 +23,6 @@ from dmlprep.process.onnx_worker.door import OnnxError
 class Cuts:
     """The order of a main graph's nodes and what lives across each cut. Cut ``i`` lies behind node ``i``; cut -1 is
     the start.
-
-    Attributes:
-        nodes: in topological order.
     """
 
     def __init__(self, graph: ir.Graph) -> None:

@@ -40,10 +40,6 @@ def differ(name: str, reference: Array, candidate: Array, tolerance: Tolerance) 
 class Prober:
     """Runs the reference on the CPU and the candidate on its device, on one feed. A context manager: it ends the
     workers. On the CPU, nodes that it has no kernel for (GroupNorm) run written out in those that they stand for.
-
-    Attributes:
-        runs: sessions opened so far.
-        device: what the candidate's device said of itself, once it ran.
     """
 
     def __init__(
@@ -147,11 +143,7 @@ class Prober:
         device: SessionDevice,
         options: SessionOptions | None = None,
     ) -> tuple[bool, str]:
-        """Whether a part, run alone, differs from what is expected; and what the runtime said where it does not run.
-
-        Args:
-            options: other ones than those of the candidate.
-        """
+        """Whether a part, run alone, differs from what is expected; and what the runtime said where it does not run."""
         own = self._options["candidate"]
         options = own if options is None else replace(options, time_limit=own.time_limit)
         if device == "cpu" and self._on["candidate"] != "cpu":

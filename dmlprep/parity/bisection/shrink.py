@@ -86,11 +86,7 @@ class Shrinker:
         return self._device == "cpu" or not self._prober.shows(model, fed, {}, TOLERANCES["loose"], "cpu")[1]
 
     def _try(self, model: Model, fed: dict[str, Array]) -> bool:
-        """Keep a smaller model if it fails as the part does.
-
-        Args:
-            fed: arrays for its inputs, and what is known of its other values.
-        """
+        """Keep a smaller model if it fails as the part does."""
         if self._prober.runs >= self._most or not model.ir.graph.outputs or (self._infers and not _infers(model)):
             return False
         self._progress(0.5, f"run {self._prober.runs + 1}, {len(self.model.ir.graph)} nodes left")
@@ -213,11 +209,7 @@ class Shrinker:
         self._try(model, self.fed)
 
     def _bypass(self, *, only_spine: bool) -> None:
-        """Let what reads a node read its first input.
-
-        Args:
-            only_spine: only nodes that everything behind them goes through.
-        """
+        """Let what reads a node read its first input; ``only_spine``: if everything behind goes through the node."""
         index = 0
         while index < len(self.model.ir.graph):
             node = list(self.model.ir.graph)[index]

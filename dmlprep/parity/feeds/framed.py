@@ -172,11 +172,7 @@ def _outside(frame: Frame, outputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def finished(result: Result, given: Array) -> dict[str, Array]:
-    """An output of the original as the app wants it.
-
-    Args:
-        given: float64.
-    """
+    """Return an output of the original (float64) as the app wants it."""
     given = _activated(result.activation, given, result.axis)
     if result.take == "all":
         return {result.made[0]: given.astype(np.float32)}
@@ -202,11 +198,7 @@ def _activated(name: str, given: Array, axis: int) -> Array:
 
 
 def detected(detect: Detect, given: list[Array]) -> dict[str, Array]:
-    """Boxes, scores, classes and their number: one box after the other, the best first.
-
-    Args:
-        given: the outputs ``detect.taken``, float64.
-    """
+    """Return boxes, scores, classes and their number, best first, of the outputs ``detect.taken`` (float64)."""
     table = detect.table
     if table.raw:
         rows = given[0] if table.raw_rows else np.swapaxes(given[0], 1, 2)

@@ -40,9 +40,6 @@ class FramedFeeds(RunFeeds):
     """As ``RunFeeds``; the user's feeds are those of the framed model, and so are the seeded ones.
 
     A model without the frame gets what the reference pipeline makes of them.
-
-    Args:
-        framing: the frame that models made of the original will have.
     """
 
     def __init__(

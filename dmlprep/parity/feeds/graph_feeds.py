@@ -219,11 +219,7 @@ def _image_sizes(shape: tuple[int, ...], inputs: Sequence[Input], shapes: Mappin
 
 
 def make_image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype, *, smooth: bool) -> Array:
-    """A picture of zero mean and unit variance; bytes 0 to 255 where the input takes integers.
-
-    Args:
-        smooth: surfaces and some noise; else noise alone.
-    """
+    """A picture of zero mean and unit variance, smooth or noise alone; bytes 0 to 255 where integers are taken."""
     if 0 in shape:
         return np.zeros(shape)
     # In place: a picture of 8K has 100 million numbers.
@@ -299,9 +295,6 @@ def fit_feeds(
     model: Model, feeds: Iterable[Mapping[str, Array]], where: str = "", optional: Collection[str] = ()
 ) -> list[Feed]:
     """Check the user's feeds against a model; arrays called ``#0``, ``#1`` (``input_0.pb``) take the inputs in order.
-
-    Args:
-        optional: inputs that a feed may lack.
 
     Raises:
         InputError: a name, type or shape does not fit; the text says which and what the model has.

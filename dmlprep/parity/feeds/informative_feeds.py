@@ -21,11 +21,7 @@ _UPPER, _LOWER = ("max", "upper", "high"), ("min", "lower", "low")
 
 
 def silent(groups: Sequence[OutputGroup], outputs: Sequence[Mapping[str, Array]]) -> set[str]:
-    """The outputs that tell nothing on these feeds, by name.
-
-    Args:
-        outputs: of the original by name, for each feed.
-    """
+    """The outputs that tell nothing on these feeds, by name."""
     # The widest tolerance: what it takes for constant is looked at again, and what it does not, no other does.
     widest = choose_tolerance("auto", fp16=True, quantized=True, device="cpu")
     mute = {name for name in outputs[0] if not any(tells_something(feed[name]) for feed in outputs if name in feed)}
@@ -39,11 +35,7 @@ def vanishes(outputs: Mapping[str, Array]) -> bool:
 
 
 def variations(feed: Mapping[str, Array], kept: Collection[str]) -> Iterator[dict[str, Array]]:
-    """Other values for a made feed, of the same shapes and types.
-
-    Args:
-        kept: inputs that stay as they are: their values are pinned.
-    """
+    """Other values for a made feed, of the same shapes and types; inputs in ``kept`` stay as they are."""
     data = [n for n, a in feed.items() if a.dtype.kind == "f" and a.size >= _FEWEST and n not in kept]
     bounds = {n: _wider(n, a) for n, a in feed.items() if a.size == 1 and a.dtype.kind in "fi" and n not in kept}
     wide = {**feed, **{name: array for name, array in bounds.items() if array is not None}}

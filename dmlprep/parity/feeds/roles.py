@@ -26,11 +26,7 @@ _INDEXES = frozenset(("Gather", "GatherBlockQuantized", "GatherElements", "Scatt
 
 
 def index_limit(model: Model, value: ir.Value) -> int | None:
-    """How many rows the smallest table has that ``value`` indexes, followed through subgraphs and local functions.
-
-    Returns:
-        the number of rows, ``None`` where the value is not used as an index of a known table.
-    """
+    """The rows of the smallest table that ``value`` indexes, also in subgraphs and functions; ``None`` for none."""
     limits: list[int] = []
     seen: set[ir.Value] = set()
     stack = [value]
@@ -85,11 +81,7 @@ def _size(table: ir.Value | None, axis: int) -> int | None:
 
 
 def role(one: Input, limit: int | None) -> Role:
-    """The role of an input.
-
-    Args:
-        limit: of ``index_limit``.
-    """
+    """The role of an input."""
     name = one.name.lower()
     rank = len(one.dims or ())
     integer = one.dtype is not None and one.dtype.is_integer()

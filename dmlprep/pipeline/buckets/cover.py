@@ -33,8 +33,6 @@ class Bucket:
     """One bucket of a cover.
 
     Attributes:
-        sizes: in the order of the dimensions.
-        requests: that go into it.
         waste: elements of it over those that were asked for, of all these requests together.
     """
 
@@ -48,7 +46,6 @@ class Cover:
     """Buckets that cover all sizes.
 
     Attributes:
-        buckets: from the smallest on.
         waste: elements after padding over those that were asked for, of all requests together.
         worst: the same of the request that is padded most.
         optimal: whether no set does better: no other set of as many buckets wastes less, or (where the waste is
@@ -66,7 +63,6 @@ def cover(counts: Mapping[Size, int], count: int, multiple: int = 1) -> Cover:
 
     Args:
         counts: requests by their sizes, in elements; all of the same dimensions.
-        multiple: what the buckets' sizes must be a multiple of.
 
     Raises:
         UsageError: ``count`` is out of range, or a size rounded up is too large.
@@ -205,7 +201,6 @@ def best_levels(values: Sequence[int], counts: Sequence[int], most: int) -> list
 
     Args:
         values: in their order, each once.
-        counts: how often each is asked for.
     """
     number = len(values)
     sizes, before = np.array(values, np.float64), np.concatenate([[0.0], np.cumsum(np.array(counts, np.float64))])

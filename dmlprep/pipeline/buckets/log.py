@@ -31,7 +31,6 @@ class Sizes:
     """What an app saw.
 
     Attributes:
-        names: of the dimensions.
         counts: how often each size was asked for, by its elements in the order of ``names``.
     """
 

@@ -43,7 +43,6 @@ class BucketRun:
     """What became of the buckets.
 
     Attributes:
-        records: of each bucket's run, by the bucket's name.
         failed: names of buckets that failed, for which none is written.
         written: what ``buckets.json`` says; ``None`` where one failed.
     """
@@ -70,9 +69,6 @@ def bucket_name(sizes: Mapping[str, int]) -> str:
 
 def check_buckets(buckets: Sequence[Mapping[str, int]], pins: Mapping[str, object]) -> dict[str, dict[str, int]]:
     """Hold buckets against each other.
-
-    Args:
-        pins: what holds for all of them.
 
     Returns:
         the sizes of each bucket by its name, every one with its dimensions in the order of the first.

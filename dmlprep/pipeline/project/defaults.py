@@ -51,11 +51,7 @@ def defaults_for(project: Project, model: Path) -> Defaults:
 
 
 def merged(folder: Path, entries: Sequence[Entry], model: Path) -> dict[str, Any]:
-    """The options of several entries for a model: later ones go over earlier ones, ``out`` and axes aside.
-
-    Args:
-        folder: of the file; paths in it are relative to it.
-    """
+    """Merge the options of entries for a model: later ones win; paths in them are relative to ``folder``."""
     options: dict[str, Any] = {}
     for entry in entries:
         for name, value in entry.items():

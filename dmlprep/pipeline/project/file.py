@@ -30,7 +30,6 @@ class Project:
     Attributes:
         defaults: for every model; ``out`` is the folder in which each has one of its name.
         models: entries by path or pattern (``models/*.onnx``, ``**`` for any folders), relative to the file.
-        file: where it was read.
     """
 
     defaults: Entry

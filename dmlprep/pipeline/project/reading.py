@@ -43,9 +43,6 @@ class Reader:
     """Reads one kind of file.
 
     Args:
-        path: the file.
-        code: of the errors.
-        page: where its fields are described.
         kind: what errors call it.
         without: how one does without it, where one can.
     """
@@ -81,9 +78,7 @@ class Reader:
         """A table of the file.
 
         Args:
-            data: what the file has there.
             name: of the table, as it is written; empty for the top.
-            more: fields that the file does not say.
 
         Raises:
             UsageError: it is no table, or has an unknown or ill-typed field.
@@ -104,7 +99,6 @@ class Reader:
         """The options that a table sets for models, by their names.
 
         Args:
-            name: of the table, as it is written; empty for the top.
             axes: types of other fields, by name.
 
         Raises:

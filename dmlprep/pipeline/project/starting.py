@@ -25,9 +25,7 @@ class Suggestion:
     """What a model is taken for.
 
     Attributes:
-        path: as the project file names it.
         why: what in the model speaks for it.
-        sizes: for each free dimension.
         guessed: those of them that are examples: the app knows better.
     """
 

@@ -61,10 +61,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     Attributes:
         name: ``@vision-fp16`` or the file's path.
-        doc: one line.
-        target: name of the target.
         step: the steps in the order they run; the key names the pass, or ``use`` in the table does.
-        limits: how much may be made of the model.
     """
 
     doc: str
@@ -248,11 +245,7 @@ def _holds_time(value: object) -> bool:
 
 
 def recipe_toml(recipe: Recipe, *notes: str) -> str:
-    """The recipe's text; fields that are as they are by default are left out, ``name`` is its file's.
-
-    Args:
-        notes: comments before it, one line each.
-    """
+    """Return a recipe as TOML, after ``notes`` as comments; default fields and the name are left out."""
     lines = [*(f"# {' '.join(note.split())}" for note in notes)]
     lines += _rows({"doc": recipe.doc, "target": recipe.target})
     for name, options in recipe.step.items():

@@ -87,9 +87,6 @@ def prove(
     Where neither times are, nor ``keep`` is given, proving ends with the first that passes and that none can be better
     than: what a proof shows may be worse than what was foretold.
 
-    Args:
-        files: those of the original, as they were when it was ranked.
-
     Raises:
         InputError: the original was changed meanwhile; ``keep`` was given nothing.
     """

@@ -97,9 +97,6 @@ def base_recipes(
 ) -> list[Recipe]:
     """Read recipes; a setting is for those that have the step.
 
-    Args:
-        target: a name in place of the recipes'.
-
     Raises:
         RecipeError: there is no such recipe, or no recipe takes a setting.
         UsageError: none is named.

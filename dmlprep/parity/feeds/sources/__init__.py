@@ -72,14 +72,7 @@ class FeedsRequest:
 
 @dataclass(frozen=True)
 class Made:
-    """Feeds that were written.
-
-    Attributes:
-        kind: what they are made from.
-        files: one a feed.
-        shapes: of the first feed, by input.
-        seeded: inputs that have made values.
-    """
+    """Feeds that were written."""
 
     kind: Kind
     files: list[Path]
