@@ -1,8 +1,4 @@
-"""``dmlprep genai prepare``: every model of a folder through the steps, and a folder around them for DirectML.
-
-The result is made in a hidden folder inside its destination, held against the folder that was given, and appears as a
-whole: models, configuration, all other files byte for byte, and the record.
-"""
+"""``dmlprep genai prepare``: every model of a folder through the steps, and a folder around them for DirectML."""
 
 from __future__ import annotations
 

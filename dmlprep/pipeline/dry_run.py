@@ -1,8 +1,6 @@
 """What prepare would do to one model: its steps are run on a copy of the graph, and nothing is written or proved.
 
-``plan MODEL`` prints it, and ``check`` says it in short. Weights stay where they are, except that an FP16 step looks at
-the values of constants. Steps that run the model do without: an island search is left out, and ``simplify`` compares no
-values.
+Steps that run the model do without: an island search is left out, and ``simplify`` compares no values.
 """
 
 from __future__ import annotations

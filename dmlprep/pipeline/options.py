@@ -1,16 +1,14 @@
 """The options of ``prepare``, each declared once: type, default, help and range.
 
-The command line, the functions of ``dmlprep.api``, the project file and fleets take their options from here. A new
-option is a field of ``PrepareOptions``, the same name in ``PrepareKeywords`` and in the ``prepare_options`` of
-the commands that take it (``cli/prepare.py``), and the line that uses it. The record names every option that is not its
-default.
+A new option is a field of ``PrepareOptions``, the same name in ``PrepareKeywords`` and in the ``prepare_options`` of the
+commands that take it (``cli/prepare.py``), and the line that uses it.
 """
 
 # ruff: noqa: RUF009 - _option returns a field of a dataclass
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
@@ -66,9 +64,11 @@ class Option:
         return [f"{flag}={one}" for one in (value if self.kind is list else [value])]
 
 
-def _option(help: str, *, default: Any = MISSING, default_factory: Any = MISSING, **more: Any) -> Any:
-    """Return a field whose metadata has its ``Option``."""
-    return field(default=default, default_factory=default_factory, metadata={"option": Option(help, **more)})
+def _option(help: str, default: Any = None, **more: Any) -> Any:
+    """Return a field whose metadata has its ``Option``; one of the kind ``dict`` begins empty."""
+    metadata = {"option": Option(help, **more)}
+    is_dict = more.get("kind") is dict
+    return field(default_factory=dict, metadata=metadata) if is_dict else field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,21 +77,17 @@ class Adapter:
 
     device_id: int | None = _option(
         "DirectML adapter, by its DXGI number (dmlprep doctor --adapters).",
-        default=None,
         kind=int,
         least=0,
         most=MOST_ADAPTERS,
         metavar="N",
     )
     adapter: str | None = _option(
-        "DirectML adapter, by its vendor (NVIDIA, AMD, Intel, Qualcomm) or a part of its name.",
-        default=None,
-        metavar="NAME",
+        "DirectML adapter, by its vendor (NVIDIA, AMD, Intel, Qualcomm) or a part of its name.", metavar="NAME"
     )
     gpu: str | None = _option(
         "Linux: GPU for DirectML, by its vendor, a part of its name or its number (dmlprep runtime status). Exit "
         "3 if no such GPU exists. Default: DirectML computes on the CPU.",
-        default=None,
         bare="auto",
         metavar="[NAME|auto]",
     )
@@ -157,7 +153,6 @@ class PrepareOptions(Session):
     pins: Mapping[str, Value] = _option(
         "Fix a dimension by name (batch=1) or by input and axis (pixel_values:0=1), or fix the value of an "
         "input (sr:=16000).",
-        default_factory=dict,
         kind=dict,
         flags=("-p", "--pin"),
         metavar="DIM=SIZE",
@@ -165,18 +160,13 @@ class PrepareOptions(Session):
     )
     settings: Mapping[str, object] = _option(
         "Override a recipe field: step.fp16.keep_io=false.",
-        default_factory=dict,
         kind=dict,
         flags=("--set",),
         metavar="FIELD=VALUE",
         in_files=True,
     )
     target: str | None = _option(
-        "DirectML release to prepare for (dmlprep target list).",
-        default=None,
-        metavar="NAME",
-        completes="targets",
-        in_files=True,
+        "DirectML release to prepare for (dmlprep target list).", metavar="NAME", completes="targets", in_files=True
     )
     feeds: Feeds = _option(
         "Inputs for the proof: an .npz file, NAME=file.npy, a folder of .npz or .npy files, or an ONNX "
@@ -188,13 +178,11 @@ class PrepareOptions(Session):
     )
     metric: str | Metric | NamedMetric | None = _option(
         "Your own measure, used instead of the tolerance (docs/parity.md). dmlprep runs this file.",
-        default=None,
         metavar="FILE.py:FUNCTION",
         in_files=True,
     )
     metric_bound: float | None = _option(
         "Largest value of --metric that passes.",
-        default=None,
         kind=float,
         least=-MOST_VALUE,
         most=MOST_VALUE,
@@ -203,7 +191,6 @@ class PrepareOptions(Session):
     )
     vram: str | int | None = _option(
         "Memory of the device (4GB, 800MB, 4GiB). Exit 1 if a session needs more (docs/memory.md).",
-        default=None,
         metavar="SIZE",
         in_files=True,
     )

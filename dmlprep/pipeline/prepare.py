@@ -15,14 +15,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from dmlprep.core._version import __version__
-from dmlprep.core.errors import (
-    CheckNotRun,
-    InternalError,
-    ModelRefused,
-    OutputError,
-    ToolFailed,
-    UsageError,
-)
+from dmlprep.core.errors import CheckNotRun, InternalError, ModelRefused, OutputError, ToolFailed, UsageError
 from dmlprep.core.files import FileSet, check_path, unwritable
 from dmlprep.core.files.outputs import check_replaceable
 from dmlprep.core.files.staging import PREFIX, clear_staging, staging_folder

@@ -1,7 +1,6 @@
 """The proof: the original on the CPU against the prepared model on the CPU, in the FP16 emulation, and on DirectML.
 
-Each check is one verdict; the original runs once for all of them. The CPU provider computes FP16 in FP32, which proves
-nothing about FP16 arithmetic: that is what the FP16 emulation is for (``precision.emulation``).
+The CPU provider computes FP16 in FP32, so the FP16 emulation proves FP16 arithmetic (``precision.emulation``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A digest of all that a verdict of DirectML depends on: equal digests, equal verdicts.
-
-The files themselves, not where they lie: the original, the prepared model, their data; the feeds and what the original
-gave on them; how outputs are judged; the device with its driver and all libraries; and dmlprep's own code.
-"""
+"""A digest of all that a verdict of DirectML depends on, but for where files are: equal digests, equal verdicts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a decoder gets from the folder's other models: the encoder's states, and embeddings in place of tokens.
-
-The original's models make it on the CPU, once, and both decoders get the very same.
-"""
+"""Inputs of a decoder from the original's other models, the same for both decoders: encoder states, embeddings."""
 
 from __future__ import annotations
 

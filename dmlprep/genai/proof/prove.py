@@ -74,7 +74,7 @@ def _decoder(
         return None, [_not_run(str(error), request, began)]
     weights = weights_of(prepared.open(other))
     bounds = choose_bounds(request.tolerance, precision_beside(weights, weights_of(original.open(file))))
-    with ExitStack() as opened:  # candidates read the text beside the original's session
+    with ExitStack() as opened:  # candidates read the text next to the original's session
         try:
             decoder, tokens, played = _played(original, prepared, file, request, opened)
         except (SessionFailure, CheckNotRun) as error:

@@ -1,8 +1,7 @@
 """One model at several sizes: a static graph a bucket, each proved, and one data file for all of them.
 
 ONNX Runtime and onnx's checker take no data file outside the model's folder (``../weights``), nor a link to one. So the
-models of all buckets lie side by side. They are made in one hidden folder, where the data file grows by what each
-bucket adds, and appear together with ``buckets.json``: all of them, or none.
+models of all buckets are next to each other, and appear together with ``buckets.json``: all of them, or none.
 """
 
 from __future__ import annotations

@@ -9,6 +9,16 @@ from dmlprep.pipeline.project.file import Entry, Project, find_project, read_pro
 from dmlprep.pipeline.project.reading import Reader
 
 __all__ = [
-    "Entry", "Project", "Reader", "add", "defaults_for", "find_project", "in_words", "merged", "own_models",
-    "read_project", "recipe_at", "result_places",
-]  # fmt: skip
+    "Entry",
+    "Project",
+    "Reader",
+    "add",
+    "defaults_for",
+    "find_project",
+    "in_words",
+    "merged",
+    "own_models",
+    "read_project",
+    "recipe_at",
+    "result_places",
+]
