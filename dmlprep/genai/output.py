@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import BinaryIO
 
 from dmlprep.core.errors import InputError, OutputError
-from dmlprep.core.files import FileSet, check_path, unreadable, unwritable
+from dmlprep.core.files import FileSet, check_path, unreadable
 from dmlprep.core.files.links import is_plain_file, leads_elsewhere
 from dmlprep.core.files.outputs import check_replaceable, file_name_problem
 from dmlprep.core.files.staging import PREFIX, clear_staging
+from dmlprep.core.files.writing import plain_errors
 from dmlprep.graph.model.opening import check_name
 from dmlprep.portable.integrity import file_digest
 from dmlprep.record import RunRecord
@@ -133,25 +133,15 @@ def copy_files(files: Iterable[Path], source: Path, target: Path) -> list[str]:
     for file in files:
         name = file.relative_to(source)
         place = target / name
-        try:
+        with plain_errors(place):
             place.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(error, place) from error
         try:
-            with file.open("rb") as read:
-                _copy(read, place)
+            with file.open("rb") as read, plain_errors(place), place.open("xb") as write:
+                shutil.copyfileobj(read, write, 1 << 20)
         except OSError as error:
             raise unreadable(error, file, fix="check the file and its permissions") from error
         copied.append(name.as_posix())
     return copied
-
-
-def _copy(read: BinaryIO, place: Path) -> None:
-    try:
-        with place.open("xb") as write:
-            shutil.copyfileobj(read, write, 1 << 20)
-    except OSError as error:
-        raise unwritable(error, place) from error
 
 
 def digests(folder: Path) -> dict[str, str]:

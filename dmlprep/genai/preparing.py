@@ -13,9 +13,10 @@ import msgspec
 
 from dmlprep.core._version import __version__
 from dmlprep.core.errors import CheckNotRun, InputError, ModelRefused, ToolFailed
-from dmlprep.core.files import Unfit, decode_text, read_given, unreadable, unwritable
+from dmlprep.core.files import Unfit, decode_text, read_given, unreadable
 from dmlprep.core.files.links import check_inside
 from dmlprep.core.files.staging import staging_folder
+from dmlprep.core.files.writing import plain_errors
 from dmlprep.genai.config import CONFIG
 from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
 from dmlprep.genai.folder import GenaiFolder, open_folder
@@ -203,10 +204,8 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
     shown = (place / decoder.relative_to(given.path)).relative_to(made).as_posix()
     record.output, record.output_sha256 = str(request.out), written.get(shown, "")
     record.seconds = round(time.perf_counter() - began, 3)
-    try:
+    with plain_errors(request.out / RECORD):
         (made / RECORD).write_bytes(record.to_json())
-    except OSError as error:
-        raise unwritable(error, request.out / RECORD) from error
     out.exchange(made, RECORD if request.fallback else CONFIG, force=request.force)
 
 
@@ -382,10 +381,8 @@ def _write_config(run: _Run, given: GenaiFolder, place: Path, models: Mapping[Pa
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with plain_errors(path):
         path.write_text(text, encoding="utf-8", newline="")
-    except OSError as error:
-        raise unwritable(error, path) from error
 
 
 def _write_fallback(given: GenaiFolder, place: Path, files: Sequence[Path]) -> None:

@@ -1,6 +1,6 @@
 """The options of ``prepare``, each declared once: type, default, help and range.
 
-A new option is a field of ``PrepareOptions``, the same name in ``PrepareKeywords`` and in the ``prepare_options`` of the
+A new option is a field of ``PrepareOptions``, the same name in ``PrepareKeywords`` and in ``prepare_options`` of the
 commands that take it (``cli/prepare.py``), and the line that uses it.
 """
 

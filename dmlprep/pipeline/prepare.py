@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dmlprep.core._version import __version__
 from dmlprep.core.errors import CheckNotRun, InternalError, ModelRefused, OutputError, ToolFailed, UsageError
-from dmlprep.core.files import FileSet, check_path, unwritable
+from dmlprep.core.files import FileSet, check_path
 from dmlprep.core.files.outputs import check_replaceable
 from dmlprep.core.files.staging import PREFIX, clear_staging, staging_folder
+from dmlprep.core.files.writing import plain_errors
 from dmlprep.directml.vram import over_budget, vram_bytes
 from dmlprep.graph.model import EXTERNAL_OVER, Frozen, Model
 from dmlprep.graph.model.budget import limited
@@ -384,10 +385,8 @@ def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float)
 def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequest) -> None:
     """Replace what is there by the result, as one: stopping before leaves what was there, and after, all of it."""
     written = staging / request.record_path.name
-    try:
+    with plain_errors(request.record_path):
         written.write_bytes(record.to_json())
-    except OSError as error:
-        raise unwritable(error, request.record_path) from error
     new = {path.name: path for path in (*saved.files, written)}
     request.files.exchange(new, force=request.options.force)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from dmlprep.core.errors import InputError, UsageError
-from dmlprep.core.files import Unfit, read_text, unreadable
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.decoder import fitting_tokens
 from dmlprep.genai.proof.embedding import special_tokens
 from dmlprep.genai.proof.request import MOST_PROMPT, ProofRequest
 from dmlprep.graph.model.budget import Budget
+from dmlprep.parity.feeds.sources.text import whole_text
 from dmlprep.runtime.tools.tokenizers import detokenize, tokenize
 
 _TOKENIZER = "tokenizer.json"
@@ -103,21 +103,12 @@ def _tokenizer(folder: GenaiFolder) -> Path:
 
 
 def _windows(folder: GenaiFolder, path: Path, vocabulary: int, count: int, most: int) -> list[list[int]]:
-    tokens = _known(_encoded(folder, _beginning(path, count * _LETTERS)), vocabulary, str(path))[:count]
+    tokens = _known(_encoded(folder, whole_text(path)[: count * _LETTERS]), vocabulary, str(path))[:count]
     if len(tokens) < 2:
         raise InputError("holds no text: at least two tokens are needed", where=str(path))
     size = max(2, min(_WINDOW, most))
     pieces = [tokens[start : start + size] for start in range(0, len(tokens), size)]
     return [piece for piece in pieces if len(piece) > 1]
-
-
-def _beginning(path: Path, letters: int) -> str:
-    try:
-        return read_text(path)[:letters]
-    except OSError as error:
-        raise unreadable(error, path) from error
-    except Unfit as error:
-        raise InputError(f"cannot be read as text: {error}", where=str(path), fix=error.fix) from error
 
 
 def texts_of(folder: GenaiFolder, rows: Sequence[Sequence[int]]) -> list[str]:

@@ -27,17 +27,17 @@ class Cuts:
 
     def __init__(self, graph: ir.Graph) -> None:
         self.nodes: list[ir.Node] = list(graph)
-        place = {id(inner): i for i, node in enumerate(self.nodes) for inner in _all_nodes(node)}
+        place = {inner: i for i, node in enumerate(self.nodes) for inner in _all_nodes(node)}
         self._constant = _constants(self.nodes)
-        outputs = {id(v) for v in graph.outputs}
+        outputs = set(graph.outputs)
         # For each value that counts: made by node FIRST, read last by node LAST.
         self.spans: list[tuple[str, int, int]] = []
         for index, node in enumerate(self.nodes):
             for value in node.outputs:
-                if not may_be_compared(value) or id(value) in self._constant or value.name is None:
+                if not may_be_compared(value) or value in self._constant or value.name is None:
                     continue
-                last = max((place[id(user)] for user, _ in value.uses()), default=index)
-                self.spans.append((value.name, index, len(self.nodes) if id(value) in outputs else last))
+                last = max((place[user] for user, _ in value.uses()), default=index)
+                self.spans.append((value.name, index, len(self.nodes) if value in outputs else last))
 
     def live(self, cut: int) -> list[str]:
         """Values made at or before a cut and read behind it, graph outputs included."""
@@ -55,7 +55,7 @@ class Cuts:
 
     def is_constant(self, node: ir.Node) -> bool:
         """Whether a node computes from constants alone."""
-        return bool(node.outputs) and id(node.outputs[0]) in self._constant
+        return bool(node.outputs) and node.outputs[0] in self._constant
 
 
 def _all_nodes(node: ir.Node) -> Iterable[ir.Node]:
@@ -69,27 +69,25 @@ def _all_nodes(node: ir.Node) -> Iterable[ir.Node]:
 
 def read_by(node: ir.Node) -> list[ir.Value]:
     """Every value that a node reads, from within its subgraphs too."""
-    own = {id(v) for inner in _all_nodes(node) if inner is not node for v in inner.outputs}
-    for inner in _all_nodes(node):
-        for _, graph in attribute_graphs(inner):
-            own |= {id(v) for v in graph.inputs} | {id(v) for v in graph.initializers.values()}
-    read = [v for inner in _all_nodes(node) for v in inner.inputs if v is not None and id(v) not in own]
+    inner = list(_all_nodes(node))
+    graphs = [graph for one in inner for _, graph in attribute_graphs(one)]
+    own = {v for one in inner[1:] for v in one.outputs}
+    own |= {v for graph in graphs for v in (*graph.inputs, *graph.initializers.values())}
     # A subgraph may hand on an outer value as its output.
-    for inner in _all_nodes(node):
-        for _, graph in attribute_graphs(inner):
-            read += [v for v in graph.outputs if id(v) not in own]
-    return read
+    read = [*(v for one in inner for v in one.inputs), *(v for graph in graphs for v in graph.outputs)]
+    return [v for v in read if v is not None and v not in own]
 
 
-def _constants(nodes: list[ir.Node]) -> set[int]:
+def _constants(nodes: list[ir.Node]) -> set[ir.Value]:
     """Values that no graph input can change: they belong to the weights."""
-    found: set[int] = set()
+    found: set[ir.Value] = set()
+
+    def is_fixed(value: ir.Value) -> bool:
+        return value in found or (value.producer() is None and value.const_value is not None)
+
     for node in nodes:
-        fixed = node.op_type not in RANDOM and all(
-            id(v) in found or (v.producer() is None and v.const_value is not None) for v in read_by(node)
-        )
-        if fixed:
-            found |= {id(v) for v in node.outputs}
+        if node.op_type not in RANDOM and all(map(is_fixed, read_by(node))):
+            found.update(node.outputs)
     return found
 
 
@@ -97,19 +95,19 @@ def _keep(model: ir.Model, wanted: list[ir.Value], stop: set[str]) -> None:
     """Drop the nodes and weights that ``wanted`` does not need, walking back no further than the values named
     ``stop``."""
     graph = model.graph
-    needed: set[int] = set()
+    needed: set[ir.Node] = set()
     read: set[str] = {v.name or "" for v in wanted}
     stack = list(wanted)
     while stack:
         value = stack.pop()
         node = value.producer()
-        if value.name in stop or node is None or id(node) in needed:
+        if value.name in stop or node is None or node in needed:
             continue
-        needed.add(id(node))
-        for source in read_by(node):
-            read.add(source.name or "")
-            stack.append(source)
-    for node in [n for n in graph if id(n) not in needed]:
+        needed.add(node)
+        sources = read_by(node)
+        read.update(source.name or "" for source in sources)
+        stack += sources
+    for node in [n for n in graph if n not in needed]:
         for index in range(len(node.inputs)):
             node.replace_input_with(index, None)
         graph.remove(node)

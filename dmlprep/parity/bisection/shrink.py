@@ -148,10 +148,10 @@ class Shrinker:
     def _near_the_end(self) -> None:
         """Leave out the nodes that are far from the end, by halves."""
         nodes, values = list(self.model.ir.graph), self._values()
-        places = {id(node): i for i, node in enumerate(nodes)}
+        places = {node: i for i, node in enumerate(nodes)}
         far = [0] * len(nodes)
         for i in reversed(range(len(nodes))):
-            users = [places[id(u)] for v in nodes[i].outputs for u, _ in v.uses() if id(u) in places]
+            users = [places[u] for v in nodes[i].outputs for u, _ in v.uses() if u in places]
             far[i] = min((far[u] + 1 for u in users), default=0)
         whole, low, high = self.model, -1, max(far, default=0)
         while values and high - low > 1:

@@ -17,10 +17,11 @@ import onnx_ir as ir
 
 from dmlprep.core._version import __version__
 from dmlprep.core.errors import DmlprepError, InputError, InternalError, OutputError, UsageError
-from dmlprep.core.files import FileSet, check_path, unreadable, unwritable
+from dmlprep.core.files import FileSet, check_path, unreadable
 from dmlprep.core.files.links import is_plain_file
 from dmlprep.core.files.outputs import check_replaceable, file_name_problem
 from dmlprep.core.files.staging import PREFIX, clear_staging, staging_folder
+from dmlprep.core.files.writing import plain_errors
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.opening import check_name
 from dmlprep.graph.model.shared_data import SharedData
@@ -149,10 +150,8 @@ def prepare_buckets(
         written = _listed(records, results, data)
         texts = {f"{name}.run.json": record.to_json() for name, record in records.items()}
         for name, text in {**texts, BUCKETS: written.to_json()}.items():
-            try:
+            with plain_errors(out / name):
                 (staging / name).write_bytes(text)
-            except OSError as error:
-                raise unwritable(error, out / name) from error
         files.exchange({name: staging / name for name in (BUCKETS, *written.files)}, force=force)
     return replace(run, written=written)
 

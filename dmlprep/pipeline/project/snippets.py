@@ -10,7 +10,7 @@ from dmlprep.core.errors import UsageError
 from dmlprep.core.text.build_files import cmake_argument, msbuild_text, yaml_string
 from dmlprep.core.text.documents import toml_value
 from dmlprep.core.text.markup import xml_text
-from dmlprep.pipeline.project.starting import Suggestion
+from dmlprep.pipeline.project.beginning import Suggestion
 from dmlprep.portable.printable import printable
 
 

@@ -14,8 +14,9 @@ from typing import Any, Literal
 import numpy as np
 
 from dmlprep.core.errors import InputError, OutputError, UsageError
-from dmlprep.core.files import FileSet, Unfit, check_path, check_plain, staging_folder, unreadable, unwritable
+from dmlprep.core.files import FileSet, Unfit, check_path, check_plain, staging_folder, unreadable
 from dmlprep.core.files.links import check_inside, is_plain_file
+from dmlprep.core.files.writing import plain_errors
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.budget import Budget
 from dmlprep.parity.feeds.constrained_inputs import compared_with
@@ -119,10 +120,8 @@ def feeds_from(request: FeedsRequest) -> Made:
     with staging_folder(request.out) as staging:
         new = {path.name: staging / path.name for path in paths}
         for path, feed in zip(new.values(), made, strict=True):
-            try:
+            with plain_errors(request.out / path.name):
                 path.write_bytes(_npz(feed))
-            except OSError as error:
-                raise unwritable(error, request.out / path.name) from error
         head, *others = new
         gone = (path.name for path in before - set(paths))
         FileSet(request.out, head, (*others, *gone)).exchange(new, force=request.force)

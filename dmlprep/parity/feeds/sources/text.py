@@ -27,8 +27,17 @@ def lines(file: Path) -> list[str]:
     Raises:
         InputError: it cannot be read.
     """
+    return [line.strip() for line in whole_text(file).splitlines() if line.strip()]
+
+
+def whole_text(file: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     try:
-        return [line.strip() for line in read_text(file).splitlines() if line.strip()]
+        return read_text(file)
     except OSError as error:
         raise unreadable(error, file) from error
     except Unfit as error:
