@@ -87,7 +87,7 @@ def _truth(name: str) -> tuple[dict[str, Array], dict[str, Array]]:
 
 def _step(step: Pass[Any], name: str, model: Model, runner: InProcess) -> str:
     context = Context(find_target(), runner=runner)
-    return Transactions(model).run(name, step, context, within_target=False).outcome
+    return Transactions(model).run(name, step, context).outcome
 
 
 ALL = [pytest.param(name, fixture, id=f"{name}-{fixture.name}") for name in CATALOG for fixture in FIXTURES]

@@ -100,8 +100,7 @@ class GenaiConfig:
 
     def section(self, section: str) -> Mapping[str, Any]:
         """The object of a model's section (``decoder``, ``decoder.pipeline.NAME``); empty where there is none."""
-        name = section.removeprefix("model.")
-        head, mark, stage = name.partition(".pipeline.")
+        head, mark, stage = section.removeprefix("model.").partition(".pipeline.")
         table = self.table(f"model.{head}")
         if not mark:
             return table

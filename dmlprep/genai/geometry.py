@@ -67,8 +67,7 @@ def _head_size(node: NodeFacts) -> int:
     width = query.shape[-1] if query is not None and query.shape else None
     if not isinstance(width, int) or heads <= 0 or query is None or len(query.shape or ()) != 3:
         return 0
-    key = node.input(1)
-    if key is not None:
+    if node.input(1) is not None:
         return width // heads
     # Packed: queries, keys and values lie behind one another.
     group = _ATTENTION[node.key][1]

@@ -48,8 +48,7 @@ def effective_section(config: GenaiConfig, section: str) -> str:
 
 def dml_provider(config: GenaiConfig, section: str) -> Provider | None:
     """DirectML as the session options of a model ask for it; ``None`` where they do not."""
-    found = config.providers(effective_section(config, section))
-    return next((one for one in found if one.is_dml), None)
+    return next((one for one in config.providers(effective_section(config, section)) if one.is_dml), None)
 
 
 def captures(config: GenaiConfig, section: str) -> bool:

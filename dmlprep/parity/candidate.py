@@ -220,8 +220,7 @@ def _linked(model: Model, options: SessionOptions, host: SessionHost) -> Iterato
     """A session on a model in memory, its weights left where they lie."""
     with temporary_folder("shadow") as folder:
         path = Path(folder) / "model.onnx"
-        data = model.save_linked(path)
-        config = {**options.config, DATA_FOLDER: str(data)}
+        config = {**options.config, DATA_FOLDER: str(model.save_linked(path))}
         with host.open(path, replace(options, config=config, model_bytes=model.stored_bytes)) as session:
             yield session
 

@@ -97,15 +97,14 @@ class _Walk:
 
 def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
     walk = _Walk(model.copy(), before, [_away(before)])
-    within = changed = False
+    changed = False
     steps = Transactions(walk.work)
     for step in plan.steps:
         try:
-            done = _ahead(steps, step, plan.target, within=within)
+            done = _ahead(steps, step, plan.target)
         except ModelRefused as error:
             walk.refused = str(error)
             return walk
-        within = within or "opset" in step.pass_.promises()
         walk.steps.append(done)
         changed = changed or done.outcome == "changed"
         if changed and walk.left[0]:  # else nobody asks which step brought a node to DirectML
@@ -125,11 +124,11 @@ def step_ahead(model: Model, step: PlannedStep, target: Target, *, within: bool)
     Raises:
         ModelRefused: the step refuses; the model is as it was.
     """
-    return _ahead(Transactions(model), step, target, within=within)
+    return _ahead(Transactions(model, within_target=within), step, target)
 
 
-def _ahead(steps: Transactions, step: PlannedStep, target: Target, *, within: bool) -> StepRecord:
-    return steps.run(step.name, _without_runs(step), context_for(target), step.options, within_target=within)
+def _ahead(steps: Transactions, step: PlannedStep, target: Target) -> StepRecord:
+    return steps.run(step.name, _without_runs(step), context_for(target), step.options)
 
 
 def _run(model: Model, plan: Plan, before: Placement) -> Outlook:

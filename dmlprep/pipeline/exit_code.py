@@ -37,7 +37,6 @@ _HOW_TO_MEND = {
     "DP713": "leave out the step that changed the model last, and report the model's structure",
 }
 
-
 DML_HERE = "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor tells"
 
 

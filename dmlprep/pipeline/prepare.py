@@ -288,7 +288,6 @@ def _run_steps(
 ) -> Frozen | None:
     """Run the steps; the model as they left it, frozen."""
     plan = request.plan
-    within = False
     parity = plan.recipe.parity
     rules = ProofRules(parity.measures, parity.tolerance, request.metric)
     steps = Transactions(model, model.opened)
@@ -296,9 +295,8 @@ def _run_steps(
         for index, step in enumerate(plan.steps, 1):
             request.observer.step_started(step.name, index, len(plan.steps))
             context = context_for(plan.target, runner=runner, rules=rules, progress=request.observer.step_progress)
-            done = steps.run(step.name, step.pass_, context, step.options, within_target=within)
+            done = steps.run(step.name, step.pass_, context, step.options)
             runner.release()
-            within = within or "opset" in step.pass_.promises()
             record.steps.append(done)
             request.observer.step_finished(done)
             if parity.cpu or parity.dml != "off":
@@ -387,8 +385,7 @@ def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequ
     written = staging / request.record_path.name
     with plain_errors(request.record_path):
         written.write_bytes(record.to_json())
-    new = {path.name: path for path in (*saved.files, written)}
-    request.files.exchange(new, force=request.options.force)
+    request.files.exchange({path.name: path for path in (*saved.files, written)}, force=request.options.force)
 
 
 def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:

@@ -20,10 +20,14 @@ from dmlprep.record import StepRecord
 
 
 class Transactions:
-    """Steps that run one after another on a model that nobody else changes: each ends where the next begins."""
+    """Steps that run one after another on a model that nobody else changes: each ends where the next begins.
 
-    def __init__(self, model: Model, frozen: Frozen | None = None) -> None:
-        self._model = model
+    Attributes:
+        within_target: whether a step brought opset and IR version within the target; from then on they stay.
+    """
+
+    def __init__(self, model: Model, frozen: Frozen | None = None, *, within_target: bool = False) -> None:
+        self._model, self.within_target = model, within_target
         self._now = (frozen, model.statistics()) if frozen is not None else None
 
     @property
@@ -31,20 +35,8 @@ class Transactions:
         """The model as the last step left it; ``None`` where that failed, or there was none."""
         return self._now[0] if self._now is not None else None
 
-    def run(
-        self,
-        name: str,
-        step: AnyPass,
-        context: Context,
-        options: dict[str, object] | None = None,
-        *,
-        within_target: bool = False,
-    ) -> StepRecord:
+    def run(self, name: str, step: AnyPass, context: Context, options: dict[str, object] | None = None) -> StepRecord:
         """Run one pass.
-
-        Args:
-            within_target: whether an earlier step brought opset and IR version within the target; from then on they
-                stay.
 
         Raises:
             OutputError: there is no room for a temporary file.
@@ -55,7 +47,7 @@ class Transactions:
         self._now = None
         context.before = before
         began = time.perf_counter()
-        after = _run(name, step, self._model, before, context, within_target=within_target)
+        after = self._after(name, step, before, context)
         seconds = time.perf_counter() - began
         changed = after is not before
         self._now = after, self._model.statistics() if changed else counts
@@ -73,60 +65,55 @@ class Transactions:
             facts=context.facts,
         )
 
+    def _after(self, name: str, step: AnyPass, before: Frozen, context: Context) -> Frozen:
+        """The model after the pass; ``before`` itself where it changed nothing."""
+        try:
+            changed = step.run(self._model, context)
+            self.within_target = self.within_target or "opset" in step.promises()
+            return self._held_to_contract(step, before, changed, context)
+        except (Exception, KeyboardInterrupt) as error:
+            self._model.restore(before)
+            where = f"step {name}"
+            if isinstance(error, KeyboardInterrupt | MemoryError):
+                raise
+            if isinstance(error, DmlprepError):
+                error.where = f"{where}: {error.where}" if error.where else where
+                raise
+            if isinstance(error, OSError):
+                what = f"a temporary file cannot be written: {error.strerror or error}"
+                where = f"{where}: {error.filename or tempfile.gettempdir()}"
+                fix = "free some space there, or set TMPDIR to a folder with more"
+                raise OutputError(what, where=where, fix=fix) from error
+            fix = "please report this with the model's structure; leave the step out meanwhile"
+            raise InternalError(f"{type(error).__name__}: {error}", where=where, fix=fix) from error
 
-def _run(name: str, step: AnyPass, model: Model, before: Frozen, context: Context, *, within_target: bool) -> Frozen:
-    """The model after the pass; ``before`` itself where it changed nothing."""
-    try:
-        changed = step.run(model, context)
-        within_target = within_target or "opset" in step.promises()
-        return _hold_to_contract(step, before, model, changed, context, within_target)
-    except (Exception, KeyboardInterrupt) as error:
-        model.restore(before)
-        where = f"step {name}"
-        if isinstance(error, KeyboardInterrupt | MemoryError):
-            raise
-        if isinstance(error, DmlprepError):
-            error.where = f"{where}: {error.where}" if error.where else where
-            raise
-        if isinstance(error, OSError):
-            what = f"a temporary file cannot be written: {error.strerror or error}"
-            where = f"{where}: {error.filename or tempfile.gettempdir()}"
-            fix = "free some space there, or set TMPDIR to a folder with more"
-            raise OutputError(what, where=where, fix=fix) from error
-        fix = "please report this with the model's structure; leave the step out meanwhile"
-        raise InternalError(f"{type(error).__name__}: {error}", where=where, fix=fix) from error
-
-
-def _hold_to_contract(
-    step: AnyPass, before: Frozen, model: Model, changed: bool, context: Context, within_target: bool
-) -> Frozen:
-    now = model.snapshot()
-    same = now.same_as(before)
-    if same == changed:
-        said = "changed something" if changed else "changed nothing"
-        raise InternalError(f"the pass says that it {said}, which is not so", fix="please report this")
-    if not changed:
-        return before
-    if step.keeps_interface:
-        _same_signature(step, before, now.proto.graph)
-    else:
-        check_interface(model.ir)
-    if within_target:
-        target = context.target
-        limits = ("opset", model.opset, target.max_opset), ("IR version", model.ir.ir_version, target.max_ir)
-        for what, version, most in limits:
-            if version > most:
-                text = f"the model stands at {what} {version}, above {target.name}"
-                raise InternalError(text, fix="please report this")
-    names = Counter(n.name for n in nodes(model.ir) if n.name)
-    doubled = sorted(n for n, times in names.items() if times > 1)
-    if doubled and not _doubled_before(before, doubled):
-        raise InternalError(f"two nodes are called {doubled[0]!r}", fix="please report this")
-    wrong = check(model.ir, frozen=now)
-    if wrong:
-        what = f"the result is not valid: {wrong}"
-        raise ModelRefused(what, fix="leave this step out, and report the model's structure", code="DP003")
-    return now
+    def _held_to_contract(self, step: AnyPass, before: Frozen, changed: bool, context: Context) -> Frozen:
+        model = self._model
+        now = model.snapshot()
+        if now.same_as(before) == changed:
+            said = "changed something" if changed else "changed nothing"
+            raise InternalError(f"the pass says that it {said}, which is not so", fix="please report this")
+        if not changed:
+            return before
+        if step.keeps_interface:
+            _same_signature(step, before, now.proto.graph)
+        else:
+            check_interface(model.ir)
+        if self.within_target:
+            target = context.target
+            limits = ("opset", model.opset, target.max_opset), ("IR version", model.ir.ir_version, target.max_ir)
+            for what, version, most in limits:
+                if version > most:
+                    text = f"the model stands at {what} {version}, above {target.name}"
+                    raise InternalError(text, fix="please report this")
+        names = Counter(n.name for n in nodes(model.ir) if n.name)
+        doubled = sorted(n for n, times in names.items() if times > 1)
+        if doubled and not _doubled_before(before, doubled):
+            raise InternalError(f"two nodes are called {doubled[0]!r}", fix="please report this")
+        if wrong := check(model.ir, frozen=now):
+            what = f"the result is not valid: {wrong}"
+            raise ModelRefused(what, fix="leave this step out, and report the model's structure", code="DP003")
+        return now
 
 
 def _doubled_before(before: Frozen, names: list[str]) -> bool:

@@ -104,7 +104,7 @@ def test_a_broken_contract_is_our_bug_and_taken_back(tmp_path: Path, change: Cha
 
 def test_opset_beyond_the_target(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="opset 27"):
-        Transactions(_model(tmp_path)).run("toy", _Toy(_too_new), Context(find_target()), within_target=True)
+        Transactions(_model(tmp_path), within_target=True).run("toy", _Toy(_too_new), Context(find_target()))
 
 
 def test_an_invalid_result_is_refused_and_taken_back(tmp_path: Path) -> None:

@@ -147,8 +147,7 @@ def _greedy(sides: Sides, decoder: Decoder, played: Played, rows: Sequence[Array
             own.append(int(decoder.prompt([*played.prompt, *own])[-1].argmax()))
         while len(own) < len(first):
             own.append(int(decoder.step(own[-1]).argmax()))
-    texts = texts_of(sides.folder, [played.tokens, own])
-    return GreedyText(equal, played.tokens, own, margin, noise, *texts)
+    return GreedyText(equal, played.tokens, own, margin, noise, *texts_of(sides.folder, [played.tokens, own]))
 
 
 def _read(sides: Sides, decoder: Decoder, window: list[int], found: _Found) -> None:

@@ -255,8 +255,7 @@ def decoder_names(folder: GenaiFolder, session: Session) -> Names:
         CheckNotRun: the session has no keys and values by these names, or the sizes are not known.
     """
     config = folder.config
-    fed = {value.name for value in session.inputs}
-    pairs, recurrent = _states(config, fed)
+    pairs, recurrent = _states(config, {value.name for value in session.inputs})
     if not pairs:
         past = _name(config, "inputs.past_key_names", "past_key_values.%d.key")
         raise CheckNotRun(f"the decoder has no input {past}: it has no cache", where=str(session.path))

@@ -47,8 +47,7 @@ class Embeddings:
     def __init__(self, folder: GenaiFolder, session: Session, handed: Mapping[str, str]) -> None:
         self._session, self._handed = session, handed
         self._tokens = named(folder.config, _SECTION, "inputs", "input_ids")
-        taken = {value.name for value in session.inputs}
-        if self._tokens not in taken:
+        if self._tokens not in {value.name for value in session.inputs}:
             raise CheckNotRun(f"the embedding model has no input {self._tokens!r}", where=str(session.path))
         others = [value for value in session.inputs if value.name != self._tokens]
         width = folder.config.number("model.decoder.hidden_size") or 1

@@ -57,8 +57,7 @@ def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> 
     given = bool(prompts)
     if not prompts:
         prompts = [_made(vocabulary, special_tokens(folder))]
-    context = folder.config.number("model.context_length") or MOST_PROMPT
-    most = min(fitting_tokens(vocabulary), context)
+    most = min(fitting_tokens(vocabulary), folder.config.number("model.context_length") or MOST_PROMPT)
     for prompt in prompts:
         if len(prompt) + request.steps > most:
             what = f"a prompt of {len(prompt)} tokens and {request.steps} steps; {most} tokens at most fit into the "

@@ -251,8 +251,7 @@ class _Search:
         self.hidden = bool(self._between())
 
     def _tell(self, left: int, where: str = "") -> None:
-        share = 1 - left / len(self.cuts.nodes)
-        self.progress(share, f"run {self.prober.runs + 1}, {left} places left{where}")
+        self.progress(1 - left / len(self.cuts.nodes), f"run {self.prober.runs + 1}, {left} places left{where}")
 
     def _between(self) -> list[int]:
         return [cut for cut in self.cuts.whole(self.known) if self.low < cut < self.high]

@@ -26,8 +26,7 @@ def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, pro
     outputs = [v.name for v in cuts.nodes[high].outputs if v.name]
     found = _start(prober, cuts, high, outputs, device, progress)
     if not found.said:  # nodes that lead nowhere are in no part
-        everything = range(len(cuts.nodes))
-        model, fed = subset(prober.models["candidate"], everything, {})
+        model, fed = subset(prober.models["candidate"], range(len(cuts.nodes)), {})
         fed = {**inputs_at(prober, cuts, -1, {}, {}), **fed}
         again = prober.shows(model, fed, {}, TOLERANCES["loose"], device)[1]
         found = _Part(model, fed, again) if again else found

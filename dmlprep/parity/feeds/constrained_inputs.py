@@ -51,8 +51,7 @@ def compared_with(value: ir.Value, functions: Functions) -> int | float | None:
     for node, position in _readers(value, _ONE_NUMBER, functions):
         if node.domain != "" or node.op_type not in _COMPARES:
             continue
-        other = node.inputs[1 - position]
-        constant = held_tensor(other)
+        constant = held_tensor(node.inputs[1 - position])
         if constant is not None and constant.size == 1:
             found = constant.numpy().reshape(-1)[0].item()
             if isinstance(found, int | float) and math.isfinite(found):

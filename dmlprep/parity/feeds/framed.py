@@ -6,8 +6,9 @@ used here: Pillow resizes where the mode is Pillow's, and OpenCV's modes are wri
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
@@ -28,11 +29,18 @@ def inside(frame: Frame | None, feed: Mapping[str, Array], original: ir.Model) -
         ModelRefused: DP305, the note of the frame tells what cannot be.
     """
     pictures = frame.pictures if frame is not None else []
-    try:
+    with _following():
         bare = {p.name: prepared(p, feed[p.name], _type(original, p)) for p in pictures if p.name in feed}
+    return {**feed, **bare}
+
+
+@contextlib.contextmanager
+def _following() -> Iterator[None]:
+    """Raise ``ModelRefused`` where the note of a frame cannot be followed."""
+    try:
+        yield
     except (ValueError, IndexError, ZeroDivisionError) as error:
         raise unfit(f"the note of the frame cannot be followed: {error}") from error
-    return {**feed, **bare}
 
 
 def _type(original: ir.Model, picture: Picture) -> str:
@@ -150,25 +158,19 @@ def outside(frame: Frame | None, outputs: Mapping[str, Array]) -> dict[str, Arra
     Raises:
         ModelRefused: DP305, the note of the frame tells what cannot be.
     """
+    framed = dict(outputs)
     if frame is None:
-        return dict(outputs)
-    try:
-        return _outside(frame, outputs)
-    except (ValueError, IndexError, ZeroDivisionError) as error:
-        raise unfit(f"the note of the frame cannot be followed: {error}") from error
-
-
-def _outside(frame: Frame, outputs: Mapping[str, Array]) -> dict[str, Array]:
-    made = dict(outputs)
-    for result in frame.results:
-        if result.name in outputs:
-            del made[result.name]
-            made |= finished(result, np.asarray(outputs[result.name], np.float64))
-    if frame.detect is not None and all(name in outputs for name in frame.detect.taken):
-        for name in frame.detect.taken:
-            del made[name]
-        made |= detected(frame.detect, [np.asarray(outputs[name], np.float64) for name in frame.detect.taken])
-    return made
+        return framed
+    with _following():
+        for result in frame.results:
+            if result.name in outputs:
+                del framed[result.name]
+                framed |= finished(result, np.asarray(outputs[result.name], np.float64))
+        if frame.detect is not None and all(name in outputs for name in frame.detect.taken):
+            for name in frame.detect.taken:
+                del framed[name]
+            framed |= detected(frame.detect, [np.asarray(outputs[name], np.float64) for name in frame.detect.taken])
+    return framed
 
 
 def finished(result: Result, given: Array) -> dict[str, Array]:

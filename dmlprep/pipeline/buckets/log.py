@@ -75,9 +75,8 @@ def read_log(path: Path, dims: Sequence[str] = ()) -> Sizes:
             raise InputError(what, where=where, fix=fix)
         counts[tuple(_size(found[name], name, where) for name in names)] += 1
         if len(counts) > MOST_DISTINCT:
-            raise InputError(
-                f"there are more than {MOST_DISTINCT} different sizes", where=where, fix="round them first"
-            )
+            what = f"there are more than {MOST_DISTINCT} different sizes"
+            raise InputError(what, where=where, fix="round them first")
     if not counts:
         raise InputError("there is no size in it", where=str(path), fix=_FIX)
     return Sizes(names, dict(counts))
@@ -94,34 +93,24 @@ def _requests(text: str, path: Path, some: bool) -> Iterator[tuple[int, dict[str
         where = f"{path}:{number}"
         if len(line) > _LINE:
             raise InputError(f"a line has more than {_LINE} characters", where=where, fix=_FIX)
+        cells = [cell.strip() for cell in line.split(",")]
         if first and "=" not in line and not line.startswith("{"):
-            header = [name.strip() for name in line.split(",")]
-            if not all(header) or len(set(header)) < len(header):
+            if not all(cells) or len(set(cells)) < len(cells):
                 raise InputError("the first line is no list of names, and holds no sizes", where=where, fix=_FIX)
-            first = False
-            continue
-        first = False
-        if header is not None:
-            yield number, _cells(line, header, where)
+            header = cells
+        elif header is not None:
+            if len(cells) != len(header):
+                what = f"the line has {len(cells)} cells, and the first one {len(header)} names"
+                raise InputError(what, where=where, fix=_FIX)
+            yield number, dict(zip(header, cells, strict=True))
         elif line.startswith("{"):
-            yield number, _object(line, where)
+            try:
+                yield number, parse_json(line, dict[str, Any])
+            except Unfit as error:
+                raise InputError(f"the line is no JSON object: {error}", where=where, fix=_FIX) from error
         else:
             yield number, _pairs(line, where, some)
-
-
-def _cells(line: str, header: list[str], where: str) -> dict[str, Any]:
-    cells = [cell.strip() for cell in line.split(",")]
-    if len(cells) != len(header):
-        what = f"the line has {len(cells)} cells, and the first one {len(header)} names"
-        raise InputError(what, where=where, fix=_FIX)
-    return dict(zip(header, cells, strict=True))
-
-
-def _object(line: str, where: str) -> dict[str, Any]:
-    try:
-        return parse_json(line, dict[str, Any])
-    except Unfit as error:
-        raise InputError(f"the line is no JSON object: {error}", where=where, fix=_FIX) from error
+        first = False
 
 
 def _pairs(line: str, where: str, some: bool) -> dict[str, Any]:

@@ -132,8 +132,7 @@ def prepare_buckets(
         for name, sizes in buckets.items():
             request = pinned(sizes)
             feeds = _fitting(source, request, buckets)[name]
-            sharing = Sharing(name, sizes, data)
-            wanted = replace(request, out=out / f"{name}.onnx", sharing=sharing, feeds=feeds)
+            wanted = replace(request, out=out / f"{name}.onnx", sharing=Sharing(name, sizes, data), feeds=feeds)
             wanted.observer.told(f"bucket {name}")
             try:
                 records[name], result = prepare_aside(wanted, staging / wanted.out.name)

@@ -18,7 +18,6 @@ from dmlprep.pipeline.project.reading import Reader
 NAME = "dmlprep.toml"
 _PYPROJECT = "pyproject.toml"
 
-
 Entry = dict[str, Any]
 """What a file sets for a model, or for all of them: values by the names of ``options.OPTIONS``, and ``out``."""
 

@@ -40,8 +40,6 @@ class Plan:
     @property
     def framing(self) -> Callable[[Model], Frame | None] | None:
         """What tells the frame that a model will have; ``None`` where no step frames."""
-        if not any(s.pass_.name == "frame" for s in self.steps):
-            return None
         return next((s.pass_.framed for s in self.steps if isinstance(s.pass_, FramePass)), None)
 
     @property
@@ -116,9 +114,8 @@ def with_configs(options: dict[str, object], recipe: str, where: str) -> dict[st
     if not isinstance(inputs, dict):
         return options
     folder = Path() if recipe.startswith("@") else Path(recipe).parent
-    found: dict[str, object] = {}
+    found = dict(inputs)
     for name, table in inputs.items():
-        found[name] = table
         if isinstance(table, dict) and "config" in table:
             own = {key: value for key, value in table.items() if key != "config"}
             found[name] = {**_read(folder, table["config"], f"{where}.inputs.{name}.config"), **own}

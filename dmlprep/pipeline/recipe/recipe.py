@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dmlprep.core.errors import RecipeError
-from dmlprep.core.files import NotToml, Unfit, check_document, explain, meant, parse_toml, read_text
+from dmlprep.core.files import NotToml, Unfit, check_document, meant, parse_toml, read_text, unreadable
 from dmlprep.core.text.documents import toml_key, toml_value
 from dmlprep.graph.model.budget import Limits
 from dmlprep.passes.catalog import CATALOG, suggest, wrong_value
@@ -112,9 +112,8 @@ def recipe_text(name: str) -> str:
         fix = meant(path, suggest("@" + name, builtin_names()) if path.name == name else "check the path")
         raise RecipeError("no such recipe file", where=name, fix=fix, code="DP902") from error
     except OSError as error:
-        what, fix = explain(error, path)
-        what, fix = what or f"cannot be read: {error.strerror or error}", fix or "check the path and its permissions"
-        raise RecipeError(what, where=name, fix=fix, code="DP902") from error
+        unread = unreadable(error, path)
+        raise RecipeError(unread.what, where=name, fix=unread.fix, code="DP902") from error
     except Unfit as error:
         raise RecipeError(str(error), where=name, fix=error.fix, code="DP902") from error
 
@@ -143,10 +142,8 @@ def _convert(data: dict[str, Any], name: str) -> Recipe:
         ("limits.", data.get("limits", {}), Limits),
     ]
     for where, table, known in tables:
-        if not isinstance(table, dict):
-            continue
         fields = [f.name for f in msgspec.structs.fields(known) if f.name != "name"]
-        for key in table:
+        for key in table if isinstance(table, dict) else ():
             if key not in fields:
                 raise RecipeError(f"unknown field '{where}{key}'", where=name, fix=suggest(key, fields), code="DP901")
     try:
@@ -246,8 +243,7 @@ def _holds_time(value: object) -> bool:
 
 def recipe_toml(recipe: Recipe, *notes: str) -> str:
     """Return a recipe as TOML, after ``notes`` as comments; default fields and the name are left out."""
-    lines = [*(f"# {' '.join(note.split())}" for note in notes)]
-    lines += _rows({"doc": recipe.doc, "target": recipe.target})
+    lines = [*(f"# {' '.join(note.split())}" for note in notes), *_rows({"doc": recipe.doc, "target": recipe.target})]
     for name, options in recipe.step.items():
         lines += ["", f"[step.{toml_key(name)}]", *_rows(options)]
     for name in ("parity", "limits"):

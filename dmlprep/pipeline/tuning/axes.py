@@ -86,8 +86,7 @@ def fused(one: Variant, asked: Collection[str]) -> list[Variant]:
 
     Args:
         asked: options of forms that are tried only where they are asked for: ``group_norm``, which only DirectML has a
-            kernel for, and both forms of attention, of which only times tell whether
-            they gain.
+            kernel for, and both forms of attention, of which only times tell whether they gain.
     """
     own = step_of(one.recipe, "fuse")
     table = one.recipe.step[own] if own else dict.fromkeys(_FORMS, False)

@@ -128,7 +128,7 @@ class _Tree:
 
     def __init__(self, model: Model, target: Target) -> None:
         self._target = target
-        self._states = [_State(model.copy())]
+        self.states = [_State(model.copy())]
         self._after: dict[tuple[int, bytes], int] = {}
         self._same: dict[tuple[str, bool], int] = {}
 
@@ -139,36 +139,30 @@ class _Tree:
             steps.pop()
         at = 0
         for step in steps:
-            if self._states[at].refused:
+            if self.states[at].refused:
                 return at
             key = (at, step.pass_.name.encode() + msgspec.json.encode(step.pass_.options))
             if key not in self._after:
-                self._after[key] = self._run(self._states[at], step)
+                self._after[key] = self._run(self.states[at], step)
             at = self._after[key]
         return at
 
     def _run(self, before: _State, step: PlannedStep) -> int:
         work = before.model.copy()
         state = _State(work, before.within or "opset" in step.pass_.promises())
-        self._states.append(state)
+        self.states.append(state)
         try:
             step_ahead(work, step, self._target, within=before.within)
         except (ModelRefused, ToolFailed) as error:
             state.refused = str(error)
-            return len(self._states) - 1
+            return len(self.states) - 1
         # All are made of one model by fixed rules: graphs that agree in everything but the contents of large tensors,
         # of which they agree in name, type and shape, agree in these too.
         graph = work.snapshot().proto.SerializeToString(deterministic=True)
-        return self._same.setdefault((hashlib.sha256(graph).hexdigest(), state.within), len(self._states) - 1)
-
-    def refused(self, at: int) -> str:
-        return self._states[at].refused
-
-    def model(self, at: int) -> Model:
-        return self._states[at].model
+        return self._same.setdefault((hashlib.sha256(graph).hexdigest(), state.within), len(self.states) - 1)
 
     def figures(self, at: int) -> tuple[Figures, tuple[str, ...]]:
-        state = self._states[at]
+        state = self.states[at]
         if state.known is None:
             state.known = figures(state.model, self._target)
         return state.known
@@ -226,7 +220,7 @@ class _Search:
         first = self._tree.reach(plan, "opset")
         index = next(i for i, step in enumerate(plan.steps) if step.pass_.name == "opset")
         pinned = self._tree.reach(replace(plan, steps=plan.steps[:index]))
-        classes = opset_classes(self._tree.model(pinned), self._target)
+        classes = opset_classes(self._tree.states[pinned].model, self._target)
         tried = {first: base}
         for version in list(classes)[:_OPSETS]:
             self._try(tried, with_opset(base, version))
@@ -250,7 +244,7 @@ class _Search:
         """What goes on: of equals by all figures the first, and where one is whole, no other that is not."""
         equal: dict[tuple[int, ...], int] = {}
         for at in tried:
-            if not self._tree.refused(at):
+            if not self._tree.states[at].refused:
                 equal.setdefault(self._tree.figures(at)[0].rank, at)
         ranked = [equal[rank] for rank in sorted(equal)]
         if ranked and self._tree.figures(ranked[0])[0].whole:
@@ -258,7 +252,7 @@ class _Search:
         return [tried[at] for at in ranked[:_SURVIVORS]]
 
     def _why(self, at: int) -> str:
-        if refused := self._tree.refused(at):
+        if refused := self._tree.states[at].refused:
             return refused
         found = self._tree.figures(at)[0]
         return (
@@ -281,7 +275,7 @@ class _Search:
                     continue
                 at = self._tree.reach(make_plan(one.recipe))
                 if at not in rows:
-                    refused = self._tree.refused(at)
+                    refused = self._tree.states[at].refused
                     found, free = (None, ()) if refused else self._tree.figures(at)
                     rows[at] = Row(one, found, refused, free)
                 elif one.name not in (rows[at].variant.name, *rows[at].same):

@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 def fuse(proto: onnx.ModelProto, target: str = "latest", **options: bool) -> tuple[Model, list[Finding]]:
     model = Model(ir.from_proto(proto))
     context = Context(find_target(target))
-    Transactions(model).run("fuse", make_pass("fuse", options), context, options, within_target=True)
+    Transactions(model, within_target=True).run("fuse", make_pass("fuse", options), context, options)
     return model, context.findings
 
 
@@ -203,7 +203,7 @@ def test_a_release_without_the_kernel_keeps_the_nodes() -> None:
 def test_weights_are_the_same_tensors_under_other_sizes() -> None:
     model = Model(ir.from_proto(group_norm((1, 8, 4, 4), 4, False, True)))
     before = {id(v.const_value) for v in model.ir.graph.initializers.values()}
-    Transactions(model).run("fuse", make_pass("fuse", {}), Context(find_target()), {}, within_target=True)
+    Transactions(model, within_target=True).run("fuse", make_pass("fuse", {}), Context(find_target()), {})
     node = next(n for n in model.ir.graph if n.domain)
     sources = [v.const_value.source for v in node.inputs[1:] if v is not None]  # type: ignore[union-attr]
     assert {id(t) for t in sources} <= before
