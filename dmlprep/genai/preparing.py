@@ -191,7 +191,8 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
     copied = copy_files(others, given.path, place)
     _write_config(run, given, place, models)
     if request.fallback:
-        _write_fallback(given, made / "cpu", [*used, *others, *(model.file for model in given.models)])
+        copy_files(dict.fromkeys([*used, *others, *(model.file for model in given.models)]), given.path, made / "cpu")
+        _write(made / "cpu" / CONFIG, for_cpu(_config_text(given)))
     results = {place / file.relative_to(given.path): one.prepared for file, one in models.items() if one.prepared}
     if not _proved(run, original, replace(open_folder(place), opened=results)):
         return
@@ -258,7 +259,10 @@ def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, Prepare
             # The proof and the folder for the CPU still read what this run of the steps has watched until now.
             run.source.take_digests({Path(path): sha for path, sha in one.record.facts.digests.items()})
         if one.record.exit_code:
-            record.exit_code, record.error = one.record.exit_code, _inside(file.name, one.record.error)
+            record.exit_code, record.error = one.record.exit_code, one.record.error
+            if (error := record.error) is not None:
+                where = f"{file.name}: {error.where}" if error.where else file.name
+                record.error = msgspec.structs.replace(error, where=where)
             break
     root = request.source if run.built else given.path
     record.facts.digests = {_shown(Path(path), given, root): sha for path, sha in digest.items()}
@@ -281,7 +285,10 @@ def _shown(path: Path, given: GenaiFolder, root: Path) -> str:
 
 def _one(run: _Run, given: GenaiFolder, file: Path, place: Path) -> PreparedModel:
     """Run the steps on one model, and save it in ``place``. It is opened once, before and after."""
-    request, limit = run.request, _longest(given)
+    request, config = run.request, given.config
+    # What the search allows, within what the model was trained for.
+    lengths = (config.number("model.context_length"), config.number("search.max_length"))
+    limit = min(filter(None, lengths), default=None)
     with limited(run.recipe.limits):
         watch = Unchanged()
         model = watch.take_model(file)
@@ -309,12 +316,6 @@ def _plan(run: _Run, keep: Sequence[str]) -> Plan:
     return make_plan(apply_settings(run.recipe, {"step.fp16.keep_io": list(keep)}))
 
 
-def _longest(given: GenaiFolder) -> int | None:
-    """Positions that a text has at most: what the search allows, within what the model was trained for."""
-    found = [given.config.number(place) for place in ("model.context_length", "search.max_length")]
-    return min((number for number in found if number), default=None)
-
-
 def _refuse_beams(given: GenaiFolder) -> None:
     beams = given.config.number("search.num_beams")
     if beams is not None and beams > 1:
@@ -324,13 +325,6 @@ def _refuse_beams(given: GenaiFolder) -> None:
         )
         fix = "set it to 1: greedy search or sampling"
         raise ModelRefused(what, where=str(given.path / CONFIG), code="DP878", fix=fix)
-
-
-def _inside(name: str, error: RunError | None) -> RunError | None:
-    """The error of a model's run, in that of its folder."""
-    if error is None:
-        return None
-    return msgspec.structs.replace(error, where=f"{name}: {error.where}" if error.where else name)
 
 
 def _note(record: RunRecord, one: PreparedModel, name: str) -> None:
@@ -383,12 +377,6 @@ def _write_config(run: _Run, given: GenaiFolder, place: Path, models: Mapping[Pa
 def _write(path: Path, text: str) -> None:
     with plain_errors(path):
         path.write_text(text, encoding="utf-8", newline="")
-
-
-def _write_fallback(given: GenaiFolder, place: Path, files: Sequence[Path]) -> None:
-    """The folder as it came, with a configuration that asks for no provider."""
-    copy_files(dict.fromkeys(files), given.path, place)
-    _write(place / CONFIG, for_cpu(_config_text(given)))
 
 
 def _proved(run: _Run, given: GenaiFolder, made: GenaiFolder) -> bool:

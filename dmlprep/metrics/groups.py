@@ -49,7 +49,8 @@ def output_groups(model: Model, kinds: Mapping[str, str] | None = None) -> list[
     Args:
         kinds: of outputs that the user knows better: ``elements``, ``map``, ``classes`` or ``logits``.
     """
-    steep = {**_steep_outputs(model), **(kinds or {})}
+    made = {value.name or "": _steep_kind(value) for value in model.ir.graph.outputs}
+    steep = {name: kind for name, kind in made.items() if kind in STEEP} | dict(kinds or {})
     images = integer_images(model)
     sets = _sets_of_rows(model)
     taken = {name for names in sets for name in names}
@@ -123,12 +124,6 @@ def _count(node: ir.Node) -> int | None:
         return size
     known = held_tensor(node.inputs[1]) if len(node.inputs) > 1 else None
     return int(known.numpy().item()) if known is not None and known.size == 1 else None
-
-
-def _steep_outputs(model: Model) -> dict[str, str]:
-    """Steep outputs by name, each with its kind (``steep.STEEP``)."""
-    found = {value.name or "": _steep_kind(value) for value in model.ir.graph.outputs}
-    return {name: kind for name, kind in found.items() if kind in STEEP}
 
 
 def _source(value: ir.Value, through: frozenset[str]) -> ir.Value:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -26,7 +26,8 @@ from dmlprep.graph.model.budget import limited
 from dmlprep.graph.model.checking import check, demand_valid
 from dmlprep.graph.model.input_watch import Unchanged, data_files
 from dmlprep.graph.model.opening import check_name
-from dmlprep.graph.model.saving import Saved
+from dmlprep.graph.model.saving import Saved, write_sharing
+from dmlprep.graph.model.shared_data import SharedData
 from dmlprep.metrics import ProofRules, UserMetric, holds_fp16
 from dmlprep.parity import RunFeeds, feeds_of
 from dmlprep.parity.judging import JudgingOptions
@@ -37,16 +38,37 @@ from dmlprep.pipeline.placing import context_for, note_after, note_before
 from dmlprep.pipeline.proof import Proof, missing_device
 from dmlprep.pipeline.recipe import Plan
 from dmlprep.pipeline.runner import CpuRunner
-from dmlprep.pipeline.sharing import Sharing, save_sharing
 from dmlprep.pipeline.transaction import Transactions
 from dmlprep.pipeline.verdict_cache import KeptVerdicts, verdict_folder
 from dmlprep.portable.arrays import Array
 from dmlprep.record import Check, RunError, RunRecord, StepRecord, Verdict
+from dmlprep.record.buckets import BucketFacts
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import finding
 from dmlprep.record.origin import origin
 from dmlprep.record.speed import Bench
 from dmlprep.runtime import SessionHost, SessionOptions, cpu_host
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """One of several buckets that share the data file ``data``, and appear together."""
+
+    name: str
+    sizes: Mapping[str, int]
+    data: SharedData
+
+
+def save_sharing(
+    model: Model, target: Path, sharing: Sharing, record: RunRecord, progress: Callable[[int], None]
+) -> Saved:
+    """Save one of several buckets, and note what it shares with those before it."""
+    saved = write_sharing(model.ir, target, sharing.data, progress=progress)
+    total = sharing.data.written + sharing.data.shared
+    name = sharing.data.path.name if total else ""
+    record.facts.bucket = BucketFacts(sharing.name, dict(sharing.sizes), name, total, sharing.data.shared)
+    return saved
+
 
 if TYPE_CHECKING:
     from dmlprep.passes.precision import Rounding
@@ -174,13 +196,15 @@ def prepare_aside(
 
 
 def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord, source: Unchanged) -> Result | None:
-    if not request.plan.recipe.name.startswith("@"):
-        source.take([Path(request.plan.recipe.name)])
+    recipe = request.plan.recipe.name
+    recipes = [] if recipe.startswith("@") else [recipe]
+    source.take(map(Path, recipes))
     record.facts.digests = source.digests
     record.input_sha256 = source.digests[str(request.source)]
     record.opset_before, record.ir_before = _versions(model)
     record.findings += model.notes
-    record.facts.files = _files(model, request)
+    # What the result depends on.
+    record.facts.files = list(map(str, (request.source, *data_files(model), *recipes, *request.read)))
     demand_valid(model.ir, request.source, model.opened)
     if request.metric is not None and request.metric.named_by:
         text = f"{request.metric.named_by} names the metric {request.metric.name}, whose code decides about this model"
@@ -202,8 +226,11 @@ def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord,
         changed = any(step.outcome == "changed" for step in record.steps)
         note_after(record, model, release, frozen, changed=changed, vram=request.vram)
         _check_memory(request, record)
-        if not changed:  # else the step that changed it last was held to the same
-            _check_result(model, request.source, frozen)
+        # Otherwise the step that changed it last was held to the same.
+        if not changed and (wrong := check(model.ir, frozen=frozen)):
+            what = f"the prepared model would not be valid: {wrong}"
+            fix = "export the model again: its types or shapes contradict each other"
+            raise ModelRefused(what, where=str(request.source), code="DP003", fix=fix)
         saved = _save(model, request, target, record)
         return _prove(saved, request, feeds, record, host)
 
@@ -238,9 +265,10 @@ def check_out(request: PrepareRequest) -> None:
     check_path(request.model_path, aside=PurePath(f"{PREFIX}12345678abcd") / f"{request.model_path.name}.data")
     check_path(request.record_path)
     request.files.recover()
-    if _same_file(request.source, request.model_path):
+    source, model = request.source, request.model_path
+    if os.path.exists(source) and os.path.exists(model) and os.path.samefile(source, model):
         what = "this is the input model, and input is never overwritten"
-        raise OutputError(what, where=str(request.model_path), fix="choose another folder with -o")
+        raise OutputError(what, where=str(model), fix="choose another folder with -o")
     if request.out.suffix != ".onnx" and os.path.exists(request.out) and not os.path.isdir(request.out):
         raise OutputError("a file of this name exists", where=str(request.out), fix="name a folder, or a .onnx file")
     for path in (request.files.folder / name for name in (request.files.head, *request.files.others)):
@@ -255,26 +283,9 @@ def check_out(request: PrepareRequest) -> None:
         pass
 
 
-def _same_file(one: Path, other: Path) -> bool:
-    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
-
-
 def _versions(model: Model) -> tuple[dict[str, int], int]:
     numbers = model.statistics()
     return numbers.opsets, numbers.ir_version
-
-
-def _files(model: Model, request: PrepareRequest) -> list[str]:
-    """What the result depends on: the model, its data files, the recipe where it is a file, feeds and a metric."""
-    recipe = request.plan.recipe.name
-    named = [] if recipe.startswith("@") else [recipe]
-    return [str(request.source), *map(str, data_files(model)), *named, *map(str, request.read)]
-
-
-def _check_result(model: Model, source: Path, frozen: Frozen | None) -> None:
-    if wrong := check(model.ir, frozen=frozen):
-        fix = "export the model again: its types or shapes contradict each other"
-        raise ModelRefused(f"the prepared model would not be valid: {wrong}", where=str(source), code="DP003", fix=fix)
 
 
 def _feeds(original: Model, request: PrepareRequest) -> RunFeeds:

@@ -134,15 +134,10 @@ class Decoder:
             self.session.hold(self._kept, shared=False)
         self._past = 0
         if not self._filled:
-            self._fill(tokens)
+            # The shared memory holds anything at first. NaN there would spoil what the attention leaves out.
+            self._run([int(token) for token in np.resize(np.asarray(tokens), self._length)])
+            self._past, self._filled = 0, True
         return self._run(tokens)
-
-    def _fill(self, tokens: Sequence[int]) -> None:
-        """Put numbers into the whole shared memory, which holds anything at first: what is not finite there would spoil
-        what the attention leaves out of it."""
-        self._run([int(token) for token in np.resize(np.asarray(tokens), self._length)])
-        self._past = 0
-        self._filled = True
 
     def step(self, token: int) -> Array:
         """Run one more token; return the logits [vocabulary] of the next one."""

@@ -94,7 +94,9 @@ class _Runner:
             # Before runs that keep inputs and outputs on the device, which are more than an app's.
             held = self.host.memory()
             self.found = replace(self.found, device_peak=held.device_peak, shared_peak=held.shared_peak)
-        self._place()
+        with contextlib.suppress(SessionFailure):  # some releases of ONNX Runtime do not tell
+            providers = [node.provider for node in self.session.placement()]
+            self.found = replace(self.found, nodes=len(providers), cpu_nodes=providers.count(_CPU))
         if apart:
             try:
                 self.session.time(1, 0.0, on_device=True)
@@ -106,13 +108,6 @@ class _Runner:
                     self.start(warm_seconds, apart=False)
                     return
         self.fastest = min(self.session.time(_WARM_RUNS, warm_seconds))
-
-    def _place(self) -> None:
-        """Where its nodes are; left out where this ONNX Runtime does not tell."""
-        assert self.session is not None
-        with contextlib.suppress(SessionFailure):
-            providers = [node.provider for node in self.session.placement()]
-            self.found = replace(self.found, nodes=len(providers), cpu_nodes=providers.count(_CPU))
 
     def turn(self, number: int, seconds: float) -> None:
         """Its turn in a round: runs with the copies and, where that can be had, runs without, each for ``seconds``."""

@@ -155,7 +155,9 @@ def issue_text(found: Bisection, bound: float, level: str) -> str:
     lines += ["## Where", "", f"- device: {text(found.device or 'not known')}", f"- graph optimisation: {text(level)}"]
     lines += [f"- bound: {text(found.tolerance or bound)}"]
     lines += [f"- found in {found.runs} runs, of {found.total_nodes} nodes", ""]
-    lines += ["## Nodes", ""] + [f"- {_describe(node)}" for node in _listed(found)] + [""]
+    assert found.part is not None
+    nodes = [node for node in found.part.ir.graph if node.op_type != "Constant"][:40]
+    lines += ["## Nodes", "", *(f"- {_describe(node)}" for node in nodes), ""]
     off = {m.output: f"{m.max_rel:.3g}" for m in found.before}
     fed = [[code(n), *map(text, [*_row(a), *([off.get(n, "")] if off else [])])] for n, a in found.inputs.items()]
     head = ["input", "type", "shape", "min", "max", *(["max rel off already"] if off else [])]
@@ -176,11 +178,6 @@ def issue_text(found: Bisection, bound: float, level: str) -> str:
     lines += ["`node.onnx` holds the nodes above with their weights, `inputs.npz` what was fed, `expected.npz` what"]
     lines += ["the CPU provider computed for the reference model.", ""]
     return "\n".join(lines)
-
-
-def _listed(found: Bisection) -> list[ir.Node]:
-    assert found.part is not None
-    return [node for node in found.part.ir.graph if node.op_type != "Constant"][:40]
 
 
 def _describe(node: ir.Node) -> Markdown:

@@ -180,7 +180,8 @@ def _fill(
         case "count":
             filled = np.full(shape, min(3, limit - 1) if limit else 3)
         case "sizes":
-            filled = _image_sizes(shape, inputs, shapes)
+            size = next((shapes[i.name][2:] for i in inputs if len(shapes[i.name]) == 4), (64, 64))
+            filled = np.broadcast_to(size, shape) if shape and shape[-1] == 2 else np.full(shape, size[0])
         case "factor":
             filled = np.ones(shape)
         case "cache":
@@ -210,12 +211,6 @@ def _positions(
     length = shape[-1] if shape else 1
     row = np.arange(past, past + length)
     return np.broadcast_to(np.minimum(row, limit - 1) if limit else row, shape or (1,))
-
-
-def _image_sizes(shape: tuple[int, ...], inputs: Sequence[Input], shapes: Mapping[str, tuple[int, ...]]) -> Array:
-    height, width = next((shapes[i.name][2:] for i in inputs if len(shapes[i.name]) == 4), (64, 64))
-    sizes = np.array([height, width])
-    return np.broadcast_to(sizes, shape) if shape and shape[-1] == 2 else np.full(shape, height)
 
 
 def make_image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype, *, smooth: bool) -> Array:

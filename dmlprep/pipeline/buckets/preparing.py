@@ -26,8 +26,7 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.opening import check_name
 from dmlprep.graph.model.shared_data import SharedData
 from dmlprep.parity.feeds.sizes import Input, graph_inputs
-from dmlprep.pipeline.prepare import PrepareRequest, Result, prepare_aside
-from dmlprep.pipeline.sharing import Sharing
+from dmlprep.pipeline.prepare import PrepareRequest, Result, Sharing, prepare_aside
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.bounds import MOST_BUCKETS
 from dmlprep.portable.integrity import file_digest

@@ -135,7 +135,8 @@ def choose(tuned: Tuned, *, proved: bool) -> Tuned:
     Args:
         proved: only what passed its proof is good.
     """
-    good = [one for one in tuned.candidates if _good(one, proved)]
+    able = [one for one in tuned.candidates if one.figures is not None and one.figures.runs]
+    good = [one for one in able if one.proof == "passed" or (not proved and not one.proof)]
     if not good:
         return _none(tuned)
     chosen, by = good[0], PLACEMENT
@@ -145,11 +146,6 @@ def choose(tuned: Tuned, *, proved: bool) -> Tuned:
             chosen, by = next(one for one in good if one.name == quickest), TIME
     notes = "".join(f"{toml_comment(note)}\n" for note in _notes(tuned, chosen, by))
     return replace(tuned, chosen=chosen.name, chosen_by=by, recipe=notes + chosen.recipe, exit_code=0, error="")
-
-
-def _good(one: Candidate, proved: bool) -> bool:
-    outcomes = ("passed",) if proved else ("", "passed")
-    return one.figures is not None and one.figures.runs and one.proof in outcomes
 
 
 def _notes(tuned: Tuned, one: Candidate, by: str) -> list[str]:
