@@ -93,6 +93,7 @@ class _Run:
     built: bool
     source: Unchanged = field(default_factory=Unchanged)
     facts: GenaiFacts = field(default_factory=GenaiFacts)
+    began: float = field(default_factory=time.perf_counter)
 
 
 def prepare_genai(request: GenaiRequest) -> RunRecord:
@@ -106,7 +107,6 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
         UsageError: the folder, the output or the recipe is wrong, a link leads out of the folder, or it was changed
             meanwhile.
     """
-    began = time.perf_counter()
     out = FolderOut.check(request.out, request.source, folders=_folders_of(request), force=request.force)
     built = not (request.source / CONFIG).is_file() and (request.source / "config.json").is_file()
     # The builder has made the weights what they are to be; what is left is FP16.
@@ -124,14 +124,14 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
     try:
         with staging_folder(request.out) as staging:
             given = _built(run, staging / "built") if built else _given(run)
-            _make(run, given, staging, out, began)
+            _make(run, given, staging, out)
     except (ModelRefused, ToolFailed, CheckNotRun) as refused:
         record.exit_code, record.error = refused.exit_code, RunError.of(refused)
         code = refused.code or "DP878"
         record.findings.append(finding(code, refused.what, node=refused.where, severity="error", remedy=refused.fix))
     if record.exit_code:
         run.source.check()
-        record.seconds = round(time.perf_counter() - began, 3)
+        record.seconds = round(time.perf_counter() - run.began, 3)
     return record
 
 
@@ -171,7 +171,7 @@ def _built(run: _Run, place: Path) -> GenaiFolder:
     return open_folder(place)
 
 
-def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: float) -> None:
+def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut) -> None:
     """Make the folder, prove it, and let it appear."""
     request, record = run.request, run.record
     made = staging / "made"
@@ -204,7 +204,7 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
     decoder = next((m.file for m in given.models if m.section.startswith("decoder")), given.models[0].file)
     shown = (place / decoder.relative_to(given.path)).relative_to(made).as_posix()
     record.output, record.output_sha256 = str(request.out), written.get(shown, "")
-    record.seconds = round(time.perf_counter() - began, 3)
+    record.seconds = round(time.perf_counter() - run.began, 3)
     with plain_errors(request.out / RECORD):
         (made / RECORD).write_bytes(record.to_json())
     out.exchange(made, RECORD if request.fallback else CONFIG, force=request.force)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -98,8 +98,7 @@ def checks_of(
 
 
 def _with_inputs(verdict: Verdict, sides: Sides) -> Verdict:
-    inputs: Literal["given", "seeded"] = "given" if sides.tokens.given else "seeded"
-    return msgspec.structs.replace(verdict, feeds=len(sides.played), inputs=inputs)
+    return msgspec.structs.replace(verdict, feeds=len(sides.played), inputs=sides.tokens.inputs)
 
 
 def _run(sides: Sides, trial: Trial, options: SessionOptions, progress: Progress) -> _Found:

@@ -100,13 +100,7 @@ def _part(
             try:
                 verdict = compare(reference, candidate, tolerance, limit, session, progress)
             except InputError as error:
-                verdict = _other_inputs(check, str(error), began, decides=decides)
+                reason = f"it does not take the original's inputs: {error}"
+                wrong, seconds = finding("DP704", f"{check}: {reason}"), round(time.perf_counter() - began, 3)
+                verdict = Verdict(check, "failed", reason, seconds=seconds, findings=[wrong], decides=decides)
             yield GenaiCheck(msgspec.structs.replace(verdict, inputs="seeded"))
-
-
-def _other_inputs(check: Check, said: str, began: float, *, decides: bool) -> Verdict:
-    """The prepared model does not take what its original takes."""
-    reason = f"it does not take the original's inputs: {said}"
-    seconds = round(time.perf_counter() - began, 3)
-    found = [finding("DP704", f"{check}: {reason}")]
-    return Verdict(check, "failed", reason, seconds=seconds, findings=found, decides=decides)

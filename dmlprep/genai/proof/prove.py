@@ -142,6 +142,6 @@ def _proof(
         device=request.device,
         prompts=[len(prompt) for prompt in tokens.prompts] if tokens is not None else [],
         steps=request.steps,
-        inputs="given" if tokens is not None and tokens.given else "seeded",
+        inputs=tokens.inputs if tokens is not None else "seeded",
         checks=checks,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class Tokens:
 
     prompts: list[list[int]]
     windows: list[list[int]]
-    given: bool
+    inputs: Literal["given", "seeded"]
 
     def longest(self, steps: int) -> int:
         """The most tokens that a cache has to hold."""
@@ -54,7 +55,6 @@ def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> 
         InputError: the text or the tokenizer cannot be read.
     """
     prompts = [_prompt(folder, prompt, vocabulary) for prompt in request.prompts]
-    given = bool(prompts)
     if not prompts:
         prompts = [_made(vocabulary, special_tokens(folder))]
     most = min(fitting_tokens(vocabulary), folder.config.number("model.context_length") or MOST_PROMPT)
@@ -64,7 +64,7 @@ def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> 
             what += "context and into the memory for logits"
             raise UsageError(what, where="--prompt", fix="a shorter prompt, or fewer steps")
     windows = [] if request.text is None else _windows(folder, request.text, vocabulary, request.text_tokens, most)
-    return Tokens(prompts, windows, given)
+    return Tokens(prompts, windows, "given" if request.prompts else "seeded")
 
 
 def _made(vocabulary: int, special: Collection[int]) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Literal
 
 import msgspec
 
@@ -53,9 +52,8 @@ def genai_check(
         verdict = _not_run(trial, reason)
     else:
         verdict, text = _both(original, prepared, tokens.prompts[0], trial, request.session.time_limit)
-    inputs: Literal["given", "seeded"] = "given" if tokens.given else "seeded"
     decides = verdict.decides and verdict.outcome == "failed"  # a missing package decides about no folder
-    return [GenaiCheck(msgspec.structs.replace(verdict, feeds=1, decides=decides, inputs=inputs), greedy=text)]
+    return [GenaiCheck(msgspec.structs.replace(verdict, feeds=1, decides=decides, inputs=tokens.inputs), greedy=text)]
 
 
 def _unfit(original: GenaiFolder, prepared: GenaiFolder) -> str:
