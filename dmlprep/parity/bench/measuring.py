@@ -94,7 +94,7 @@ class _Runner:
             # Before runs that keep inputs and outputs on the device, which are more than an app's.
             held = self.host.memory()
             self.found = replace(self.found, device_peak=held.device_peak, shared_peak=held.shared_peak)
-        with contextlib.suppress(SessionFailure):  # some releases of ONNX Runtime do not tell
+        with contextlib.suppress(SessionFailure):  # some releases of ONNX Runtime report no placement
             providers = [node.provider for node in self.session.placement()]
             self.found = replace(self.found, nodes=len(providers), cpu_nodes=providers.count(_CPU))
         if apart:
