@@ -69,11 +69,11 @@ class FolderCheck:
 
     def combined(self) -> RunRecord:
         """One record with everything; a finding about a model has its file under ``facts``."""
-        found = list(self.record.findings)
+        findings = list(self.record.findings)
         for model in self.models:
             name = model.file.relative_to(self.folder.path).as_posix()
             inner = model.examined.record.findings if model.examined is not None else []
-            found += [msgspec.structs.replace(one, facts={**one.facts, "file": name}) for one in inner]
+            findings += [msgspec.structs.replace(one, facts={**one.facts, "file": name}) for one in inner]
         models = {
             model.section: CheckedModelFacts(
                 model.file.name, model.examined.record.facts.placement if model.examined is not None else None
@@ -81,7 +81,7 @@ class FolderCheck:
             for model in self.models
         }
         facts = RunFacts(models=models, needs=self.needs)
-        return msgspec.structs.replace(self.record, findings=found, facts=facts, exit_code=self.exit_code)
+        return msgspec.structs.replace(self.record, findings=findings, facts=facts, exit_code=self.exit_code)
 
 
 def check_folder(path: Path, target: Target, *, vram: int | None = None) -> FolderCheck:
@@ -92,13 +92,13 @@ def check_folder(path: Path, target: Target, *, vram: int | None = None) -> Fold
     """
     folder = open_folder(path)
     config = folder.config
-    found = [*config.findings, *_file_findings(folder), *token_findings(folder)]
+    findings = [*config.findings, *_file_findings(folder), *token_findings(folder)]
     for section in dict.fromkeys(["decoder", *(model.section for model in folder.models)]):
-        found += [*pattern_findings(config, section), *provider_findings(config, section)]
+        findings += [*pattern_findings(config, section), *provider_findings(config, section)]
     checked: list[CheckedModel] = []
     weights, grouped, decoder = 0, False, None
     for file in folder.models:
-        one, model = _model(folder, file, target, found)
+        one, model = _model(folder, file, target, findings)
         checked.append(one)
         if model is not None:
             weights += weight_bytes(model)
@@ -106,22 +106,22 @@ def check_folder(path: Path, target: Target, *, vram: int | None = None) -> Fold
             decoder = model or decoder
             graphs = one.examined.facts.all_graphs() if one.examined is not None and one.examined.facts else ()
             grouped = grouped or any(node.key == _GROUPED for graph in graphs for node in graph.nodes)
-    found += search_findings(config, grouped=grouped)
+    findings += search_findings(config, grouped=grouped)
     needs = needs_of(config, decoder, weights, vram) if decoder is not None else None
     if vram is not None and (wrong := needs_finding(needs, vram)) is not None:
-        found.append(wrong)
+        findings.append(wrong)
     record = RunRecord(command="genai check", input=str(config.path), version=__version__, target=target.name)
-    record.findings = _once(found)
-    record.exit_code = int(any(one.severity == "error" for one in found))
+    record.findings = _once(findings)
+    record.exit_code = int(any(one.severity == "error" for one in findings))
     return FolderCheck(folder, target, record, tuple(checked), needs)
 
 
 def _once(found: list[Finding]) -> list[Finding]:
     """Without those that say the same: several sections may name one file."""
-    seen: dict[tuple[str, str, str], Finding] = {}
+    by_text: dict[tuple[str, str, str], Finding] = {}
     for one in found:
-        seen.setdefault((one.code, one.node, one.message), one)
-    return list(seen.values())
+        by_text.setdefault((one.code, one.node, one.message), one)
+    return list(by_text.values())
 
 
 def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:

@@ -62,13 +62,13 @@ class GenaiConfig:
 
     def table(self, place: str) -> Mapping[str, object]:
         """The object at a place; an empty one where there is none, or something else."""
-        found = self.value(place)
-        return found if isinstance(found, Mapping) else {}
+        value = self.value(place)
+        return value if isinstance(value, Mapping) else {}
 
     def text(self, place: str) -> str:
         """The string at a place; empty where there is none, or something else."""
-        found = self.value(place)
-        return found if isinstance(found, str) else ""
+        value = self.value(place)
+        return value if isinstance(value, str) else ""
 
     def number(self, place: str) -> int | None:
         """The whole number of 32 bits at a place; ``None`` where there is none, or something else."""
@@ -76,8 +76,8 @@ class GenaiConfig:
 
     def flag(self, place: str) -> bool | None:
         """The truth value at a place; ``None`` where there is none, or something else."""
-        found = self.value(place)
-        return found if isinstance(found, bool) else None
+        value = self.value(place)
+        return value if isinstance(value, bool) else None
 
     @property
     def type(self) -> str:
@@ -95,8 +95,8 @@ class GenaiConfig:
 
     def session_options(self, section: str) -> Mapping[str, object]:
         """A section's own session options; empty without, where onnxruntime-genai takes the decoder's."""
-        found = self.section(section).get("session_options")
-        return found if isinstance(found, Mapping) else {}
+        options = self.section(section).get("session_options")
+        return options if isinstance(options, Mapping) else {}
 
     def section(self, section: str) -> Mapping[str, Any]:
         """The object of a model's section (``decoder``, ``decoder.pipeline.NAME``); empty where there is none."""
@@ -104,7 +104,7 @@ class GenaiConfig:
         table = self.table(f"model.{head}")
         if not mark:
             return table
-        return next((found for known, found in stages(table) if known == stage), {})
+        return next((inner for known, inner in stages(table) if known == stage), {})
 
     def side(self, section: str, side: str) -> Mapping[str, object]:
         """Names that a section gives its ``inputs`` or ``outputs``, by key; empty where it is a list, or missing."""
@@ -149,12 +149,12 @@ def read_config(path: Path | str) -> GenaiConfig:
 def _providers(place: str, options: object) -> Iterator[Provider]:
     listed = options.get("provider_options") if isinstance(options, Mapping) else None
     for number, entry in enumerate(listed if isinstance(listed, list) else []):
-        for name, given in entry.items() if isinstance(entry, JsonObject) else []:
-            if isinstance(given, Mapping):
-                device_filter = given.get("device_filtering_options")
+        for name, settings in entry.items() if isinstance(entry, JsonObject) else []:
+            if isinstance(settings, Mapping):
+                device_filter = settings.get("device_filtering_options")
                 yield Provider(
                     name,
                     f"{place}.provider_options[{number}].{name}",
-                    {key: value for key, value in given.items() if key != "device_filtering_options"},
+                    {key: value for key, value in settings.items() if key != "device_filtering_options"},
                     device_filter if isinstance(device_filter, Mapping) else None,
                 )

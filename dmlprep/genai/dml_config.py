@@ -35,24 +35,24 @@ def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grou
         text: the document as it came, without a byte-order mark.
         capture: whether every compute node of the decoder runs on DirectML.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     capture = capture if options.graph_capture is None else options.graph_capture
     if not capture:
         reason = "--no-graph-capture" if options.graph_capture is False else why_not
-        found.append(finding("DP874", f"graph capture is off: {reason}"))
+        findings.append(finding("DP874", f"graph capture is off: {reason}"))
     document, layout = _read(text)
     for path, section in sorted(_sections(document), key=lambda one: len(one[0])):
         session = _object(section, "session_options")
         where = ".".join([*path, "session_options"])
         captured = ("1" if capture else "0") if path[-1:] == ["decoder"] else ""
-        _provider(session, f"{where}.provider_options", options, captured, found)
+        _provider(session, f"{where}.provider_options", options, captured, findings)
         if session.get("enable_mem_pattern") is True:
             session["enable_mem_pattern"] = False
             change = "enable_mem_pattern is false now: DirectML's provider allows no memory pattern"
-            found.append(finding("DP875", f"{where}: {change}"))
+            findings.append(finding("DP875", f"{where}: {change}"))
     if grouped:
-        _search(_object(document, "search"), found)
-    return layout.render(document), found
+        _search(_object(document, "search"), findings)
+    return layout.render(document), findings
 
 
 def _provider(session: dict[str, object], where: str, options: DmlOptions, captured: str, found: list[Finding]) -> None:

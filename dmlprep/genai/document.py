@@ -82,11 +82,11 @@ def read_document(path: Path, *, limit: int = _BYTES) -> Document:
 
 
 def _pairs(pairs: list[tuple[str, object]]) -> JsonObject:
-    made = JsonObject(pairs)
-    if len(made) != len(pairs):
-        seen: set[str] = set()
-        made.twice = tuple(dict.fromkeys(key for key, _ in pairs if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
-    return made
+    table = JsonObject(pairs)
+    if len(table) != len(pairs):
+        earlier: set[str] = set()
+        table.twice = tuple(dict.fromkeys(key for key, _ in pairs if key in earlier or earlier.add(key)))  # type: ignore[func-returns-value]
+    return table
 
 
 def _whole_number(text: str) -> int | float:
@@ -101,20 +101,22 @@ def _no_number(text: str) -> NoReturn:
 def _depth(text: str) -> int:
     """How deep brackets nest outside of strings: Python's reader is never asked to recurse deeper."""
     depth = deepest = 0
-    for found in _STRING_OR_BRACKET.finditer(text):
-        mark = text[found.start()]
+    for match in _STRING_OR_BRACKET.finditer(text):
+        mark = text[match.start()]
         depth += (mark in "[{") - (mark in "]}")
         deepest = max(deepest, depth)
     return deepest
 
 
 def _text_findings(path: Path, data: bytes, text: str, rest: str) -> list[Finding]:
-    found = []
+    findings = []
     if data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        found.append(finding("DP843", f"{path.name} begins with a byte-order mark: save it as UTF-8 without one"))
+        findings.append(finding("DP843", f"{path.name} begins with a byte-order mark: save it as UTF-8 without one"))
     if escapes := _ESCAPED.search(re.sub(r"\\\\", "", text)):
-        found.append(finding("DP843", f"{path.name} has the escape {escapes[0]}: write the character itself, in UTF-8"))
+        findings.append(
+            finding("DP843", f"{path.name} has the escape {escapes[0]}: write the character itself, in UTF-8")
+        )
     if rest.strip():
         what = f"{path.name} goes on after its end: what stands there is not read"
-        found.append(finding("DP843", what, severity="warning"))
-    return found
+        findings.append(finding("DP843", what, severity="warning"))
+    return findings

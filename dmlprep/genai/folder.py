@@ -112,11 +112,11 @@ def named_models(config: GenaiConfig) -> Iterator[tuple[str, str]]:
     """Section and file name of each model that a config names."""
     for section in SECTIONS:
         table = config.table(f"model.{section}")
-        found = list(stages(table))
+        parts = list(stages(table))
         # A decoder of stages has no model of its own.
-        if (name := _filename(table)) and not (found and section == "decoder"):
+        if (name := _filename(table)) and not (parts and section == "decoder"):
             yield section, name
-        for stage, inner in found:
+        for stage, inner in parts:
             if name := _filename(inner):
                 yield f"{section}.pipeline.{stage}", name
 
@@ -134,8 +134,8 @@ def leads_out(name: str) -> bool:
 def _files(folder: Path, depth: int = 0) -> Iterator[Path]:
     """Plain files below a folder, without following links to folders; of each folder no more than 10,000 entries."""
     try:
-        with os.scandir(folder) as found:
-            entries = sorted(islice(found, _FILES), key=lambda entry: entry.name)
+        with os.scandir(folder) as scan:
+            entries = sorted(islice(scan, _FILES), key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:

@@ -44,20 +44,20 @@ def _heads(config: GenaiConfig, head: str, file: str, nodes: Sequence[NodeFacts]
     for node in nodes:
         if node.key not in _ATTENTION:
             continue
-        for name, found in zip(_ATTENTION[node.key], (heads, groups), strict=True):
+        for name, by_number in zip(_ATTENTION[node.key], (heads, groups), strict=True):
             number = node.attribute(name, 0) if name else 0
             if number > 0:
-                found.setdefault(number, node.path)
+                by_number.setdefault(number, node.path)
         size = _head_size(node)
         if size:
             sizes.setdefault(size, node.path)
     place = section_place(head)
-    for key, found in (("num_attention_heads", heads), ("num_key_value_heads", groups), ("head_size", sizes)):
-        said = config.number(f"{place}.{key}")
-        if said is not None and found and said not in found:
-            number, node_path = next(iter(found.items()))
-            text, remedy = f"{place}.{key} is {said}, and the attention of {file} has {number}", f"write {number}"
-            yield finding("DP851", text, node=node_path, remedy=remedy, file=file, said=said, has=list(found))
+    for key, by_number in (("num_attention_heads", heads), ("num_key_value_heads", groups), ("head_size", sizes)):
+        written = config.number(f"{place}.{key}")
+        if written is not None and by_number and written not in by_number:
+            number, node_path = next(iter(by_number.items()))
+            text, remedy = f"{place}.{key} is {written}, and the attention of {file} has {number}", f"write {number}"
+            yield finding("DP851", text, node=node_path, remedy=remedy, file=file, said=written, has=list(by_number))
 
 
 def _head_size(node: NodeFacts) -> int:
@@ -79,14 +79,14 @@ def _cache(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> I
     values = {value.name: value for value in graph.inputs if not value.initializer}
     layers = layers_of(config, section, values)
     place = "model.decoder"
-    said = config.number(f"{place}.num_hidden_layers")
-    found = sorted(layers.keys)
+    written = config.number(f"{place}.num_hidden_layers")
+    numbers = sorted(layers.keys)
     some = bool(config.value(f"{place}.layer_types") or ".pipeline." in section)
-    beyond = [number for number in found if said is not None and number >= said]
-    if said is not None and found and (beyond or (not some and len(found) != said)):
-        text = f"{place}.num_hidden_layers is {said}, and {file} has a cache for {len(found)} layers"
-        text += f", {found[0]} to {found[-1]}" if found != list(range(len(found))) else ""
-        yield finding("DP850", text, node=f"{place}.num_hidden_layers", remedy=f"write {found[-1] + 1}", file=file)
+    beyond = [number for number in numbers if written is not None and number >= written]
+    if written is not None and numbers and (beyond or (not some and len(numbers) != written)):
+        text = f"{place}.num_hidden_layers is {written}, and {file} has a cache for {len(numbers)} layers"
+        text += f", {numbers[0]} to {numbers[-1]}" if numbers != list(range(len(numbers))) else ""
+        yield finding("DP850", text, node=f"{place}.num_hidden_layers", remedy=f"write {numbers[-1] + 1}", file=file)
     for axis, key in ((1, "num_key_value_heads"), (3, "head_size")):
         want = config.number(f"{place}.{key}")
         sizes = {number: _axis(values[name], axis) for number, name in sorted(layers.keys.items())}
@@ -111,10 +111,10 @@ def _last(value: Value | None) -> int | None:
 def _vocabulary(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
     name = named(config, "decoder", "outputs", "logits")
     has = _last(next((value for value in graph.outputs if value.name == name), None))
-    said = config.number("model.vocab_size")
-    if said is not None and has is not None and said != has:
-        text = f"model.vocab_size is {said}, and {name} of {file} has {has}"
-        yield finding("DP852", text, node="model.vocab_size", remedy=f"write {has}", file=file, said=said, has=has)
+    written = config.number("model.vocab_size")
+    if written is not None and has is not None and written != has:
+        text = f"model.vocab_size is {written}, and {name} of {file} has {has}"
+        yield finding("DP852", text, node="model.vocab_size", remedy=f"write {has}", file=file, said=written, has=has)
 
 
 def _hidden(config: GenaiConfig, head: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
@@ -130,9 +130,9 @@ def _hidden(config: GenaiConfig, head: str, file: str, graph: GraphFacts) -> Ite
     name = named(config, head, side, key)
     values = graph.inputs if side == "inputs" else graph.outputs
     has = _last(next((value for value in values if value.name == name), None))
-    said = config.number(f"model.{of}.hidden_size")
-    if said is not None and has is not None and said != has:
-        text = f"model.{of}.hidden_size is {said}, and {name} of {file} has {has}"
+    written = config.number(f"model.{of}.hidden_size")
+    if written is not None and has is not None and written != has:
+        text = f"model.{of}.hidden_size is {written}, and {name} of {file} has {has}"
         yield finding("DP854", text, node=f"model.{of}.hidden_size", remedy=f"write {has}", file=file)
 
 
@@ -151,9 +151,9 @@ def _positions(config: GenaiConfig, file: str, nodes: Sequence[NodeFacts]) -> It
         ("search.max_length", longest(config), "error"),
         ("model.context_length", config.number("model.context_length"), "warning"),
     )
-    for place, said, severity in severities:
-        if said is not None and said > fewest:
-            text = f"{place} is {said}, and the table of positions {rows[fewest]} of {file} ends at {fewest}"
+    for place, written, severity in severities:
+        if written is not None and written > fewest:
+            text = f"{place} is {written}, and the table of positions {rows[fewest]} of {file} ends at {fewest}"
             where = place if config.value(place) is not None else "model.context_length"
             yield finding("DP853", text, node=where, severity=severity, remedy=f"write at most {fewest}")
             return

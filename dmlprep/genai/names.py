@@ -72,12 +72,12 @@ def matching(pattern: str, names: Iterable[str]) -> dict[int, str]:
     before, mark, after = pattern.partition("%d")
     if not mark:
         return {}
-    found = {}
+    by_number = {}
     for name in names:
         number = name[len(before) : len(name) - len(after)] if name.startswith(before) and name.endswith(after) else ""
         if re.fullmatch(r"\d{1,6}", number, re.ASCII) and len(name) > len(before) + len(after):
-            found[int(number)] = name
-    return found
+            by_number[int(number)] = name
+    return by_number
 
 
 def pattern_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
@@ -123,11 +123,11 @@ def _name_findings(config: GenaiConfig, section: str, file: str, model: Interfac
 
 def _claimed(config: GenaiConfig, section: str, side: str, names: Sequence[str]) -> set[str]:
     """Names of a model that a section's own names stand for."""
-    found = set()
+    claimed = set()
     for key in _keys(config, section, side):
         name = named(config, section, side, key)
-        found |= {name} if name in names else set(matching(name, names).values())
-    return found
+        claimed |= {name} if name in names else set(matching(name, names).values())
+    return claimed
 
 
 def _keys(config: GenaiConfig, section: str, side: str) -> list[str]:
@@ -180,15 +180,15 @@ def _unpaired(config: GenaiConfig, section: str, file: str, model: Interface) ->
     if section != "decoder":
         return
     layers = layers_of(config, section, model.inputs)
-    for past, found in (("past_key_names", layers.keys), ("past_value_names", layers.values)):
+    for past, pasts in (("past_key_names", layers.keys), ("past_value_names", layers.values)):
         pattern = named(config, section, "outputs", _PRESENT[past])
         if pattern.count("%d") != 1:
             continue
         outputs = set(model.outputs)
-        lacking = [number for number in sorted(found) if pattern.replace("%d", str(number)) not in outputs]
+        lacking = [number for number in sorted(pasts) if pattern.replace("%d", str(number)) not in outputs]
         if lacking:
             name = pattern.replace("%d", str(lacking[0]))
-            text = f'{file} has no output "{printed(name)}" for its input "{printed(found[lacking[0]])}"'
+            text = f'{file} has no output "{printed(name)}" for its input "{printed(pasts[lacking[0]])}"'
             near = _near(name, model.outputs)
             remedy = f'did you mean "{printed(near)}"?' if near else None
             yield finding("DP848", text, node=name, remedy=remedy, file=file, layers=lacking[:_MOST_LAYERS])
@@ -202,9 +202,9 @@ def _stage(config: GenaiConfig, section: str, file: str, model: Interface) -> It
     place = section_place(section)
     for side, names in (("inputs", model.inputs), ("outputs", model.outputs)):
         listed = table.get(side)
-        given = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-        has, lists = set(names), set(given)
-        for name in given:
+        listed_names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+        has, lists = set(names), set(listed_names)
+        for name in listed_names:
             if name not in has:
                 near = _near(name, names)
                 remedy = f'did you mean "{printed(near)}"?' if near else f"{side} of the model: {_listed(names)}"
@@ -222,8 +222,8 @@ def _near(name: str, names: Sequence[str]) -> str:
     for one in names[: 4 * _COMPARED]:
         plain.setdefault(re.sub(r"\d+|%d", "#", one[:_COMPARED]), one)
     close = get_close_matches(re.sub(r"\d+|%d", "#", name[:_COMPARED]), list(plain)[:_COMPARED], 1, 0.6)
-    found = plain[close[0]] if close else ""
-    return re.sub(r"\d+", "%d", found, count=1) if "%d" in name and found else found
+    nearest = plain[close[0]] if close else ""
+    return re.sub(r"\d+", "%d", nearest, count=1) if "%d" in name and nearest else nearest
 
 
 def _listed(names: Sequence[str]) -> str:

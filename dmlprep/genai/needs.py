@@ -55,15 +55,15 @@ def needs_of(config: GenaiConfig, decoder: Model, weights: int, vram: int | None
     def cache(length: int, sequences: int) -> int:
         return copies * sum(bucket_bytes(row * length * sequences) for row in known)
 
-    found = Needs(weights, cache(most, batch), copies * sum(known), _logits(config, decoder), most, batch)
+    needs = Needs(weights, cache(most, batch), copies * sum(known), _logits(config, decoder), most, batch)
     if vram is None:
-        return found
-    left = vram - weights
+        return needs
+    free = vram - weights
     context = config.number("model.context_length") or most
     return msgspec.structs.replace(
-        found,
-        longest_fit=_largest(lambda length: length <= context and cache(length, batch) <= left),
-        batch_fit=_largest(lambda sequences: cache(most, sequences) <= left),
+        needs,
+        longest_fit=_largest(lambda length: length <= context and cache(length, batch) <= free),
+        batch_fit=_largest(lambda sequences: cache(most, sequences) <= free),
     )
 
 
@@ -83,8 +83,8 @@ def _row(config: GenaiConfig, value: ir.Value) -> int | None:
 
 def _logits(config: GenaiConfig, decoder: Model) -> int:
     name = named(config, "decoder", "outputs", "logits")
-    found = next((value for value in decoder.ir.graph.outputs if value.name == name), None)
-    bits = found.dtype.bitwidth if found is not None and found.dtype not in (None, ir.DataType.STRING) else 16
+    logits = next((value for value in decoder.ir.graph.outputs if value.name == name), None)
+    bits = logits.dtype.bitwidth if logits is not None and logits.dtype not in (None, ir.DataType.STRING) else 16
     return max(0, config.number("model.vocab_size") or 0) * bits // 8
 
 

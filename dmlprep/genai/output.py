@@ -47,8 +47,8 @@ class FolderOut:
         check_path(out / _LONG_NAME, aside=PurePath(f"{PREFIX}12345678abcd") / "dml" / _LONG_NAME)
         if os.path.exists(out) and not os.path.isdir(out):
             raise OutputError("a file of this name exists", where=where, fix="name a folder")
-        inside, given = Path(os.path.realpath(out)), Path(os.path.realpath(source))
-        if inside == given or given in inside.parents or inside in given.parents:
+        inside, origin = Path(os.path.realpath(out)), Path(os.path.realpath(source))
+        if inside == origin or origin in inside.parents or inside in origin.parents:
             what = "this is the folder that is given, or one of the two lies in the other"
             raise OutputError(what, where=where, fix="name another folder with -o: what is given is never changed")
         for head in ("genai_config.json", RECORD):
@@ -62,12 +62,12 @@ class FolderOut:
                 check_replaceable(out / name)
         if out.is_dir():
             clear_staging(out)
-        found = cls(out, _written_before(out))
+        folder = cls(out, _written_before(out))
         for name in folders:
-            if os.path.lexists(out / name) and not found._is_own(name):
+            if os.path.lexists(out / name) and not folder._is_own(name):
                 what = "is not as an earlier run wrote it, so it is not replaced"
                 raise OutputError(what, where=str(out / name), fix="move it away, or choose another folder with -o")
-        return found
+        return folder
 
     def exchange(self, made: Path, head: str, *, force: bool) -> None:
         """Put everything in ``made`` into the folder, as one.
@@ -92,10 +92,10 @@ class FolderOut:
         if file_name_problem(name, anywhere=False):
             return False  # a record can name any file
         path = self.path / name
-        said = {file: sha for file, sha in self.written.items() if file.split("/", 1)[0] == name}
+        digests = {file: sha for file, sha in self.written.items() if file.split("/", 1)[0] == name}
         try:
             if is_plain_file(path):
-                return said == {name: file_digest(path)[1]}
+                return digests == {name: file_digest(path)[1]}
             if leads_elsewhere(os.lstat(path)):
                 return False
             for parent, folders, names in os.walk(path):
@@ -106,12 +106,12 @@ class FolderOut:
                     file = here / one
                     if (
                         not is_plain_file(file)
-                        or said.pop(file.relative_to(self.path).as_posix(), "") != file_digest(file)[1]
+                        or digests.pop(file.relative_to(self.path).as_posix(), "") != file_digest(file)[1]
                     ):
                         return False
         except OSError:
             return False
-        return not said
+        return not digests
 
 
 def _written_before(out: Path) -> dict[str, str]:

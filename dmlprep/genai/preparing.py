@@ -246,13 +246,13 @@ def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, Prepare
     """Each model of the folder, once; the record says why the result is none where one failed."""
     record, request = run.record, run.request
     files = list(dict.fromkeys(model.file for model in given.models))
-    found: dict[Path, PreparedModel] = {}
+    prepared: dict[Path, PreparedModel] = {}
     digest: dict[str, str] = {}
     for file in files:
         if len(files) > 1:
             request.observer.told(f"model {file.relative_to(given.path).as_posix()}")
         one = _one(run, given, file, place)
-        found[file] = one
+        prepared[file] = one
         _note(record, one, file.relative_to(given.path).as_posix() if len(files) > 1 else "")
         digest |= one.record.facts.digests
         if not run.built:
@@ -273,9 +273,9 @@ def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, Prepare
             one.record.opset_after.get("", 0),
             one.record.facts.placement_after,
         )
-        for file, one in found.items()
+        for file, one in prepared.items()
     }
-    return found
+    return prepared
 
 
 def _shown(path: Path, given: GenaiFolder, root: Path) -> str:
@@ -366,11 +366,11 @@ def _write_config(run: _Run, given: GenaiFolder, place: Path, models: Mapping[Pa
     if not why_not and not grouped and not shares_buffer(given.config):
         why_not = "past and present are not one memory (search.past_present_share_buffer), which capture needs"
     options = run.request.options
-    text, found = for_dml(_config_text(given), options, capture=not why_not, why_not=why_not, grouped=grouped)
+    text, findings = for_dml(_config_text(given), options, capture=not why_not, why_not=why_not, grouped=grouped)
     if options.graph_capture and why_not:
-        found.append(finding("DP874", f"graph capture is asked for, and {why_not}", severity="warning"))
-    run.record.findings += found
-    run.facts.config = [one.message for one in found]
+        findings.append(finding("DP874", f"graph capture is asked for, and {why_not}", severity="warning"))
+    run.record.findings += findings
+    run.facts.config = [one.message for one in findings]
     _write(place / CONFIG, text)
 
 

@@ -80,10 +80,10 @@ def _kind(text: str) -> _Kind:
 
 def validate(root: Mapping[str, object]) -> list[Finding]:
     """Return what onnxruntime-genai refuses in a config or reads otherwise: at most 200 findings, by place."""
-    found = list(islice(_table(root, "root", ""), _MOST + 1))
-    if len(found) > _MOST:
-        found[_MOST] = finding("DP841", f"more than {_MOST} faults: is this a genai_config.json?", node="more")
-    return found
+    findings = list(islice(_table(root, "root", ""), _MOST + 1))
+    if len(findings) > _MOST:
+        findings[_MOST] = finding("DP841", f"more than {_MOST} faults: is this a genai_config.json?", node="more")
+    return findings
 
 
 def printed(text: str) -> str:

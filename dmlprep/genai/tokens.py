@@ -49,8 +49,8 @@ def _special(config: GenaiConfig) -> Iterator[Finding]:
     if not words:
         return
     for key in _SPECIAL:
-        given = config.value(f"model.{key}")
-        for one in given if isinstance(given, list) else [given]:
+        written = config.value(f"model.{key}")
+        for one in written if isinstance(written, list) else [written]:
             number = whole(one)
             if number is not None and number >= words:
                 text = f"model.{key} is {number}, beyond model.vocab_size {words}"

@@ -30,7 +30,7 @@ def degenerate(
         noise: the original's own (``noise_of``); an output that is not in it was not measured.
     """
     kinds = {name: group.kind for group in groups for name in group.names}
-    found = {}
+    reasons = {}
     for name in feeds[0] if feeds else ():
         arrays = [feed[name] for feed in feeds if name in feed and feed[name].size and feed[name].dtype.kind == "f"]
         why = _why(kinds.get(name, "elements"), arrays, tolerance) if arrays else ""
@@ -39,8 +39,8 @@ def degenerate(
                 f"the original differs from itself by {own:.2g}, between optimisation levels or in the inputs' last bit"
             )
         if why:
-            found[name] = why
-    return found
+            reasons[name] = why
+    return reasons
 
 
 def _why(kind: str, arrays: Sequence[Array], tolerance: Tolerance) -> str:

@@ -57,8 +57,8 @@ def output_error(
 
 
 def _steep_error(kind: str, want: Array, got: Array, bounds: Tolerance, means: float) -> float:
-    found = steep_error(kind, np.asarray(want), np.asarray(got), bounds, means)
-    return math.inf if found is None else found[0] * _BOUNDS.max_rel
+    error = steep_error(kind, np.asarray(want), np.asarray(got), bounds, means)
+    return math.inf if error is None else error[0] * _BOUNDS.max_rel
 
 
 def _error(group: OutputGroup, name: str, want: Array, got: Array) -> float:

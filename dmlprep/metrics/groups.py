@@ -22,11 +22,11 @@ def data_dependent(model: Model) -> frozenset[str]:
 
     FP16 may select other rows than FP32, so these values cannot be compared element by element.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for node in model.ir.graph:
-        if node.op_type in DATA_DEPENDENT or any(v is not None and v.name in found for v in node.inputs):
-            found.update(v.name for v in node.outputs if v.name)
-    return frozenset(found)
+        if node.op_type in DATA_DEPENDENT or any(v is not None and v.name in names for v in node.inputs):
+            names.update(v.name for v in node.outputs if v.name)
+    return frozenset(names)
 
 
 _MOVES = frozenset(
@@ -49,31 +49,31 @@ def output_groups(model: Model, kinds: Mapping[str, str] | None = None) -> list[
     Args:
         kinds: of outputs that the user knows better: ``elements``, ``map``, ``classes`` or ``logits``.
     """
-    made = {value.name or "": _steep_kind(value) for value in model.ir.graph.outputs}
-    steep = {name: kind for name, kind in made.items() if kind in STEEP} | dict(kinds or {})
+    by_name = {value.name or "": _steep_kind(value) for value in model.ir.graph.outputs}
+    steep = {name: kind for name, kind in by_name.items() if kind in STEEP} | dict(kinds or {})
     images = integer_images(model)
     sets = _sets_of_rows(model)
     taken = {name for names in sets for name in names}
     ranked = [(names, count) for names, count in _rankings(model) if taken.isdisjoint(names)]
     taken.update(name for names, _ in ranked for name in names)
     by_first = {names[0]: OutputGroup(names, "rows") for names in sets}
-    found = []
+    groups = []
     for name in dict.fromkeys(v.name or "" for v in model.ir.graph.outputs):
         if name in by_first:
-            found.append(by_first[name])
+            groups.append(by_first[name])
         elif name not in taken:
             kind = cast(Any, steep.get(name, "elements"))
-            found.append(OutputGroup((name,), kind, integer_images=(name,) if name in images else ()))
-    return [*found, *(OutputGroup(names, "ranked", count) for names, count in ranked)]
+            groups.append(OutputGroup((name,), kind, integer_images=(name,) if name in images else ()))
+    return [*groups, *(OutputGroup(names, "ranked", count) for names, count in ranked)]
 
 
 def _sets_of_rows(model: Model) -> list[tuple[str, ...]]:
-    given = {str(d) for i in model.ir.graph.inputs if i.shape is not None for d in i.shape.dims}
+    input_dims = {str(d) for i in model.ir.graph.inputs if i.shape is not None for d in i.shape.dims}
     groups: dict[object, list[str]] = {}
     for value in model.ir.graph.outputs:
         first = value.shape[0] if value.shape is not None and len(value.shape) else None
         dimension = first.value if isinstance(first, ir.SymbolicDim) else first
-        fixed = isinstance(dimension, int) or (dimension is not None and dimension in given)
+        fixed = isinstance(dimension, int) or (dimension is not None and dimension in input_dims)
         nodes = set() if fixed else _nearest(value, lambda node: node.op_type in DATA_DEPENDENT)
         if nodes:
             groups.setdefault((frozenset(nodes), str(dimension)), []).append(value.name or "")
@@ -97,7 +97,7 @@ def _rankings(model: Model) -> list[tuple[tuple[str, ...], int | None]]:
 
 def _nearest(value: ir.Value, wanted: Callable[[ir.Node], bool]) -> set[ir.Node]:
     """The nearest nodes of a kind that a value depends on."""
-    found: set[ir.Node] = set()
+    nearest: set[ir.Node] = set()
     seen: set[ir.Node] = set()
     stack = [value]
     while stack:
@@ -106,12 +106,12 @@ def _nearest(value: ir.Value, wanted: Callable[[ir.Node], bool]) -> set[ir.Node]
             continue
         seen.add(node)
         if wanted(node):
-            found.add(node)
+            nearest.add(node)
             continue
         stack.extend(v for v in node.inputs if v is not None)
         for _, graph in attribute_graphs(node):
             stack.extend(graph.outputs)
-    return found
+    return nearest
 
 
 def _count(node: ir.Node) -> int | None:

@@ -124,13 +124,13 @@ def carried_states(model: Model) -> dict[str, str]:
     if len(inputs) < 2 or len(outputs) < 2:
         return {}
     stems = {name: v for v in inputs for name in _stems(v.name or "")}
-    found: dict[str, str] = {}
+    states: dict[str, str] = {}
     for output in outputs:
         for stem in _stems(output.name or ""):
             before = stems.get(stem)
             if before is not None and before.dtype in _FLOATS and _alike(before, output):
-                found[output.name or ""] = before.name or ""
-    return found
+                states[output.name or ""] = before.name or ""
+    return states
 
 
 def _stems(name: str) -> list[str]:

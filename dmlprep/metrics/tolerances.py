@@ -80,12 +80,12 @@ def find_tolerance(name: str) -> Tolerance:
             bound = -1.0
         if not 0 <= bound < 1:
             raise UsageError(f"{base!r} is no tolerance", fix="write rel:0.005, between 0 and 1")
-        found = Tolerance(base, bound, 0.0, 1.0, 0.99, "given by the user")
+        tolerance = Tolerance(base, bound, 0.0, 1.0, 0.99, "given by the user")
     elif base in TOLERANCES:
-        found = TOLERANCES[base]
+        tolerance = TOLERANCES[base]
     else:
         raise UsageError(f"unknown tolerance {base!r}", fix=f"known: auto, {', '.join(TOLERANCES)}, or rel:0.005")
-    return _with_bounds(found, name, bounds)
+    return _with_bounds(tolerance, name, bounds)
 
 
 _BOUNDS = {"overlap": "overlap", "outside": "outside", "stray": "stray", "threshold": "thresholds",
@@ -94,7 +94,7 @@ _BOUNDS = {"overlap": "overlap", "outside": "outside", "stray": "stray", "thresh
 
 
 def _with_bounds(tolerance: Tolerance, name: str, bounds: list[str]) -> Tolerance:
-    given: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for bound in bounds:
         field, _, text = bound.strip().partition("=")
         try:
@@ -105,8 +105,8 @@ def _with_bounds(tolerance: Tolerance, name: str, bounds: list[str]) -> Toleranc
         if not fits or (len(numbers) > 1 and field != "threshold"):
             fix = f"write overlap=0.99 (0 to 1); there are: {', '.join(_BOUNDS)}"
             raise UsageError(f"{bound!r} is no bound of a tolerance", fix=fix)
-        given[_BOUNDS[field]] = numbers if field == "threshold" else numbers[0]
-    return replace(tolerance, name=name, **given) if given else tolerance
+        changes[_BOUNDS[field]] = numbers if field == "threshold" else numbers[0]
+    return replace(tolerance, name=name, **changes) if changes else tolerance
 
 
 def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str, few_bits: bool = False) -> Tolerance:

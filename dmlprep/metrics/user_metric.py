@@ -60,16 +60,16 @@ class UserMetric:
             InputError: the function fails, or gives neither a number nor a number with a boolean.
         """
         try:
-            found = self.call(dict(reference), dict(candidate))
+            answer = self.call(dict(reference), dict(candidate))
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             text = f"the metric raised {type(error).__name__}: {error} (line {last.lineno} of {last.filename})"
             raise self._wrong(text) from error
-        number, passed = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        number, passed = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
         try:
             value = float(number)  # type: ignore[arg-type]
         except (TypeError, ValueError) as error:
-            raise self._wrong(f"the metric gave {found!r}, which is no number") from error
+            raise self._wrong(f"the metric gave {answer!r}, which is no number") from error
         if passed is None and self.bound is None:
             raise self._wrong("the metric gave a number alone, and there is no bound for it", "give --metric-bound")
         if math.isnan(value):

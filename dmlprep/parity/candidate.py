@@ -178,9 +178,9 @@ def _of_model(
                     for feed in adapted:
                         yield described(session.device), flatten(session.run_any(feed))
                 return
-            told, found = _in_pieces(model, adapted, options, serving, piece_bytes)
+            told, outputs = _in_pieces(model, adapted, options, serving, piece_bytes)
             for index in range(len(adapted)):
-                yield described(told), flatten(found[index])
+                yield described(told), flatten(outputs[index])
 
     return answers
 
@@ -235,12 +235,12 @@ def _in_pieces(
         nonlocal told
         with _linked(piece, options, host) as session:
             told = session.device
-            found = [
+            outputs = [
                 session.run_any({name: several[index] for name, several in values.items()})
                 for index in range(len(feeds))
             ]
-        return {name: [one[name] for one in found] for name in found[0]}
+        return {name: [one[name] for one in outputs] for name in outputs[0]}
 
     every: dict[str, list[Any]] = {name: [feed[name] for feed in feeds] for name in feeds[0]}
-    found = run_segments(run, model, every, piece_bytes)
-    return told, [{name: several[index] for name, several in found.items()} for index in range(len(feeds))]
+    outputs = run_segments(run, model, every, piece_bytes)
+    return told, [{name: several[index] for name, several in outputs.items()} for index in range(len(feeds))]

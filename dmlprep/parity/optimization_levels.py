@@ -34,8 +34,8 @@ class Lowered:
 
     def __str__(self) -> str:
         named = "off" if self.level == "disabled" else self.level
-        said = self.failure.message.strip().splitlines() or [""]
-        return f"graph optimisation {named} (at the default it {_WHAT[self.failure.kind]}: {said[0]})"
+        lines = self.failure.message.strip().splitlines() or [""]
+        return f"graph optimisation {named} (at the default it {_WHAT[self.failure.kind]}: {lines[0]})"
 
 
 def lower_levels(model: Model) -> tuple[Level, ...]:

@@ -150,12 +150,14 @@ class Reference:
         like = like or model
         values = pinned_values(like.ir, model.ir.graph.inputs)
         frame = between(model.ir, like.ir)
-        made = feeds_of(model, feeds or (), sizes, values=values, framing=None if frame is None else lambda _: frame)
-        return cls(made, like, seeds, time_limit, None, judging_options)
+        run_feeds = feeds_of(
+            model, feeds or (), sizes, values=values, framing=None if frame is None else lambda _: frame
+        )
+        return cls(run_feeds, like, seeds, time_limit, None, judging_options)
 
     def _made_feeds(self) -> list[Feed]:
-        given = self._run_feeds
-        return given.of(self._like, given.given or self._seeds, rough=holds_fp16(self._like))
+        feeds = self._run_feeds
+        return feeds.of(self._like, feeds.given or self._seeds, rough=holds_fp16(self._like))
 
     def compute(self, progress: Progress = lambda share, text: None) -> int:
         """Run the original on every feed, unless that was done; return how many outputs it has.
@@ -184,7 +186,7 @@ class Reference:
         )
 
     def _computed(self, progress: Progress, options: SessionOptions) -> list[dict[str, Array]]:
-        found: list[dict[str, Array]] = []
+        all_outputs: list[dict[str, Array]] = []
         with self._open(options) as session:
             self.device = session.device
             for index in range(len(self.feeds)):
@@ -196,11 +198,11 @@ class Reference:
                         raise
                     self.feeds = self._made_feeds()
                     outputs = session.run_any(self._inside(self.feeds[0]))
-                found.append(self._kept(index, outputs))
+                all_outputs.append(self._kept(index, outputs))
             # A search for FP16 islands has judged by the feeds that there are: the proof has no others.
             if self.inputs == "seeded" and not holds_fp16(self._like):
-                self._tell_more(session, found)
-        return found
+                self._tell_more(session, all_outputs)
+        return all_outputs
 
     def _tell_more(self, session: Session, found: list[dict[str, Array]]) -> None:
         """Add feeds on which outputs vary that were the same on all of these."""
@@ -222,9 +224,9 @@ class Reference:
             mute = silent(groups, found)
         if len(feeds) > len(self.feeds):
             # What is zero but for rounding on one feed says nothing there, and would be held against the others' bar.
-            told = [index for index, outputs in enumerate(found) if not vanishes(outputs)]
-            if told and silent(groups, [found[index] for index in told]) == mute:
-                feeds, found[:] = [feeds[index] for index in told], [found[index] for index in told]
+            useful = [index for index, outputs in enumerate(found) if not vanishes(outputs)]
+            if useful and silent(groups, [found[index] for index in useful]) == mute:
+                feeds, found[:] = [feeds[index] for index in useful], [found[index] for index in useful]
         self.feeds = feeds
 
     def _inside(self, feed: Feed) -> Feed:
@@ -374,8 +376,8 @@ class Reference:
             return array
         path = Path(self._folder.name) / f"{feed}-{index}"
         np.ascontiguousarray(array).reshape(-1).view(np.uint8).tofile(path)
-        kept: Array = np.memmap(path, np.uint8, "r").view(array.dtype).reshape(array.shape)
-        return kept
+        mapped: Array = np.memmap(path, np.uint8, "r").view(array.dtype).reshape(array.shape)
+        return mapped
 
     def close(self) -> None:
         """Forget the outputs and remove their files."""

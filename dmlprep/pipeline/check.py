@@ -56,8 +56,8 @@ def check_model(
     files = Unchanged(contents=False)
     try:
         model = files.take_model(path)
-        found = examine_for(model, targets)
-        newest = found[-1]
+        examined = examine_for(model, targets)
+        newest = examined[-1]
         _foretell(model, newest)
         _weigh(newest, vram)
         if verify:
@@ -72,7 +72,7 @@ def check_model(
         raise
     if fail_on_cpu:
         _fail_on_cpu(newest)
-    return found
+    return examined
 
 
 def _fail_on_cpu(examined: Examined) -> None:
@@ -91,12 +91,12 @@ def _weigh(examined: Examined, vram: int | None) -> None:
         examined.known_placement("--vram")
     if examined.placement is None or examined.facts is None:
         return
-    found = estimate(examined.facts, examined.placement, examined.target, vram)
-    record.facts.memory = found
-    if vram is not None and (wrong := over_budget(found, vram)) is not None:
+    memory = estimate(examined.facts, examined.placement, examined.target, vram)
+    record.facts.memory = memory
+    if vram is not None and (wrong := over_budget(memory, vram)) is not None:
         record.findings.append(wrong)
-        record.exit_code = record.exit_code or (1 if found.known else 3)
-        record.error = record.error or RunError(not_enough(found, vram))
+        record.exit_code = record.exit_code or (1 if memory.known else 3)
+        record.error = record.error or RunError(not_enough(memory, vram))
 
 
 def _foretell(model: Model, examined: Examined) -> None:

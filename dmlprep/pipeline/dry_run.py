@@ -62,13 +62,13 @@ def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
 
 def _with_sizes(model: Model, plan: Plan, before: Placement, sizes: Mapping[str, int]) -> Outlook:
     """With these sizes, or, where the graph refuses them, with those of common images."""
-    found = _run(model, _pinned(plan, sizes), before)
+    outlook = _run(model, _pinned(plan, sizes), before)
     for larger in _LARGER:
-        if not found.refused:
+        if not outlook.refused:
             break
         other = _run(model, _pinned(plan, {k: larger if v > 1 else v for k, v in sizes.items()}), before)
-        found = found if other.refused else other
-    return found
+        outlook = outlook if other.refused else other
+    return outlook
 
 
 @dataclass
@@ -175,12 +175,12 @@ def _fate(node: PlacedNode, *, step: str = "", reason: str = "") -> Fate:
 def _fates(left: list[list[PlacedNode]], steps: list[StepRecord], work: Model) -> list[Fate]:
     """Each node that is on the CPU before, by the compute nodes left there after each step."""
     with paused_collector():
-        kept = {n.name for n in nodes(work.ir)}
+        present = {n.name for n in nodes(work.ir)}
     names = [{name: n for n in after for name in (n.name, n.origin) if name} for after in left]
 
     def found(name: str, after: Mapping[str, PlacedNode]) -> PlacedNode | None:
         """The node, or one that a step wrote in its place."""
-        if name in after or name in kept:
+        if name in after or name in present:
             return after.get(name)
         return next((n for other, n in after.items() if other.startswith(f"{name}/")), None)
 
@@ -221,13 +221,13 @@ def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes
     """A size for each dimension that is free: one for a batch, and for the rest those that seeded feeds have."""
     inputs = graph_inputs(model)
     names = {dim for one in inputs for dim in one.dims or () if isinstance(dim, str) and dim.isidentifier()}
-    given = {one.dims[0]: 1 for one in inputs if one.dims and isinstance(one.dims[0], str)} | dict(sizes)
-    shapes = resolve_shapes(inputs, given)
+    known = {one.dims[0]: 1 for one in inputs if one.dims and isinstance(one.dims[0], str)} | dict(sizes)
+    shapes = resolve_shapes(inputs, known)
     pairs = ((dim, size) for one in inputs for dim, size in zip(one.dims or (), shapes[one.name], strict=False))
     # Seeded feeds begin a text; a model for one size is for a cache that holds something.
     empty = {dim: _CACHED for dim, size in pairs if not size and isinstance(dim, str)}
-    shapes = resolve_shapes(inputs, {**given, **empty})
-    found: dict[str, int] = {}
+    shapes = resolve_shapes(inputs, {**known, **empty})
+    examples: dict[str, int] = {}
     free = {place for places in free_dimensions.values() for place in places}
     for one in inputs:
         for axis, dim in enumerate(one.dims or ()):
@@ -235,10 +235,10 @@ def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes
                 continue
             size = shapes[one.name][axis]
             if dim is not None and dim in names:
-                found[dim] = size
+                examples[dim] = size
             elif is_anonymous(dim) or evaluate(str(dim), dict.fromkeys(names, 1)) is None:
-                found[f"{one.name}:{axis}"] = 1 if axis == 0 else size
-    return found
+                examples[f"{one.name}:{axis}"] = 1 if axis == 0 else size
+    return examples
 
 
 def _pinned(plan: Plan, sizes: Mapping[str, int]) -> Plan:

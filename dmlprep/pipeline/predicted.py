@@ -52,19 +52,19 @@ def apply_prediction(
         "the original, its inputs moved by last bits,": last_bits,
     }
     by = max(foretold, key=lambda name: foretold[name])
-    told = msgspec.structs.replace(measured, predicted=foretold[by], predicted_by=by)
+    verdict = msgspec.structs.replace(measured, predicted=foretold[by], predicted_by=by)
     if rounding == "nearest" or measured.outcome != "failed" or measured.metric:
-        return told
+        return verdict
     outputs = [_judged(output, expected.get(output.output)) for output in measured.outputs]
     if not all(output.passed for output in outputs):
-        return told
+        return verdict
     worst = max(output.max_rel for output in outputs)
     text = (
         f"this device rounds FP16 toward zero and is {worst:.2g} off; the FP16 emulation with the same rounding "
-        f"predicts {told.predicted:.2g}, and judged it"
+        f"predicts {verdict.predicted:.2g}, and judged it"
     )
     return msgspec.structs.replace(
-        told,
+        verdict,
         outcome="passed",
         reason="",
         outputs=outputs,

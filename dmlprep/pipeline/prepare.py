@@ -239,8 +239,8 @@ def _check_device(request: PrepareRequest, record: RunRecord) -> None:
     """End the run before the steps where DirectML is demanded and cannot answer."""
     if request.plan.recipe.parity.dml == "require" and (reason := missing_device(request.on_target)):
         check = Check("parity", "dml")
-        found = finding("DP803", f"{check} did not run: {reason}", remedy=DML_HERE)
-        record.verdicts.append(Verdict(check, "not-run", reason, findings=[found]))
+        why = finding("DP803", f"{check} did not run: {reason}", remedy=DML_HERE)
+        record.verdicts.append(Verdict(check, "not-run", reason, findings=[why]))
         judge(record, request.plan)
 
 
@@ -251,8 +251,8 @@ def _check_memory(request: PrepareRequest, record: RunRecord) -> None:
         ModelRefused: DP530, it needs more.
         CheckNotRun: DP531, that is not known.
     """
-    found = record.facts.memory
-    wrong = over_budget(found, request.vram) if found is not None and request.vram is not None else None
+    memory = record.facts.memory
+    wrong = over_budget(memory, request.vram) if memory is not None and request.vram is not None else None
     if wrong is None:
         return
     kind = ModelRefused if wrong.code == "DP530" else CheckNotRun
@@ -358,10 +358,10 @@ def _prove(
     # Opened from the disk, once for all checks: what is proved is the file that was written, and not the model in
     # memory that it was written from, which would hide a fault of saving.
     result = Result(saved, Model.open(saved.files[0]))
-    kept = KeptVerdicts(verdict_folder(), fresh=request.options.fresh)
+    cache = KeptVerdicts(verdict_folder(), fresh=request.options.fresh)
     settings = request.plan.recipe.parity
     judging = JudgingOptions(settings.measures, settings.noise, request.metric)
-    proof = Proof(result.model, settings, request.on_target, request.observer, host, judging, kept)
+    proof = Proof(result.model, settings, request.on_target, request.observer, host, judging, cache)
     record.verdicts = proof.verdicts(feeds, _rounding(request.plan, record))
     judge(record, request.plan)
     if record.exit_code:
@@ -377,7 +377,7 @@ def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float)
 
     on_dml = request.plan.recipe.parity.dml != "off" and not missing_device(request.on_target)
     request.observer.check_started("bench")
-    found = time_prepared(
+    bench = time_prepared(
         feeds.original,
         made,
         feeds,
@@ -387,8 +387,8 @@ def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float)
         shown=request.model_path,
         progress=request.observer.step_progress,
     )
-    request.observer.measured(found)
-    return found
+    request.observer.measured(bench)
+    return bench
 
 
 def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequest) -> None:

@@ -69,13 +69,13 @@ class CpuRunner:
         level: Optimization = "all" if optimized else "disabled"
         options = SessionOptions(optimization=level, time_limit=self._time_limit, model_bytes=model.stored_bytes)
         try:
-            found, _ = at_some_level(once, options, lower_levels(model))
+            results, _ = at_some_level(once, options, lower_levels(model))
         except SessionFailure as failure:
             self.release()
             if failure.kind == "limit":
                 raise CheckNotRun(f"limit: {failure.message}", fix=failure.next_step, code="DP703") from failure
             raise ModelRefused(f"the model does not run on the CPU: {failure.message}", code="DP704") from failure
-        return {n: a.astype("float32") if a.dtype.name == "bfloat16" else a for n, a in found.items()}
+        return {n: a.astype("float32") if a.dtype.name == "bfloat16" else a for n, a in results.items()}
 
     def _opened(self, model: Model, options: SessionOptions) -> Session:
         """A session on the model: the one that is there, where nothing has changed since."""

@@ -35,15 +35,15 @@ def time_prepared(
         shown: where the result will be.
     """
     source = original.path or Path()
-    made = Model.open(prepared)
+    result = Model.open(prepared)
     variants = [
-        Variant("input", original, source, frame=between(original.ir, made.ir)),
-        overridden_like(original, made, source, "input, sizes overridden"),
-        Variant("result", made, prepared, shown=str(shown)),
+        Variant("input", original, source, frame=between(original.ir, result.ir)),
+        overridden_like(original, result, source, "input, sizes overridden"),
+        Variant("result", result, prepared, shown=str(shown)),
     ]
     try:
-        feed = feeds.of(made, 1)[0]
-        found = measure(
+        feed = feeds.of(result, 1)[0]
+        bench = measure(
             variants,
             device,
             feed,
@@ -56,5 +56,5 @@ def time_prepared(
         rows = (Timed(one.name, one.shown or str(one.path), one.sizes, not_run=str(error)) for one in variants)
         return Bench("", tuple(rows))
     # No record speaks of a folder that is gone when it is read.
-    said = tuple(replace(one, not_run=one.not_run.replace(str(prepared), str(shown))) for one in found.models)
-    return replace(found, models=said)
+    models = tuple(replace(one, not_run=one.not_run.replace(str(prepared), str(shown))) for one in bench.models)
+    return replace(bench, models=models)

@@ -91,8 +91,8 @@ class Transactions:
         model = self._model
         now = model.snapshot()
         if now.same_as(before) == changed:
-            said = "changed something" if changed else "changed nothing"
-            raise InternalError(f"the pass says that it {said}, which is not so", fix="please report this")
+            claim = "changed something" if changed else "changed nothing"
+            raise InternalError(f"the pass says that it {claim}, which is not so", fix="please report this")
         if not changed:
             return before
         if step.keeps_interface:

@@ -80,8 +80,8 @@ class KeptVerdicts:
         """
         if not key or self._folder is None or not _ours(self._folder):
             return measure()
-        if not self._fresh and (found := self._read(self._folder, key)) is not None:
-            return found
+        if not self._fresh and (cached := self._read(self._folder, key)) is not None:
+            return cached
         verdict = measure()
         if verdict.outcome == "passed":
             with contextlib.suppress(OSError, OutputError):  # a cache that cannot be written costs time only
@@ -133,13 +133,13 @@ class KeptVerdicts:
         """Remove what is too much or too old, and what a killed run began."""
         oldest = (self._now() - timedelta(days=DAYS)).timestamp()
         with os.scandir(folder) as entries:
-            found = [(entry.stat(follow_symlinks=False).st_mtime, entry) for entry in entries]
-        found.sort(key=lambda one: -one[0])
-        kept = 0
-        for used, entry in found:
-            kept += entry.name.endswith(_SUFFIX)
+            by_age = [(entry.stat(follow_symlinks=False).st_mtime, entry) for entry in entries]
+        by_age.sort(key=lambda one: -one[0])
+        count = 0
+        for used, entry in by_age:
+            count += entry.name.endswith(_SUFFIX)
             begun = not entry.name.endswith(_SUFFIX) and used > self._now().timestamp() - 86400
-            if not begun and (kept > MOST or used < oldest or not entry.name.endswith(_SUFFIX)):
+            if not begun and (count > MOST or used < oldest or not entry.name.endswith(_SUFFIX)):
                 with contextlib.suppress(OSError):
                     os.unlink(entry.path)
 
@@ -148,12 +148,12 @@ def _ours(folder: Path) -> bool:
     """Whether the folder is there and this user's alone; it is made where it is not there."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         return False
-    return sys.platform == "win32" or (found.st_uid == os.getuid() and not found.st_mode & 0o077)
+    return sys.platform == "win32" or (status.st_uid == os.getuid() and not status.st_mode & 0o077)
 
 
 def _contents(path: Path) -> bytes:
@@ -164,10 +164,10 @@ def _contents(path: Path) -> bytes:
     """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(path, flags), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
             raise OSError("no file that was written here")
-        if sys.platform != "win32" and found.st_uid != os.getuid():
+        if sys.platform != "win32" and status.st_uid != os.getuid():
             raise OSError("another user's file")
         return file.read(_LARGEST)
 

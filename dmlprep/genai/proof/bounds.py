@@ -81,10 +81,10 @@ _ORDER = ("int4", "int8", "fp16", "fp32")
 
 def weights_of(model: Model) -> str:
     """``int4``, ``int8``, ``fp16`` or ``fp32``: the narrowest that weights are held in."""
-    found = {*_quantized(model)} or {
+    forms = {*_quantized(model)} or {
         "fp16" for one in tensors(model.ir) if one.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     }
-    return next((name for name in _ORDER if name in found), "fp32")
+    return next((name for name in _ORDER if name in forms), "fp32")
 
 
 def _quantized(model: Model) -> Iterator[str]:

@@ -85,7 +85,7 @@ def checks_of(
     trial = Trial(Check("decoder", device), device, sides.bounds, decides=device == sides.request.device)
     lower = LOWER_LEVELS if sides.half and device == "cpu" else ()
     try:
-        found, lowered = at_some_level(lambda asked: _run(sides, trial, asked, progress), options, lower)
+        outcome, lowered = at_some_level(lambda asked: _run(sides, trial, asked, progress), options, lower)
     except CheckNotRun as error:
         ended = trial.not_run(str(error))
     except SessionFailure as failed:
@@ -93,7 +93,7 @@ def checks_of(
         ended = trial.ended(failed, options, None) or trial.failed(why)
     else:
         verdict = _with_inputs(trial.verdict(), sides)
-        return _checks(sides, verdict, found, lowered, beside), found.rows
+        return _checks(sides, verdict, outcome, lowered, beside), outcome.rows
     return [GenaiCheck(_with_inputs(ended, sides))], None
 
 
@@ -102,18 +102,18 @@ def _with_inputs(verdict: Verdict, sides: Sides) -> Verdict:
 
 
 def _run(sides: Sides, trial: Trial, options: SessionOptions, progress: Progress) -> _Found:
-    found, tokens = _Found(), sides.tokens
+    outcome, tokens = _Found(), sides.tokens
     with closing(open_session(trial.device, sides.file, options)) as session:
         trial.info = session.device
         length = tokens.longest(sides.request.steps)
         decoder = Decoder(session, decoder_names(sides.folder, session), length, sides.original.context)
         for number, played in enumerate(sides.played):
             progress(number / len(sides.played), f"prompt {number + 1} on {trial.device}")
-            _play(sides, decoder, played, found)
+            _play(sides, decoder, played, outcome)
         for number, window in enumerate(tokens.windows):
             progress(number / len(tokens.windows), f"text on {trial.device}")
-            _read(sides, decoder, window, found)
-    return found
+            _read(sides, decoder, window, outcome)
+    return outcome
 
 
 def _play(sides: Sides, decoder: Decoder, played: Played, found: _Found) -> None:

@@ -85,10 +85,10 @@ def _encoded(folder: GenaiFolder, file: Path, taken: Sequence[str], options: Ses
             what = "nothing that the encoder gives is an input of the decoder"
             raise CheckNotRun(what, where=str(folder.config.path))
         try:
-            found = session.run(feed, list(dict.fromkeys(handed.values())))
+            states = session.run(feed, list(dict.fromkeys(handed.values())))
         except SessionFailure as failed:
             raise CheckNotRun(f"the original's encoder does not run on made inputs: {failed}") from failed
-    fixed = {name: found[output] for name, output in handed.items()}
+    fixed = {name: states[output] for name, output in handed.items()}
     mask = named(folder.config, "encoder", "inputs", "attention_mask")
     other = named(folder.config, "decoder", "inputs", "encoder_attention_mask")
     return {**fixed, other: feed[mask]} if other in taken and mask in feed else fixed

@@ -125,8 +125,8 @@ class Decoder:
         if len(value.shape) != 4:
             raise CheckNotRun(f"{value.name} has {len(value.shape)} dimensions; a cache has 4 here")
         wanted = (1, self.names.heads, tokens, self.names.head_size)
-        found = [size if isinstance(size, int) else want for size, want in zip(value.shape, wanted, strict=True)]
-        return found[0], found[1], tokens, found[3]
+        sizes = [size if isinstance(size, int) else want for size, want in zip(value.shape, wanted, strict=True)]
+        return sizes[0], sizes[1], tokens, sizes[3]
 
     def prompt(self, tokens: Sequence[int]) -> Array:
         """Begin with a prompt; return logits [tokens, vocabulary], or [1, vocabulary] of the last token alone."""
@@ -174,8 +174,8 @@ class Decoder:
         if logits.ndim != 3 or logits.shape[0] != 1 or logits.shape[1] not in (1, len(tokens)) or not logits.shape[2]:
             text = f"the logits of {len(tokens)} tokens have the shape {list(logits.shape)}"
             raise failure("run", text, str(self.session.path))
-        found: Array = logits[0]
-        return found
+        rows: Array = logits[0]
+        return rows
 
     def _ranked(self, array: Array, value: ValueInfo) -> Array:
         """Positions of three kinds [3, 1, tokens], which are alike for text (Qwen's M-RoPE); tokens without a batch."""
@@ -197,11 +197,11 @@ def play(decoder: Decoder, prompt: list[int], steps: int) -> Played:
     """
     rows = decoder.prompt(prompt)
     tokens = [int(rows[-1].argmax())]
-    found = []
+    logits = []
     for _ in range(steps):
-        found.append(decoder.step(tokens[-1]))
-        tokens.append(int(found[-1].argmax()))
-    return Played(prompt, rows, np.stack(found), tokens)
+        logits.append(decoder.step(tokens[-1]))
+        tokens.append(int(logits[-1].argmax()))
+    return Played(prompt, rows, np.stack(logits), tokens)
 
 
 def play_all(decoder: Decoder, prompts: Sequence[list[int]], steps: int, progress: Progress) -> list[Played]:
@@ -215,11 +215,11 @@ def play_all(decoder: Decoder, prompts: Sequence[list[int]], steps: int, progres
     if size > 4 * MOST_BYTES:
         what = f"the logits of these prompts would take {size >> 20} MiB"
         raise UsageError(what, where="--prompt", fix="fewer or shorter prompts")
-    found: list[Played] = []
+    played: list[Played] = []
     for number, prompt in enumerate(prompts):
         progress(0.3 * number / len(prompts), "the original")
-        found.append(play(decoder, prompt, steps))
-    return found
+        played.append(play(decoder, prompt, steps))
+    return played
 
 
 _MOST_LAYERS = 1024
@@ -231,9 +231,9 @@ def decoder_file(folder: GenaiFolder) -> Path:
     Raises:
         CheckNotRun: there is none, or it is a pipeline of stages.
     """
-    found = next((model.file for model in folder.models if model.section == "decoder"), None)
-    if found is not None:
-        return found
+    file = next((model.file for model in folder.models if model.section == "decoder"), None)
+    if file is not None:
+        return file
     if any(model.section.startswith("decoder.pipeline.") for model in folder.models):
         raise CheckNotRun(
             "the decoder is a pipeline of stages: each is compared by itself, and not the logits of all of them behind "

@@ -51,22 +51,22 @@ class Embeddings:
             raise CheckNotRun(f"the embedding model has no input {self._tokens!r}", where=str(session.path))
         others = [value for value in session.inputs if value.name != self._tokens]
         width = folder.config.number("model.decoder.hidden_size") or 1
-        said = ""
+        message = ""
         for rows in (0, 1):
             self._others = {one.name: np.zeros(_shape(one, rows, width), np.float32) for one in others}
             try:
                 self.of([0])
                 return
             except SessionFailure as failed:
-                said = said or failed.message
-        raise CheckNotRun(f"the embedding model does not run on tokens alone: {said}", where=str(session.path))
+                message = message or failed.message
+        raise CheckNotRun(f"the embedding model does not run on tokens alone: {message}", where=str(session.path))
 
     def of(self, tokens: Sequence[int]) -> dict[str, Array]:
         """By the decoder's names: embeddings [1, tokens, width]."""
         feed = {self._tokens: np.asarray([tokens]), **self._others}
         outputs = list(dict.fromkeys(self._handed.values()))
-        found = self._session.run(adapt_feed(feed, self._session.inputs, str(self._session.path)), outputs)
-        return {name: found[output] for name, output in self._handed.items()}
+        values = self._session.run(adapt_feed(feed, self._session.inputs, str(self._session.path)), outputs)
+        return {name: values[output] for name, output in self._handed.items()}
 
     def close(self) -> None:
         """End its worker."""
@@ -106,16 +106,16 @@ def embedding_feeds(
     for one in features:
         sizes |= _sizes(one, folder.config.number("model.decoder.hidden_size"))
     feeds = made_feeds(folder, _SECTION, model, like, sizes=sizes)
-    said = ""
+    message = ""
     for marks in _marked(folder, ids, features, model):
         tried = [_placed(feed, tokens, [(marks[name], rows[name]) for name in rows]) for feed in feeds]
         try:
             if _counts(file, tried[0], list(rows), options):
                 return tried
         except SessionFailure as failed:
-            said = said or failed.message
+            message = message or failed.message
     names = " and ".join(rows)
-    why = f" ({said})" if said else "; its configuration names no image_token_id or audio_token_id"
+    why = f" ({message})" if message else "; its configuration names no image_token_id or audio_token_id"
     what = f"no made tokens were found with which {names} change what the original gives"
     raise CheckNotRun(f"{what}{why}", where=str(file))
 
@@ -132,14 +132,14 @@ def _rows(one: Input) -> int:
 def _sizes(one: Input, width: int | None) -> dict[str, int]:
     """Sizes for what is free of features [..., rows, width]."""
     dims = one.dims or ()
-    found = {
+    sizes = {
         f"{one.name}:{axis}": _ROWS if axis == len(dims) - 2 else 1
         for axis, dim in enumerate(dims[:-1])
         if not isinstance(dim, int)
     }
     if dims and not isinstance(dims[-1], int) and width:
-        found[f"{one.name}:{len(dims) - 1}"] = width
-    return found
+        sizes[f"{one.name}:{len(dims) - 1}"] = width
+    return sizes
 
 
 def _marked(
@@ -148,11 +148,11 @@ def _marked(
     """Which token stands for a row of each, one guess after the other; ``None`` for no token of its own."""
     config = folder.config
     keys = {named(config, _SECTION, "inputs", key): f"model.{place}" for key, place in _MARKS.items()}
-    said = {one.name: config.number(keys[one.name]) if one.name in keys else None for one in features}
+    written = {one.name: config.number(keys[one.name]) if one.name in keys else None for one in features}
     compared = compared_with(ids.value, model.ir.functions)
     other = int(compared) if compared is not None else None
-    compared_too = {name: mark if mark is not None else other for name, mark in said.items()}
-    guesses: list[dict[str, int | None]] = [said, compared_too, dict.fromkeys(said, -1), dict.fromkeys(said)]
+    compared_too = {name: mark if mark is not None else other for name, mark in written.items()}
+    guesses: list[dict[str, int | None]] = [written, compared_too, dict.fromkeys(written, -1), dict.fromkeys(written)]
     yield from (guess for number, guess in enumerate(guesses) if guess not in guesses[:number])
 
 

@@ -21,8 +21,8 @@ _DEVIATION = 1.4826
 
 def _log_softmax(row: Array) -> Array:
     shifted = row - row.max()
-    found: Array = shifted - np.log(np.exp(shifted).sum())
-    return found
+    logs: Array = shifted - np.log(np.exp(shifted).sum())
+    return logs
 
 
 def margin_of(row: Array) -> float:

@@ -159,9 +159,9 @@ def _tables(document: object) -> Iterator[Mapping[str, object]]:
 
 
 def _first(document: object, key: str) -> int | None:
-    return next((found for table in _tables(document) if (found := _positive(table.get(key)))), None)
+    return next((number for table in _tables(document) if (number := _positive(table.get(key)))), None)
 
 
 def _positive(value: object) -> int | None:
-    found = whole(value)
-    return found if found is not None and 0 < found < 1 << 16 else None
+    number = whole(value)
+    return number if number is not None and 0 < number < 1 << 16 else None

@@ -39,16 +39,16 @@ def joints(
     config: GenaiConfig, source: str, target: str, outputs: Collection[str], inputs: Collection[str]
 ) -> dict[str, str]:
     """Return what one section's model hands to another's: the output for each input."""
-    found: dict[str, str] = {}
+    handed: dict[str, str] = {}
     for key, other in _KEYS.get((source, target), ()):
         output = named(config, source, "outputs", key) or _UNWRITTEN.get(key, "")
         taken = named(config, target, "inputs", other)
         if output in outputs and taken in inputs:
-            found.setdefault(taken, output)
+            handed.setdefault(taken, output)
         elif "%d" in output and "%d" in taken:
             given, wanted = matching(output, outputs), matching(taken, inputs)
-            found |= {wanted[layer]: given[layer] for layer in sorted(given.keys() & wanted.keys())}
-    return found
+            handed |= {wanted[layer]: given[layer] for layer in sorted(given.keys() & wanted.keys())}
+    return handed
 
 
 def type_checks(original: GenaiFolder, prepared: GenaiFolder) -> list[GenaiCheck]:
@@ -91,12 +91,12 @@ def _joined(folder: GenaiFolder) -> Iterator[tuple[str, tuple[ir.DataType, ir.Da
             if file not in opened:
                 graph = folder.open(file).ir.graph
                 opened[file] = _types(graph.inputs), _types(graph.outputs)
-        given, taken = opened[files[source]][1], opened[files[target]][0]
+        outputs, inputs = opened[files[source]][1], opened[files[target]][0]
         # Stages hand on what has the same name.
-        same = {name: name for name in taken if name in given}
-        found = same if staged else joints(folder.config, source, target, given, taken)
-        for wanted, output in found.items():
-            yield f"{output} of {source}, {wanted} of {target}", (given[output], taken[wanted])
+        same = {name: name for name in inputs if name in outputs}
+        handed = same if staged else joints(folder.config, source, target, outputs, inputs)
+        for wanted, output in handed.items():
+            yield f"{output} of {source}, {wanted} of {target}", (outputs[output], inputs[wanted])
 
 
 def _types(values: Collection[ir.Value]) -> dict[str, ir.DataType]:

@@ -109,7 +109,7 @@ def _all_checks(sides: Sides) -> list[GenaiCheck]:
     request, folder = sides.request, sides.folder
     devices: tuple[SessionDevice, ...] = ("cpu",) if request.device == "cpu" else ("cpu", "dml")
     whole = 0.6 if len(folder.models) == 1 else 0.4  # of the time: the other models come after it
-    found: list[GenaiCheck] = []
+    all_checks: list[GenaiCheck] = []
     beside = None
     for number, device in enumerate(devices):
         start, span = 0.3 + whole * number / len(devices), whole / len(devices)
@@ -119,8 +119,8 @@ def _all_checks(sides: Sides) -> list[GenaiCheck]:
 
         options = request.session if device == "dml" else _on_cpu(request.session, folder)
         checks, beside = checks_of(sides, device, options, beside, told)
-        found += checks
-    return found
+        all_checks += checks
+    return all_checks
 
 
 def _on_cpu(session: SessionOptions, *folders: GenaiFolder) -> SessionOptions:

@@ -89,8 +89,8 @@ def _known(tokens: list[int], vocabulary: int, where: str) -> list[int]:
 
 
 def _encoded(folder: GenaiFolder, text: str) -> list[int]:
-    found: list[int] = tokenize(_tokenizer(folder), [text], None, Budget().most_bytes)["ids"][0].tolist()
-    return found
+    ids: list[int] = tokenize(_tokenizer(folder), [text], None, Budget().most_bytes)["ids"][0].tolist()
+    return ids
 
 
 def _tokenizer(folder: GenaiFolder) -> Path:

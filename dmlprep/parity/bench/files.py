@@ -76,7 +76,7 @@ def bench(request: BenchRequest) -> Bench:
         Variant(name, opened[path], path, overrides(opened[path], request.pins))
         for name, path in zip(_names(request.models), request.models, strict=True)
     ]
-    found = measure(
+    result = measure(
         variants,
         request.device,
         feed,
@@ -87,7 +87,7 @@ def bench(request: BenchRequest) -> Bench:
         progress=request.progress,
     )
     files.check()
-    return found
+    return result
 
 
 def _freedom(model: Model) -> tuple[int, int]:

@@ -52,14 +52,14 @@ def ratio_of_times(
     if count < LEAST_ROUNDS:
         return Ratio(to, ratio, rounds=count)
     generator = np.random.default_rng(0)
-    found: list[Array] = []
+    ratios: list[Array] = []
     size = max(1, _MOST_CELLS // max(len(one.seconds) for one in runs))
     for begin in range(0, _DRAWS, size):
         # How often each round is drawn.
         times = generator.multinomial(count, np.full(count, 1 / count), min(size, _DRAWS - begin))
         below, above = (one.quantiles(times, quantile) for one in runs)
-        found.append(above[below > 0] / below[below > 0])
-    low, high = np.quantile(np.concatenate(found), ((1 - _COVERAGE) / 2, (1 + _COVERAGE) / 2))
+        ratios.append(above[below > 0] / below[below > 0])
+    low, high = np.quantile(np.concatenate(ratios), ((1 - _COVERAGE) / 2, (1 + _COVERAGE) / 2))
     return Ratio(to, ratio, min(float(low), ratio), max(float(high), ratio), count)
 
 

@@ -39,13 +39,13 @@ def overrides(model: Model, sizes: Mapping[str, int]) -> dict[str, int]:
 
     A session overrides dimensions by their names alone.
     """
-    found: dict[str, int] = {}
+    by_name: dict[str, int] = {}
     for one in graph_inputs(model):
         for axis, dim in enumerate(one.dims or ()):
             size = sizes.get(f"{one.name}:{axis}", sizes.get(dim) if isinstance(dim, str) else None)
             if isinstance(dim, str) and size is not None:
-                found[dim] = size
-    return found
+                by_name[dim] = size
+    return by_name
 
 
 def overridden_like(original: Model, prepared: Model, path: Path, name: str) -> Variant:

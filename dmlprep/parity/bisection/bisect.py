@@ -84,29 +84,29 @@ def bisect(
     opened = files.take_model(candidate)
     original = files.take_model(reference)
     try:
-        made = Reference.of(original, feeds, like=opened, sizes=sizes, seeds=1, time_limit=session.time_limit)
+        truth = Reference.of(original, feeds, like=opened, sizes=sizes, seeds=1, time_limit=session.time_limit)
     except CheckNotRun as error:
         raise CheckNotRun(f"there is nothing to bisect with: {error.what}", code="DP703", fix=error.fix) from error
     tried: list[SettingResult] = []
-    with made:
-        if between(made.model.ir, opened.ir) is not None:
+    with truth:
+        if between(truth.model.ir, opened.ir) is not None:
             what = "the candidate has a frame around it, whose inputs are not the reference's"
             fix = "bisect what is prepared without the step 'frame'; compare holds the framed model against it"
             raise InputError(what, where=str(candidate), code="DP705", fix=fix)
         if matrix:
-            tried = try_settings(made, opened, device=device, tolerance=tolerance, session=session, progress=progress)
+            tried = try_settings(truth, opened, device=device, tolerance=tolerance, session=session, progress=progress)
             failing = [s.options for s in tried if s.verdict.outcome == "failed"]
             if failing and tried[0].verdict.outcome == "passed":
                 session = failing[0]
-        chosen = tolerance_for(tolerance, opened, made.model, device)
-        found = _bisect(made, opened, device, chosen, session, progress, along)
+        chosen = tolerance_for(tolerance, opened, truth.model, device)
+        bisection = _bisect(truth, opened, device, chosen, session, progress, along)
     files.check()
-    found.settings = tried
-    found.reference, found.candidate, found.bound = str(reference), str(candidate), chosen.max_rel
-    found.seconds = time.perf_counter() - began
-    if out is not None and found.outcome == "found":
-        write_reproduction(found, out, level=session.optimization, force=force, last_look=files.check)
-    return found
+    bisection.settings = tried
+    bisection.reference, bisection.candidate, bisection.bound = str(reference), str(candidate), chosen.max_rel
+    bisection.seconds = time.perf_counter() - began
+    if out is not None and bisection.outcome == "found":
+        write_reproduction(bisection, out, level=session.optimization, force=force, last_look=files.check)
+    return bisection
 
 
 def _bisect(
@@ -221,9 +221,9 @@ class _Search:
             swept = sweep(self.prober, self.cuts, self.known, self.tolerance)
             return Bisection("agree", _AGREE, along=seen_along(self.cuts, {**swept, **self.seen}))
         self._narrow()
-        found = self._conclude()
-        found.along = seen_along(self.cuts, self.seen)
-        return found
+        bisection = self._conclude()
+        bisection.along = seen_along(self.cuts, self.seen)
+        return bisection
 
     def _narrow(self) -> None:
         """Move the bounds together as far as cuts lie between them."""
@@ -267,11 +267,11 @@ class _Search:
                 del self.known[name]
             return True
         both = [n for n in names if n in reference and n in candidate]
-        seen = {n: differ(n, reference[n], candidate[n], self.tolerance) for n in both}
-        self.seen.update(seen)
+        metrics = {n: differ(n, reference[n], candidate[n], self.tolerance) for n in both}
+        self.seen.update(metrics)
         low = self.low
         for cut in [*chosen, self.high]:
-            apart = [seen[n] for n in self.cuts.live(cut) if n in seen and not seen[n].passed]
+            apart = [metrics[n] for n in self.cuts.live(cut) if n in metrics and not metrics[n].passed]
             if apart:
                 self.low, self.high, self.apart = low, cut, apart
                 self.reference, self.candidate = reference, candidate
@@ -294,8 +294,8 @@ class _Search:
         return list(dict.fromkeys(n for cut in [self.low, *chosen, self.high] for n in self.cuts.live(cut)))
 
     def _reference_values(self, names: Sequence[str]) -> dict[str, Array]:
-        found = self.prober.values("reference", dict.fromkeys(self.known[n] for n in names if n in self.known))
-        return {n: found[self.known[n]] for n in names if n in self.known and self.known[n] in found}
+        values = self.prober.values("reference", dict.fromkeys(self.known[n] for n in names if n in self.known))
+        return {n: values[self.known[n]] for n in names if n in self.known and self.known[n] in values}
 
     def _conclude(self) -> Bisection:
         """Cut out the nodes between the bounds, feed them the reference's values, and see whether they are at fault."""

@@ -59,8 +59,8 @@ def sweep(prober: Prober, cuts: Cuts, known: Mapping[str, str], tolerance: Toler
     names = [name for name in evenly(names, MOST_VALUES) if name in known]
     if not names:
         return {}
-    said = prober.values("reference", dict.fromkeys(known[name] for name in names))
-    reference = {name: said[known[name]] for name in names if known[name] in said}
+    values = prober.values("reference", dict.fromkeys(known[name] for name in names))
+    reference = {name: values[known[name]] for name in names if known[name] in values}
     candidate = prober.values("candidate", names)
     strangers = fit_shapes(reference, candidate)
     return {

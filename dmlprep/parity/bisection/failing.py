@@ -24,33 +24,33 @@ def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, pro
     """Find the nodes without which the candidate would load and run: the end of the failing part, then its start."""
     high, ended = _end(prober, cuts, said, progress)
     outputs = [v.name for v in cuts.nodes[high].outputs if v.name]
-    found = _start(prober, cuts, high, outputs, device, progress)
-    if not found.said:  # nodes that lead nowhere are in no part
+    part = _start(prober, cuts, high, outputs, device, progress)
+    if not part.said:  # nodes that lead nowhere are in no part
         model, fed = subset(prober.models["candidate"], range(len(cuts.nodes)), {})
         fed = {**inputs_at(prober, cuts, -1, {}, {}), **fed}
         again = prober.shows(model, fed, {}, TOLERANCES["loose"], device)[1]
-        found = _Part(model, fed, again) if again else found
+        part = _Part(model, fed, again) if again else part
     bypassed = 0
-    if found.said:
-        small = Shrinker(prober, found.model, found.fed, found.said, device, progress)
+    if part.said:
+        small = Shrinker(prober, part.model, part.fed, part.said, device, progress)
         small.shrink()
-        found, bypassed = _Part(small.model, small.fed, small.said), small.bypassed
-    nodes = culprits(cuts, found.model) or [n for n in found.model.ir.graph if n.op_type != "Constant"]
+        part, bypassed = _Part(small.model, small.fed, small.said), small.bypassed
+    nodes = culprits(cuts, part.model) or [n for n in part.model.ir.graph if n.op_type != "Constant"]
     result = Bisection(
         "found",
         "",
         kind="failure",
         nodes=[label(n) for n in nodes],
         op_types=[n.op_type for n in nodes],
-        failure=found.said or ended,
-        reproduced=bool(found.said),
-        part=found.model,
-        inputs=found.fed,
+        failure=part.said or ended,
+        reproduced=bool(part.said),
+        part=part.model,
+        inputs=part.fed,
     )
     result.reason = f"the candidate does not run with {named(result)}: {result.failure}"
     if bypassed:
         result.reason += f"; {bypassed} more between them do not matter and are left out of the reproduction"
-    if not found.said:
+    if not part.said:
         result.reason += "; these nodes alone run, so their surroundings matter"
     return result
 
@@ -94,19 +94,19 @@ def _start(
         recorded = prober.every(whole.model, whole.fed) if whole.said else {}
         if recorded:
             return _Part(whole.model, {**whole.fed, **recorded}, whole.said)
-    fails, runs, found = -1, high - 1, one
+    fails, runs, shortest = -1, high - 1, one
     while runs - fails > 1:
         progress(0.5, f"run {prober.runs + 1}, {runs - fails} places left for the start")
         middle = (fails + runs) // 2
         tried = _attempt(prober, cuts, middle, outputs, device)
         if tried.said:
-            fails, found = middle, tried
+            fails, shortest = middle, tried
         else:
             runs = middle
-    if not found.said:
+    if not shortest.said:
         whole = _attempt(prober, cuts, -1, outputs, device)
-        found = whole if whole.said else one
-    return found
+        shortest = whole if whole.said else one
+    return shortest
 
 
 def _small(model: Model) -> bool:
@@ -126,5 +126,5 @@ def _attempt(prober: Prober, cuts: Cuts, cut: int, outputs: list[str], device: S
     inputs = inputs_at(prober, cuts, cut, values, values)
     part = region(prober.models["candidate"], inputs, outputs)
     fed = {v.name or "": inputs[v.name or ""] for v in part.ir.graph.inputs}
-    _, said = prober.shows(part, fed, {}, TOLERANCES["loose"], device)
-    return _Part(part, fed, said)
+    _, message = prober.shows(part, fed, {}, TOLERANCES["loose"], device)
+    return _Part(part, fed, message)

@@ -98,20 +98,20 @@ def inputs_at(
     prober: Prober, cuts: Cuts, cut: int, reference: Mapping[str, Array], candidate: Mapping[str, Array]
 ) -> dict[str, Array]:
     """The graph's inputs and the reference's values at a cut, in the types that the candidate computes in."""
-    found = dict(prober.feed)
+    inputs = dict(prober.feed)
     for value in prober.models["candidate"].ir.graph.inputs:
-        if value.name in found and value.dtype is not None and found[value.name].dtype.kind not in "OUS":
-            found[value.name] = found[value.name].astype(value.dtype.numpy())
+        if value.name in inputs and value.dtype is not None and inputs[value.name].dtype.kind not in "OUS":
+            inputs[value.name] = inputs[value.name].astype(value.dtype.numpy())
     for name in cuts.live(cut):
         if name in reference and name in candidate:
             with np.errstate(over="ignore"):
-                found[name] = reference[name].astype(candidate[name].dtype)
-    return found
+                inputs[name] = reference[name].astype(candidate[name].dtype)
+    return inputs
 
 
 def bisect_record(found: Bisection, *, command_line: str = "") -> RunRecord:
     """What was found, as a record: one verdict, and DP706 where a node was found."""
-    said = Bisected(
+    facts = Bisected(
         reference=found.reference,
         candidate=found.candidate,
         kind=found.kind,
@@ -151,6 +151,6 @@ def bisect_record(found: Bisection, *, command_line: str = "") -> RunRecord:
             )
         ],
         findings=findings,
-        facts=RunFacts(bisection=said, origin=origin(command_line)),
+        facts=RunFacts(bisection=facts, origin=origin(command_line)),
         error=error,
     )

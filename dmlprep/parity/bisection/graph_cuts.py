@@ -80,15 +80,15 @@ def read_by(node: ir.Node) -> list[ir.Value]:
 
 def _constants(nodes: list[ir.Node]) -> set[ir.Value]:
     """Values that no graph input can change: they belong to the weights."""
-    found: set[ir.Value] = set()
+    constants: set[ir.Value] = set()
 
     def is_fixed(value: ir.Value) -> bool:
-        return value in found or (value.producer() is None and value.const_value is not None)
+        return value in constants or (value.producer() is None and value.const_value is not None)
 
     for node in nodes:
         if node.op_type not in RANDOM and all(map(is_fixed, read_by(node))):
-            found.update(node.outputs)
-    return found
+            constants.update(node.outputs)
+    return constants
 
 
 def _keep(model: ir.Model, wanted: list[ir.Value], stop: set[str]) -> None:
@@ -119,7 +119,7 @@ def _expose(graph: ir.Graph, names: Iterable[str], by_copy: bool) -> dict[str, s
     """Make values graph outputs; returns the outputs' names by the values'."""
     values = {v.name: v for n in graph for v in n.outputs}
     values.update({v.name: v for v in graph.inputs})
-    said: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     graph.outputs.clear()
     for number, name in enumerate(dict.fromkeys(names)):
         value = values[name]
@@ -129,11 +129,11 @@ def _expose(graph: ir.Graph, names: Iterable[str], by_copy: bool) -> dict[str, s
             node.outputs[0].type = value.type
             graph.append(node)
             graph.outputs.append(node.outputs[0])
-            said[name] = f"dmlprep_cut_{number}"
+            outputs[name] = f"dmlprep_cut_{number}"
         else:
             graph.outputs.append(value)
-            said[name] = name
-    return said
+            outputs[name] = name
+    return outputs
 
 
 def prefix(model: Model, names: Iterable[str], *, by_copy: bool = False) -> tuple[Model, dict[str, str]]:
@@ -199,13 +199,13 @@ def declare(model: ir.Model, values: Iterable[ir.Value]) -> None:
     except OnnxError:
         return  # nothing follows
     for value in values:
-        found = inferred.get(value.name or "")
-        if found is None:
+        inferred_type = inferred.get(value.name or "")
+        if inferred_type is None:
             continue
-        if value.type is None and found.elem_type:
-            value.type = ir.TensorType(ir.DataType(found.elem_type))
-        if found.HasField("shape"):
-            value.shape = ir.Shape([d.dim_value if d.HasField("dim_value") else None for d in found.shape.dim])
+        if value.type is None and inferred_type.elem_type:
+            value.type = ir.TensorType(ir.DataType(inferred_type.elem_type))
+        if inferred_type.HasField("shape"):
+            value.shape = ir.Shape([d.dim_value if d.HasField("dim_value") else None for d in inferred_type.shape.dim])
 
 
 def subset(model: Model, keep: Collection[int], values: Mapping[str, Array]) -> tuple[Model, dict[str, Array]]:
@@ -221,14 +221,16 @@ def subset(model: Model, keep: Collection[int], values: Mapping[str, Array]) -> 
     part = model.copy()
     graph = part.ir.graph
     nodes = list(graph)
-    kept = {id(n) for i, node in enumerate(nodes) if i in keep or node.op_type == "Constant" for n in _all_nodes(node)}
-    drop = [n for n in nodes if id(n) not in kept]
-    wanted = [v for n in nodes if id(n) in kept and n.op_type != "Constant" for v in n.outputs if v.name]
-    wanted = [v for v in wanted if v.is_graph_output() or any(id(u) not in kept for u, _ in v.uses())]
+    inside = {
+        id(n) for i, node in enumerate(nodes) if i in keep or node.op_type == "Constant" for n in _all_nodes(node)
+    }
+    drop = [n for n in nodes if id(n) not in inside]
+    wanted = [v for n in nodes if id(n) in inside and n.op_type != "Constant" for v in n.outputs if v.name]
+    wanted = [v for v in wanted if v.is_graph_output() or any(id(u) not in inside for u, _ in v.uses())]
     graph.outputs.clear()
     for node in drop:
         for old in node.outputs:
-            if any(id(u) in kept for u, _ in old.uses()) and old.name is not None and old.name in values:
+            if any(id(u) in inside for u, _ in old.uses()) and old.name is not None and old.name in values:
                 graph.inputs.append(_feed_in_place(old, values[old.name]))
     for node in drop:
         for index in range(len(node.inputs)):
@@ -255,6 +257,6 @@ def clean(model: ir.Model, dead: Collection[str] | None = None) -> None:
     used = {id(v) for n in graph for v in read_by(n)} | {id(v) for v in graph.outputs}
     for name in [n for n, v in graph.initializers.items() if id(v) not in used]:
         del graph.initializers[name]
-    kept = [v for v in graph.inputs if id(v) in used]
+    inputs = [v for v in graph.inputs if id(v) in used]
     graph.inputs.clear()
-    graph.inputs.extend(kept)
+    graph.inputs.extend(inputs)

@@ -29,16 +29,16 @@ def match_values(candidate: ir.Graph, reference: ir.Graph) -> dict[str, str]:
     named = {v.name: v for n in reference for v in n.outputs if may_be_compared(v)}
     by_structure = _unique(_hashes(reference), reference)
     hashes = _hashes(candidate)
-    found: dict[str, str] = {}
+    matches: dict[str, str] = {}
     for node in candidate:
         for value in node.outputs:
             if not may_be_compared(value) or value.name is None:
                 continue
             for other in (named.get(value.name), by_structure.get(hashes[value])):
                 if other is not None and other.name is not None and not _contradict(value, other):
-                    found[value.name] = other.name
+                    matches[value.name] = other.name
                     break
-    return found
+    return matches
 
 
 def _contradict(a: ir.Value, b: ir.Value) -> bool:
@@ -87,7 +87,7 @@ def _hashes(graph: ir.Graph) -> dict[ir.Value, bytes]:
 
 def _unique(hashes: dict[ir.Value, bytes], graph: ir.Graph) -> dict[bytes, ir.Value]:
     """The value of each digest that only one node computes; Casts and Identities of it are no rivals."""
-    found: dict[bytes, ir.Value] = {}
+    by_digest: dict[bytes, ir.Value] = {}
     twice: set[bytes] = set()
     for node in graph:
         if node.op_type in _HAND_ON and node.domain == "":
@@ -95,7 +95,7 @@ def _unique(hashes: dict[ir.Value, bytes], graph: ir.Graph) -> dict[bytes, ir.Va
         for value in node.outputs:
             if not may_be_compared(value):
                 continue
-            if hashes[value] in found:
+            if hashes[value] in by_digest:
                 twice.add(hashes[value])
-            found[hashes[value]] = value
-    return {digest: value for digest, value in found.items() if digest not in twice}
+            by_digest[hashes[value]] = value
+    return {digest: value for digest, value in by_digest.items() if digest not in twice}

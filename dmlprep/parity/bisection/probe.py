@@ -93,7 +93,7 @@ class Prober:
         names = list(names)
         # DirectML 1.15 returns nothing for an output that a fused activation reads as well, so there copies go out.
         by_copy = self._on[side] == "dml"
-        part, said = prefix(self.models[side], names, by_copy=by_copy)
+        part, exposed = prefix(self.models[side], names, by_copy=by_copy)
         on, options, candidate = self._on[side], self._options[side], side == "candidate"
         try:
             outputs = self.part(part, on, options, self.feed, candidate=candidate)
@@ -101,9 +101,9 @@ class Prober:
             # ONNX Runtime 1.24 fuses a GELU away although a copy of a value inside it goes out.
             if not by_copy or not fuses_an_output_away(failure.message):
                 raise
-            part, said = prefix(self.models[side], names)
+            part, exposed = prefix(self.models[side], names)
             outputs = self.part(part, on, options, self.feed, candidate=candidate)
-        return {name: outputs[output] for name, output in said.items() if output in outputs}
+        return {name: outputs[output] for name, output in exposed.items() if output in outputs}
 
     def part(
         self, part: Model, device: SessionDevice, options: SessionOptions, feed: Mapping[str, Array], *, candidate: bool

@@ -96,8 +96,8 @@ def write_reproduction(
         with staging_folder(folder) as staging:
             _write(found, staging, found.bound, level)
             last_look()
-            made = {path.name: path for path in staging.iterdir() if path.name in (*FILES, _DATA)}
-            FileSet(folder, FILES[0], (*FILES[1:], _DATA)).exchange(made, force=force)
+            files = {path.name: path for path in staging.iterdir() if path.name in (*FILES, _DATA)}
+            FileSet(folder, FILES[0], (*FILES[1:], _DATA)).exchange(files, force=force)
     except OSError as error:
         where = Path(error.filename) if error.filename is not None else folder
         found.files = []

@@ -27,8 +27,8 @@ class SettingResult:
     def text(self) -> str:
         """``agrees`` or what is wrong, with the largest difference."""
         worst = max((m.max_rel for m in self.verdict.outputs), default=None)
-        said = "agrees" if self.verdict.outcome == "passed" else self.verdict.reason.splitlines()[0]
-        return said if worst is None else f"{said}; worst max|d|/max|ref| {worst:.3g}"
+        outcome = "agrees" if self.verdict.outcome == "passed" else self.verdict.reason.splitlines()[0]
+        return outcome if worst is None else f"{outcome}; worst max|d|/max|ref| {worst:.3g}"
 
 
 def settings(device: SessionDevice, base: SessionOptions) -> list[tuple[str, SessionOptions]]:

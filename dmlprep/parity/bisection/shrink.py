@@ -91,12 +91,12 @@ class Shrinker:
             return False
         self._progress(0.5, f"run {self._prober.runs + 1}, {len(self.model.ir.graph)} nodes left")
         inputs = {v.name or "": fed[v.name or ""] for v in model.ir.graph.inputs}
-        said = self._prober.shows(model, inputs, {}, TOLERANCES["loose"], self._device)[1]
-        if not said or signature(said) != signature(self.said):
+        message = self._prober.shows(model, inputs, {}, TOLERANCES["loose"], self._device)[1]
+        if not message or signature(message) != signature(self.said):
             return False
         if self._careful and not self._runs_on_cpu(model, inputs):
             return False
-        self.model, self.fed, self.said, self._recorded = model, inputs, said, fed
+        self.model, self.fed, self.said, self._recorded = model, inputs, message, fed
         return True
 
     def _first_time(self, what: str, node: ir.Node) -> bool:
@@ -275,8 +275,8 @@ def _is_spine(graph: ir.Graph, index: int) -> bool:
     """Whether only one value lives across the cut behind a node."""
     nodes = list(graph)
     behind = {id(n) for n in nodes[index + 1 :]}
-    made = [v for n in nodes[: index + 1] for v in n.outputs]
-    return sum(v.is_graph_output() or any(id(u) in behind for u, _ in v.uses()) for v in made) == 1
+    before = [v for n in nodes[: index + 1] for v in n.outputs]
+    return sum(v.is_graph_output() or any(id(u) in behind for u, _ in v.uses()) for v in before) == 1
 
 
 def _open(graph: ir.Graph, node: ir.Node, name: str) -> None:

@@ -53,9 +53,9 @@ def compared_with(value: ir.Value, functions: Functions) -> int | float | None:
             continue
         constant = held_tensor(node.inputs[1 - position])
         if constant is not None and constant.size == 1:
-            found = constant.numpy().reshape(-1)[0].item()
-            if isinstance(found, int | float) and math.isfinite(found):
-                return found
+            number = constant.numpy().reshape(-1)[0].item()
+            if isinstance(number, int | float) and math.isfinite(number):
+                return number
     return None
 
 
@@ -104,9 +104,9 @@ def reshape_target(one: Input, shape: tuple[int, ...]) -> np.ndarray | None:
         return None
     data, result = node.inputs[0], node.outputs[0].shape
     allows_zero = "allowzero" in node.attributes and node.attributes["allowzero"].as_int() != 0
-    kept = () if data is None or data.shape is None or allows_zero else data.shape
+    copied = () if data is None or data.shape is None or allows_zero else data.shape
     declared = [*(result if result is not None and len(result) == shape[0] else [None] * shape[0])]
-    target = [size if isinstance(size, int) else int(axis >= len(kept)) for axis, size in enumerate(declared)]
+    target = [size if isinstance(size, int) else int(axis >= len(copied)) for axis, size in enumerate(declared)]
     if free := [axis for axis, size in enumerate(declared) if not isinstance(size, int)]:
         # The last one: the axes before it are then those of the data.
         target[free[-1]] = -1

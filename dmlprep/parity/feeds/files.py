@@ -95,18 +95,18 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
 
 def feed_files(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Path]:
     """The files that ``load_feeds`` reads of these sources, and the folders that it looks into."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for source in sources:
         if isinstance(source, Mapping):
             continue
         path = Path(source)
         if path.is_dir():
             folders = [path, *sorted(p for p in path.glob("test_data_set_*") if p.is_dir())]
-            found += folders
-            found += sorted(file for folder in folders for ending in _ENDINGS for file in folder.glob(ending))
+            paths += folders
+            paths += sorted(file for folder in folders for ending in _ENDINGS for file in folder.glob(ending))
         else:
-            found.append(path if path.exists() else Path(str(source).rpartition("=")[2]))
-    return found
+            paths.append(path if path.exists() else Path(str(source).rpartition("=")[2]))
+    return paths
 
 
 def _npy(path: Path) -> Array:

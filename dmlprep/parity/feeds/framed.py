@@ -60,9 +60,9 @@ def prepared(picture: Picture, given: Array, kind: str = "") -> Array:
         UsageError: Pillow is not installed.
     """
     whole = given if picture.layout == "nhwc" else np.moveaxis(given, 1, -1)
-    made = np.stack([_one(picture, one) for one in whole])
-    made = made if picture.model_layout == "nhwc" else np.moveaxis(made, -1, 1)
-    return np.ascontiguousarray(made, kind or picture.model_type)
+    pictures = np.stack([_one(picture, one) for one in whole])
+    pictures = pictures if picture.model_layout == "nhwc" else np.moveaxis(pictures, -1, 1)
+    return np.ascontiguousarray(pictures, kind or picture.model_type)
 
 
 def _one(picture: Picture, given: Array) -> Array:
@@ -76,8 +76,8 @@ def _one(picture: Picture, given: Array) -> Array:
     canvas[rows, columns] = image[rows.start - top : rows.stop - top, columns.start - left : columns.stop - left]
     if picture.model_type == "uint8":
         return canvas if picture.bytes else np.clip(np.floor(canvas / picture.white * 255 + 0.5), 0, 255)
-    made: Array = (canvas / picture.white * picture.scale - np.array(picture.mean)) / np.array(picture.deviation)
-    return made
+    values: Array = (canvas / picture.white * picture.scale - np.array(picture.mean)) / np.array(picture.deviation)
+    return values
 
 
 def _coloured(picture: Picture, given: Array) -> Array:
@@ -102,12 +102,12 @@ def _resized(picture: Picture, image: Array) -> Array:
         return image
     if library == "pillow":
         return resize(np.ascontiguousarray(image), picture.resized, name)
-    made = image.astype(np.float64)
+    resized = image.astype(np.float64)
     for axis, size in enumerate(picture.resized):
-        if made.shape[axis] != size:
-            made = np.moveaxis(_opencv(name, np.moveaxis(made, axis, 0), size, picture.bytes), 0, axis)
+        if resized.shape[axis] != size:
+            resized = np.moveaxis(_opencv(name, np.moveaxis(resized, axis, 0), size, picture.bytes), 0, axis)
     # Rounded to nine digits first: what float64 adds to a half is none of OpenCV's.
-    return np.clip(np.floor(made.round(9) + 0.5), 0, 255) if picture.bytes and name != "nearest" else made
+    return np.clip(np.floor(resized.round(9) + 0.5), 0, 255) if picture.bytes and name != "nearest" else resized
 
 
 def _opencv(name: str, lines: Array, size: int, whole: bool) -> Array:
@@ -129,7 +129,7 @@ def _opencv(name: str, lines: Array, size: int, whole: bool) -> Array:
         part = (ends - at).reshape(-1, *[1] * (lines.ndim - 1))
         integral = sums[at] + part * lines[at]
         return np.asarray(np.diff(integral, axis=0) / np.diff(ends).reshape(part[1:].shape))
-    made = []
+    rows = []
     for index in range(size):
         place = (index + 0.5) * scale - 0.5
         low = math.floor(place)
@@ -138,8 +138,8 @@ def _opencv(name: str, lines: Array, size: int, whole: bool) -> Array:
         weights = [_kernel(name, abs(place - n)) for n in near]
         if whole:
             weights = [round(w * 2048) / 2048 for w in weights]
-        made.append(sum(lines[min(max(n, 0), count - 1)] * w for n, w in zip(near, weights, strict=True)))
-    return np.stack(made)
+        rows.append(sum(lines[min(max(n, 0), count - 1)] * w for n, w in zip(near, weights, strict=True)))
+    return np.stack(rows)
 
 
 def _kernel(name: str, x: float) -> float:
@@ -211,9 +211,9 @@ def detected(detect: Detect, given: list[Array]) -> dict[str, Array]:
     else:
         boxes, scores = given[0], _activated(table.activation, given[1], -1)
     scores = {"none": scores, "first": scores[..., 1:], "last": scores[..., :-1]}[table.background]
-    found = [_found(detect, *one) for one in zip(_in_pixels(detect, boxes), scores, strict=True)]
+    per_picture = [_found(detect, *one) for one in zip(_in_pixels(detect, boxes), scores, strict=True)]
     kinds = (np.float32, np.float32, np.int32, np.int32)
-    stacked = (np.stack(parts).astype(kind) for parts, kind in zip(zip(*found, strict=True), kinds, strict=True))
+    stacked = (np.stack(parts).astype(kind) for parts, kind in zip(zip(*per_picture, strict=True), kinds, strict=True))
     return dict(zip(detect.made, stacked, strict=True))
 
 
@@ -232,13 +232,13 @@ def _found(detect: Detect, boxes: Array, scores: Array) -> tuple[Array, Array, A
     """The boxes of one picture, by the loop that every description of suppression has."""
     table = detect.table
     score, kind = scores.max(-1), scores.argmax(-1)
-    kept: list[int] = []
+    survivors: list[int] = []
     for index in np.argsort(-score, kind="stable")[: table.candidates]:
-        rivals = [k for k in kept if kind[k] == kind[index] or not table.per_class] if table.suppress else []
+        rivals = [k for k in survivors if kind[k] == kind[index] or not table.per_class] if table.suppress else []
         if score[index] > table.score and all(_overlap(boxes[k], boxes[index]) <= table.overlap for k in rivals):
-            kept.append(int(index))
-    number = min(len(kept), table.count)
-    chosen = kept[:number]
+            survivors.append(int(index))
+    number = min(len(survivors), table.count)
+    chosen = survivors[:number]
     places = np.zeros((table.count, 4))
     (top, left), (height, width) = detect.offset, detect.size
     shifted = boxes[chosen] - np.array([left, top, left, top])

@@ -107,10 +107,10 @@ class FramedFeeds(RunFeeds):
 def fixed_sizes(original: Model, made: Model) -> dict[str, int]:
     """Sizes by ``input:axis`` that ``made`` fixes for the original's inputs; inside its frame, where it has one."""
     frame = between(original.ir, made.ir)
-    found = static_sizes(made)
+    sizes = static_sizes(made)
     for picture in frame.pictures if frame is not None else ():
-        found |= {f"{picture.name}:{axis}": size for axis, size in enumerate(picture.model_shape)}
-    return found
+        sizes |= {f"{picture.name}:{axis}": size for axis, size in enumerate(picture.model_shape)}
+    return sizes
 
 
 def _interface(frame: Frame, original: Model) -> Model:
@@ -132,5 +132,5 @@ def _seeded(picture: Picture, seed: int, *, smooth: bool) -> Array:
     """A picture as the app would give it, of whole levels where it has bytes."""
     rng = np.random.default_rng([seed, zlib.crc32(picture.name.encode())])
     levels = make_image(rng, picture.shape, np.dtype(np.uint8), smooth=smooth)
-    made: Array = (levels / 255 * picture.white if not picture.bytes else levels).astype(picture.type)
-    return made
+    values: Array = (levels / 255 * picture.white if not picture.bytes else levels).astype(picture.type)
+    return values

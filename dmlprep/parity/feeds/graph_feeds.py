@@ -108,9 +108,9 @@ def _compared(model: Model, one: Input) -> int | float | None:
     """The constant that a number is compared with, where its type can hold it."""
     if one.dtype is None or not (one.dtype.is_integer() or one.dtype.is_floating_point()):
         return None
-    found, kind = compared_with(one.value, model.ir.functions), _numpy_type(one)
-    fits = found is not None and (kind.kind == "f" or np.iinfo(kind).min <= found <= np.iinfo(kind).max)
-    return found if fits else None
+    number, kind = compared_with(one.value, model.ir.functions), _numpy_type(one)
+    fits = number is not None and (kind.kind == "f" or np.iinfo(kind).min <= number <= np.iinfo(kind).max)
+    return number if fits else None
 
 
 def _index_limit(model: Model, like: Model | None, name: str) -> int | None:
@@ -341,9 +341,9 @@ def _check_names(feed: Feed, inputs: Mapping[str, Input], place: str, optional: 
     unknown = sorted(set(feed) - set(inputs))
     missing = sorted(set(inputs) - set(feed) - set(optional))
     if unknown or missing:
-        said = [f"no input is called {unknown[0]!r}"] if unknown else []
-        said += [f"input {missing[0]!r} is missing"] if missing else []
-        raise unfit_feed(" and ".join(said), place, f"the model's inputs: {', '.join(inputs) or 'none'}")
+        problems = [f"no input is called {unknown[0]!r}"] if unknown else []
+        problems += [f"input {missing[0]!r} is missing"] if missing else []
+        raise unfit_feed(" and ".join(problems), place, f"the model's inputs: {', '.join(inputs) or 'none'}")
 
 
 def _check_array(one: Input, array: Array, sizes: dict[str, tuple[int, str]], place: str) -> None:

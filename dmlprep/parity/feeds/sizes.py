@@ -53,15 +53,15 @@ def _dim(dim: int | ir.SymbolicDim) -> Dim:
 
 def graph_inputs(model: Model) -> list[Input]:
     """The inputs that must be fed, in order; initializers that are inputs as well (IR 3) are left out."""
-    found = []
+    inputs = []
     for value in model.ir.graph.inputs:
         if value.name in model.ir.graph.initializers:
             continue
         dtype = value.dtype if isinstance(value.type, ir.TensorType) else None
         dims = None if value.shape is None else tuple(_dim(d) for d in value.shape.dims)
         spelled = tuple("" if isinstance(d, int) else d.value or "" for d in value.shape.dims) if value.shape else ()
-        found.append(Input(value.name or "", value, dtype, dims, spelled))
-    return found
+        inputs.append(Input(value.name or "", value, dtype, dims, spelled))
+    return inputs
 
 
 def free_dimensions(inputs: Sequence[Input]) -> set[str]:

@@ -83,10 +83,10 @@ def cover_within(counts: Mapping[Size, int], waste: float, multiple: int = 1) ->
         raise UsageError(f"a waste of {waste} cannot be", where="waste", fix="1 is no padding at all; give 1.3 or so")
     candidates, optimal = _candidates(_rounded(counts, multiple), MOST_BUCKETS)
     for boxes in candidates:
-        made = _cover(counts, boxes, optimal=optimal)
-        if made.waste <= waste:
-            return made
-    what = f"no set of at most {MOST_BUCKETS} buckets that was found wastes so little: the best has {made.waste:.4g}"
+        chosen = _cover(counts, boxes, optimal=optimal)
+        if chosen.waste <= waste:
+            return chosen
+    what = f"no set of at most {MOST_BUCKETS} buckets that was found wastes so little: the best has {chosen.waste:.4g}"
     raise UsageError(what, where="waste", fix="allow more, or leave out the multiple that sizes are rounded to")
 
 
@@ -120,47 +120,47 @@ def _merged(counts: Mapping[Size, int], most: int) -> list[list[Size]]:
 
     for row in range(number):
         price(row)
-    found: list[list[Size]] = []
-    for left in range(number, 0, -1):
-        if left <= most:
-            found.append([tuple(int(one) for one in box) for box in boxes[live]])
-        if left > 1:
+    sets: list[list[Size]] = []
+    for remaining in range(number, 0, -1):
+        if remaining <= most:
+            sets.append([tuple(int(one) for one in box) for box in boxes[live]])
+        if remaining > 1:
             into, gone = divmod(int(extra.argmin()), number)
             boxes[into], weights[into] = np.maximum(boxes[into], boxes[gone]), weights[into] + weights[gone]
             live[gone], extra[gone], extra[:, gone] = False, np.inf, np.inf
             price(into)
-    return found[::-1]
+    return sets[::-1]
 
 
 def _rounded(counts: Mapping[Size, int], multiple: int) -> dict[Size, int]:
     if not 1 <= multiple <= MOST_SIZE:
         raise UsageError(f"{multiple} is no multiple", where="multiple", fix="give a whole number from 1")
-    found: Counter[Size] = Counter()
+    rounded: Counter[Size] = Counter()
     for size, count in counts.items():
         up = tuple(-(-one // multiple) * multiple for one in size)
         if max(up) > MOST_SIZE:
             raise UsageError(f"{max(size)} rounded up is too large", where="multiple", fix="round to less")
-        found[up] += count
-    return found
+        rounded[up] += count
+    return rounded
 
 
 def _coarser(counts: Mapping[Size, int]) -> dict[Size, int]:
     """Round the sizes of each dimension up to those that waste least by themselves, so that ``GRID`` remain at most."""
     dims = len(next(iter(counts)))
     most = math.floor(GRID ** (1 / dims) + 1e-9)
-    kept = []
+    levels_by_axis = []
     for axis in range(dims):
         weights: Counter[int] = Counter()
         for size, count in counts.items():
             weights[size[axis]] += count
         weights = _up_to(weights, _spread(sorted(weights), SIDE))
         values = sorted(weights)
-        kept.append(best_levels(values, [weights[value] for value in values], most)[-1])
-    found: Counter[Size] = Counter()
+        levels_by_axis.append(best_levels(values, [weights[value] for value in values], most)[-1])
+    coarse: Counter[Size] = Counter()
     for size, count in counts.items():
-        up = tuple(levels[int(np.searchsorted(levels, one))] for levels, one in zip(kept, size, strict=True))
-        found[up] += count
-    return found
+        up = tuple(levels[int(np.searchsorted(levels, one))] for levels, one in zip(levels_by_axis, size, strict=True))
+        coarse[up] += count
+    return coarse
 
 
 def _spread(levels: Sequence[int], most: int) -> list[int]:
@@ -169,10 +169,10 @@ def _spread(levels: Sequence[int], most: int) -> list[int]:
 
 
 def _up_to(weights: Mapping[int, int], levels: Sequence[int]) -> Counter[int]:
-    found: Counter[int] = Counter()
+    rounded: Counter[int] = Counter()
     for value, count in weights.items():
-        found[levels[int(np.searchsorted(levels, value))]] += count
-    return found
+        rounded[levels[int(np.searchsorted(levels, value))]] += count
+    return rounded
 
 
 def _cover(counts: Mapping[Size, int], boxes: Iterable[Size], *, optimal: bool) -> Cover:
@@ -181,12 +181,12 @@ def _cover(counts: Mapping[Size, int], boxes: Iterable[Size], *, optimal: bool) 
     points = np.array(list(counts), np.float64)
     weights = np.array(list(counts.values()), np.float64)
     elements = points.prod(1)
-    left, buckets, padded, worst = np.ones(len(points), bool), [], 0.0, 1.0
+    uncovered, buckets, padded, worst = np.ones(len(points), bool), [], 0.0, 1.0
     for box in ordered:
-        here = left & (points <= np.array(box, np.float64)).all(1)
+        here = uncovered & (points <= np.array(box, np.float64)).all(1)
         if not here.any():
             continue
-        left &= ~here
+        uncovered &= ~here
         volume, requests = math.prod(box), int(weights[here].sum())
         buckets.append(Bucket(box, requests, requests * volume / float((weights * elements)[here].sum())))
         padded += requests * volume
@@ -207,7 +207,7 @@ def best_levels(values: Sequence[int], counts: Sequence[int], most: int) -> list
     # cost[j]: of the values below j; the last of them is a level.
     cost = np.concatenate([[0.0], sizes * before[1:]])
     choices: list[np.ndarray] = []
-    found = [[values[-1]]]
+    sets = [[values[-1]]]
     for _ in range(1, min(most, number)):
         best, choice = cost.copy(), np.full(number + 1, -1)
         for end in range(2, number + 1):
@@ -217,8 +217,8 @@ def best_levels(values: Sequence[int], counts: Sequence[int], most: int) -> list
                 best[end], choice[end] = totals[at], at + 1
         choices.append(choice)
         cost = best
-        found.append(_levels(values, choices))
-    return found
+        sets.append(_levels(values, choices))
+    return sets
 
 
 def _levels(values: Sequence[int], choices: Sequence[np.ndarray]) -> list[int]:

@@ -63,17 +63,17 @@ def read_log(path: Path, dims: Sequence[str] = ()) -> Sizes:
         raise InputError(str(error), where=str(path), fix=error.fix) from error
     names = tuple(dict.fromkeys(dims))
     counts: Counter[tuple[int, ...]] = Counter()
-    for number, found in _requests(text, path, bool(dims)):
-        names = names or tuple(found)
+    for number, sizes in _requests(text, path, bool(dims)):
+        names = names or tuple(sizes)
         where = f"{path}:{number}"
         if len(names) > MOST_DIMENSIONS:
             raise InputError(f"{len(names)} dimensions are too many", where=where, fix=f"at most {MOST_DIMENSIONS}")
-        if missing := [name for name in names if name not in found]:
+        if missing := [name for name in names if name not in sizes]:
             raise InputError(f"the size of {missing[0]!r} is missing", where=where, fix=_FIX)
-        if not dims and (strange := [name for name in found if name not in names]):
+        if not dims and (strange := [name for name in sizes if name not in names]):
             what, fix = f"{strange[0]!r} is no dimension of the lines before", "say with --dim which are meant"
             raise InputError(what, where=where, fix=fix)
-        counts[tuple(_size(found[name], name, where) for name in names)] += 1
+        counts[tuple(_size(sizes[name], name, where) for name in names)] += 1
         if len(counts) > MOST_DISTINCT:
             what = f"there are more than {MOST_DISTINCT} different sizes"
             raise InputError(what, where=where, fix="round them first")
@@ -114,7 +114,7 @@ def _requests(text: str, path: Path, some: bool) -> Iterator[tuple[int, dict[str
 
 
 def _pairs(line: str, where: str, some: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
     for word in filter(None, _BETWEEN.split(line)):
         name, equals, size = word.rpartition("=")
         if not (name and equals and size):
@@ -122,9 +122,9 @@ def _pairs(line: str, where: str, some: bool) -> dict[str, Any]:
                 continue
             fix = f"{_FIX}; or say with --dim which names are meant"
             raise InputError(f"{word[:60]!r} is no size", where=where, fix=fix)
-        if found.setdefault(name, size) != size:
+        if sizes.setdefault(name, size) != size:
             raise InputError(f"{name[:60]!r} has two sizes", where=where, fix=_FIX)
-    return found
+    return sizes
 
 
 def _size(given: Any, name: str, where: str) -> int:

@@ -86,7 +86,7 @@ def check_buckets(buckets: Sequence[Mapping[str, int]], pins: Mapping[str, objec
     if both := next((name for name in names if name in pins), ""):
         what = f"{both!r} is given a size for all buckets, and one for each"
         raise UsageError(what, where=where, fix="leave out --pin for it", code="DP204")
-    found: dict[str, dict[str, int]] = {}
+    by_name: dict[str, dict[str, int]] = {}
     for sizes in buckets:
         if set(sizes) != set(names):
             other = ", ".join(sorted(set(sizes) ^ set(names)))
@@ -94,13 +94,13 @@ def check_buckets(buckets: Sequence[Mapping[str, int]], pins: Mapping[str, objec
             raise UsageError(what, where=where, fix="give every bucket a size for each dimension")
         ordered = {name: sizes[name] for name in names}
         name = bucket_name(ordered)
-        if name in found:
+        if name in by_name:
             raise UsageError(f"the bucket {name} is given twice", where=where, fix="give it once")
         if wrong := file_name_problem(f"{name}.run.json"):
             fix = "rename the dimensions in the model, or use INPUT:AXIS for them"
             raise UsageError(f"the bucket's file {name}.run.json {wrong}", where=where, fix=fix)
-        found[name] = ordered
-    return found
+        by_name[name] = ordered
+    return by_name
 
 
 def prepare_buckets(
@@ -162,9 +162,9 @@ def _fitting(
     Raises:
         InputError: a feed is of no bucket's sizes.
     """
-    found: dict[str, list[dict[str, Array]]] = {name: [] for name in buckets}
+    by_bucket: dict[str, list[dict[str, Array]]] = {name: [] for name in buckets}
     if not request.feeds:
-        return found
+        return by_bucket
     inputs = graph_inputs(Model.open(source))
     for index, feed in enumerate(request.feeds):
         fits = [name for name, sizes in buckets.items() if all(_fits(one, feed.get(one.name), sizes) for one in inputs)]
@@ -173,8 +173,8 @@ def _fitting(
             fix = "give feeds of the buckets' sizes; a bucket without feeds gets seeded ones"
             raise InputError(what, where=str(getattr(feed, "source", "feeds")), code="DP705", fix=fix)
         for name in fits:
-            found[name].append(feed)
-    return found
+            by_bucket[name].append(feed)
+    return by_bucket
 
 
 def _fits(one: Input, array: Array | None, sizes: Mapping[str, int]) -> bool:
@@ -253,20 +253,20 @@ def _digest(path: Path) -> str:
 def _listed(records: Mapping[str, RunRecord], results: Mapping[str, Result], data: SharedData) -> BucketsFile:
     entries = []
     for name, record in records.items():
-        found = record.facts.bucket
-        assert found is not None, "a run with a bucket notes it"
+        facts = record.facts.bucket
+        assert facts is not None, "a run with a bucket notes it"
         graph = results[name].model.ir.graph
         entries.append(
             BucketEntry(
                 name=name,
-                sizes=found.sizes,
+                sizes=facts.sizes,
                 file=f"{name}.onnx",
                 sha256=record.output_sha256,
                 record=f"{name}.run.json",
                 inputs=_shapes(graph.inputs),
                 outputs=_shapes(graph.outputs),
-                data_bytes=found.data_bytes,
-                shared_bytes=found.shared_bytes,
+                data_bytes=facts.data_bytes,
+                shared_bytes=facts.shared_bytes,
             )
         )
     return BucketsFile(

@@ -47,9 +47,9 @@ class Suggestion:
 def suggest_for(model: Model) -> tuple[str, str]:
     """The built-in recipe for a model, and why."""
     graph = model.ir.graph
-    given = [value for value in graph.inputs if value not in graph.initializers.values()]
+    inputs = [value for value in graph.inputs if value not in graph.initializers.values()]
     operators = {node.op_type for node in nodes(model.ir)}
-    ranks = {value.name or "": len(value.shape) for value in given if value.shape is not None}
+    ranks = {value.name or "": len(value.shape) for value in inputs if value.shape is not None}
     if half := next((value.name for value in graph.initializers.values() if value.dtype == ir.DataType.FLOAT16), None):
         return "@static-fp32", f"its weights are FP16 already ({half})"
     if operators & {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "MatMulInteger", "ConvInteger"}:
@@ -61,13 +61,13 @@ def suggest_for(model: Model) -> tuple[str, str]:
         outputs = [len(value.shape) for value in graph.outputs if value.shape is not None]
         if outputs == [4] and len(pictures) == 1 and operators & {"Resize", "DepthToSpace", "ConvTranspose"}:
             return "@super-resolution-fp16", "pictures go in, and pictures of another size come out"
-        if operators & {"Conv", "MatMul", "Gemm"} and not _tokens(given):
+        if operators & {"Conv", "MatMul", "Gemm"} and not _tokens(inputs):
             return "@vision-fp16", f"its input {pictures[0]} is a picture"
     if recurrent := operators & _RECURRENT:
         if "Conv" in operators:
             return "@speech-fp16", f"it has Conv and {min(recurrent)}"
         return "@static-fp32", f"{min(recurrent)} stays in FP32 anyway"
-    if tokens := _tokens(given):
+    if tokens := _tokens(inputs):
         return "@transformer-fp16", f"its input {tokens[0]} takes tokens"
     return "@static-fp32", "no other recipe fits it for sure"
 
@@ -132,11 +132,11 @@ def begin_project(models: Sequence[Path], file: Path, *, results: str, ask: Ask 
     """
     check_output(file, force=force)
     folder = file.absolute().parent
-    found = models or models_around(folder)
-    if not found:
+    paths = models or models_around(folder)
+    if not paths:
         raise UsageError("no .onnx file is here", where=str(folder), fix="name the model: dmlprep init MODEL")
     begun = Begun(file, results)
-    for model in found:
+    for model in paths:
         try:
             begun.models.append(_suggestion(model, folder, ask))
         except DmlprepError as error:
@@ -154,14 +154,14 @@ def models_around(folder: Path) -> list[Path]:
     Raises:
         UsageError: they are too many.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in ("node_modules", "build"))
         models = [one for one in sorted(files) if one.endswith(".onnx")]
-        found += [Path(place) / one for one in models if one != "model.onnx" or "run.json" not in files]
-        if len(found) > _MOST:
+        paths += [Path(place) / one for one in models if one != "model.onnx" or "run.json" not in files]
+        if len(paths) > _MOST:
             raise UsageError(f"more than {_MOST} models are here", where=str(folder), fix="name those that are meant")
-    return found
+    return paths
 
 
 def _suggestion(path: Path, folder: Path, ask: Ask | None) -> Suggestion:

@@ -108,11 +108,11 @@ def own_models(project: Project) -> list[Path]:
     Raises:
         UsageError: it names none that is there.
     """
-    found = list(dict.fromkeys(one for pattern in project.models for one in project.files(pattern)))
-    if not found:
+    models = list(dict.fromkeys(one for pattern in project.models for one in project.files(pattern)))
+    if not models:
         what = "the project file names no model that is there"
         raise UsageError(what, where=project.file, fix="see its [models] tables: dmlprep init MODEL writes them")
-    return found
+    return models
 
 
 def result_places(models: Sequence[Path], out: Path | None, project: Project | None) -> dict[Path, Path]:
@@ -145,7 +145,7 @@ def _place(model: Path, out: Path | None, project: Project | None, *, several: b
         if several and out.suffix.lower() == ".onnx":
             raise UsageError(f"{out} is one file, and several models are given", where="--out", fix="name a folder")
         return out / stem_of(model) if several else out
-    if project is not None and (found := defaults_for(project, model).out) is not None:
-        return project.inside(found)
+    if project is not None and (folder := defaults_for(project, model).out) is not None:
+        return project.inside(folder)
     what = "nobody says where the result goes, and no project file says it for this model"
     raise UsageError(what, where=str(model), fix="add -o FOLDER ('--out')")

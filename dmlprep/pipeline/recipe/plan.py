@@ -114,12 +114,12 @@ def with_configs(options: dict[str, object], recipe: str, where: str) -> dict[st
     if not isinstance(inputs, dict):
         return options
     folder = Path() if recipe.startswith("@") else Path(recipe).parent
-    found = dict(inputs)
+    tables = dict(inputs)
     for name, table in inputs.items():
         if isinstance(table, dict) and "config" in table:
             own = {key: value for key, value in table.items() if key != "config"}
-            found[name] = {**_read(folder, table["config"], f"{where}.inputs.{name}.config"), **own}
-    return {**options, "inputs": found}
+            tables[name] = {**_read(folder, table["config"], f"{where}.inputs.{name}.config"), **own}
+    return {**options, "inputs": tables}
 
 
 def _read(folder: Path, config: object, where: str) -> dict[str, object]:

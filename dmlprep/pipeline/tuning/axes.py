@@ -91,15 +91,15 @@ def fused(one: Variant, asked: Collection[str]) -> list[Variant]:
     own = step_of(one.recipe, "fuse")
     table = one.recipe.step[own] if own else dict.fromkeys(_FORMS, False)
     default = msgspec.to_builtins(FuseOptions())
-    found, words, more = [one], list[str](), dict(table)
+    variants, words, more = [one], list[str](), dict(table)
     for option, word in _FORMS.items():
         fixed = own and option in table
         if more.get(option, default[option]) or (option in _ASKED and option not in asked):
             continue
         if not fixed or option == "group_norm":
             words, more = [*words, word], {**more, option: True}
-            found.append(one.set(own or "fuse", f"fused {' and '.join(words)}", **more))
-    return found
+            variants.append(one.set(own or "fuse", f"fused {' and '.join(words)}", **more))
+    return variants
 
 
 def opset_classes(model: Model, target: Target) -> dict[int, int]:

@@ -96,9 +96,9 @@ def prove(
     with temporary_folder("tune") as folder:
         for number in range(1, how.top + 1):
             able = [one for one in _ordered(candidates.values()) if one.figures is not None and one.figures.runs]
-            left = [one for one in able if one.proof in ("", "passed")]
-            waiting = [one for one in left if not one.proof]
-            if not waiting or (left[0].proof and not every):
+            eligible = [one for one in able if one.proof in ("", "passed")]
+            waiting = [one for one in eligible if not one.proof]
+            if not waiting or (eligible[0].proof and not every):
                 break
             name = waiting[0].name
             how.observer.told(f"candidate {number}: {name}")
@@ -135,8 +135,8 @@ def _prove(one: Candidate, how: TuneRequest, out: Path) -> tuple[Candidate, Prov
         return replace(one, proof=_outcome(record), reason=str(record.error or "")), None
     made, _ = figures(Model.open(Path(record.output)), plan.target)
     by = dict.fromkeys(v.device.name for v in record.verdicts if v.outcome == "passed" and v.device is not None)
-    found = replace(one, proof="passed", figures=made, devices=tuple(by))
-    return found, Proved(found, Path(record.output), plan, request)
+    candidate = replace(one, proof="passed", figures=made, devices=tuple(by))
+    return candidate, Proved(candidate, Path(record.output), plan, request)
 
 
 def _outcome(record: RunRecord) -> Any:
@@ -157,7 +157,7 @@ def _timed(tuned: Tuned, best: Sequence[Proved], how: TuneRequest, original: Mod
     try:
         feeds = RunFeeds(original, how.feeds, parity.sizes, values=first.plan.values)
         feed = feeds.of(opened[0][1], 1)[0]
-        found = measure(
+        bench = measure(
             variants,
             "dml" if on_dml else "cpu",
             feed,
@@ -167,10 +167,10 @@ def _timed(tuned: Tuned, best: Sequence[Proved], how: TuneRequest, original: Mod
             progress=how.observer.step_progress,
         )
     except CheckNotRun as error:
-        found = Bench("", (), note=f"not measured: {error}")
-    how.observer.measured(found)
-    if not on_dml and not found.note:
-        found = replace(found, note=ON_CPU)
-    ratios = {row.name: row.ratio for row in found.models}
+        bench = Bench("", (), note=f"not measured: {error}")
+    how.observer.measured(bench)
+    if not on_dml and not bench.note:
+        bench = replace(bench, note=ON_CPU)
+    ratios = {row.name: row.ratio for row in bench.models}
     with_times = tuple(replace(one, time=ratios.get(one.name)) for one in tuned.candidates)
-    return replace(tuned, candidates=with_times, bench=found)
+    return replace(tuned, candidates=with_times, bench=bench)

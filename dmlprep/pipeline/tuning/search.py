@@ -46,7 +46,7 @@ def figures(model: Model, target: Target) -> tuple[Figures, tuple[str, ...]]:
     """
     placed = place(model, target)
     alone = [n for n in placed.nodes if n.provider == _DML and n.partition is None and n.op != "Cast"]
-    found = Figures(
+    numbers = Figures(
         opset=model.opset,
         fp16=holds_fp16(model),
         nodes=len(placed.nodes),
@@ -60,7 +60,7 @@ def figures(model: Model, target: Target) -> tuple[Figures, tuple[str, ...]]:
         feed_bytes=placed.feed_bytes,
         runs=placed.runs,
     )
-    return found, tuple(placed.free_dimensions)
+    return numbers, tuple(placed.free_dimensions)
 
 
 _OPSETS = 3
@@ -230,11 +230,11 @@ class _Search:
         if not says(base.recipe, "opset", "prefer_contrib"):
             for one in self._best(tried):
                 self._try(tried, with_contrib(one))
-        kept = self._best(tried)
+        survivors = self._best(tried)
         for at, one in tried.items():
-            if one not in kept and one is not base:
+            if one not in survivors and one is not base:
                 self._leave(f"{', '.join(one.words)}: {self._why(at)}")
-        return kept
+        return survivors
 
     def _try(self, tried: dict[int, Variant], one: Variant) -> None:
         if not self._over(one.name):
@@ -254,10 +254,10 @@ class _Search:
     def _why(self, at: int) -> str:
         if refused := self._tree.states[at].refused:
             return refused
-        found = self._tree.figures(at)[0]
+        numbers = self._tree.figures(at)[0]
         return (
-            f"after the opset step {found.cpu_compute} compute nodes are on the CPU, in {found.partitions} fused "
-            f"partitions with {found.crossings} crossings; what went on is as good, or better"
+            f"after the opset step {numbers.cpu_compute} compute nodes are on the CPU, in {numbers.partitions} fused "
+            f"partitions with {numbers.crossings} crossings; what went on is as good, or better"
         )
 
     def _leave(self, text: str) -> None:
@@ -276,7 +276,7 @@ class _Search:
                 at = self._tree.reach(make_plan(one.recipe))
                 if at not in rows:
                     refused = self._tree.states[at].refused
-                    found, free = (None, ()) if refused else self._tree.figures(at)
-                    rows[at] = Row(one, found, refused, free)
+                    numbers, free = (None, ()) if refused else self._tree.figures(at)
+                    rows[at] = Row(one, numbers, refused, free)
                 elif one.name not in (rows[at].variant.name, *rows[at].same):
                     rows[at].same.append(one.name)

@@ -47,16 +47,16 @@ def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] |
         before, _ = figures(model, target)
         timed = request.bench_seconds is not None or keep is not None
         ways = Ways(bases, request.io, request.only_directml, timed, request.search_seconds)
-        found = search(model, target, ways, request.observer.ranking)
+        ranking = search(model, target, ways, request.observer.ranking)
     searched = time.perf_counter() - began
-    request.observer.ranked(len(found.rows), searched)
-    best = next((row for row in found.rows if row.figures is not None), None)
+    request.observer.ranked(len(ranking.rows), searched)
+    best = next((row for row in ranking.rows if row.figures is not None), None)
     tuned = Tuned(
         model=str(request.source),
         target=target.name,
         before=before,
-        candidates=tuple(_candidate(row, request) for row in found.rows),
-        left_out=tuple(found.left_out),
+        candidates=tuple(_candidate(row, request) for row in ranking.rows),
+        left_out=tuple(ranking.left_out),
         free=best.free if best is not None else (),
         searched_seconds=round(searched, 3),
     )
@@ -149,17 +149,17 @@ def choose(tuned: Tuned, *, proved: bool) -> Tuned:
 
 
 def _notes(tuned: Tuned, one: Candidate, by: str) -> list[str]:
-    made = one.figures
-    assert made is not None
-    on_cpu = f"nodes on the CPU: {made.cpu_nodes} of {made.nodes}"
-    found = [
+    numbers = one.figures
+    assert numbers is not None
+    on_cpu = f"nodes on the CPU: {numbers.cpu_nodes} of {numbers.nodes}"
+    notes = [
         f"dmlprep {__version__} tune {PurePath(tuned.model).name}: {one.name}, by {by}",
-        f"{on_cpu}; fused partitions: {made.partitions}; crossings: {made.crossings}; opset {made.opset}",
+        f"{on_cpu}; fused partitions: {numbers.partitions}; crossings: {numbers.crossings}; opset {numbers.opset}",
         f"proved on: {', '.join(one.devices)}"
         if one.proof == "passed"
         else "not proved: prepare proves what it writes",
     ]
-    return [*found, f"sizes that are free: {', '.join(tuned.free)}"] if tuned.free else found
+    return [*notes, f"sizes that are free: {', '.join(tuned.free)}"] if tuned.free else notes
 
 
 def _none(tuned: Tuned) -> Tuned:

@@ -115,18 +115,18 @@ def feeds_from(request: FeedsRequest) -> Made:
     before = _there(request)
     check_path(paths[-1])
     real = [_real(request, model, one, shape, kind, [items[i] for i in group]) for group in groups]
-    made = [_others(request, model, inputs, kind, feed, number) for number, feed in enumerate(real)]
-    fit_feeds(model, made, "the feeds that were made")
+    whole = [_others(request, model, inputs, kind, feed, number) for number, feed in enumerate(real)]
+    fit_feeds(model, whole, "the feeds that were made")
     with staging_folder(request.out) as staging:
         new = {path.name: staging / path.name for path in paths}
-        for path, feed in zip(new.values(), made, strict=True):
+        for path, feed in zip(new.values(), whole, strict=True):
             with plain_errors(request.out / path.name):
                 path.write_bytes(_npz(feed))
         head, *others = new
         gone = (path.name for path in before - set(paths))
         FileSet(request.out, head, (*others, *gone)).exchange(new, force=request.force)
     seeded = [i.name for i in inputs if i.name not in real[0] and i.name not in request.values]
-    return Made(kind, paths, {name: array.shape for name, array in made[0].items()}, seeded)
+    return Made(kind, paths, {name: array.shape for name, array in whole[0].items()}, seeded)
 
 
 def _said(inputs: Sequence[Input]) -> str:
@@ -135,10 +135,10 @@ def _said(inputs: Sequence[Input]) -> str:
 
 def _chosen(request: FeedsRequest, model: Model, inputs: Sequence[Input]) -> tuple[Kind, Input, list[Path]]:
     """The kind of the sources that the model can take, the input that takes it, and the files."""
-    found = _sources(request.sources)
-    takes = {kind: _takers(request, model, inputs, kind) for kind in found}
-    fitting = [kind for kind in found if takes[kind]]
-    there = " and ".join(found)
+    by_kind = _sources(request.sources)
+    takes = {kind: _takers(request, model, inputs, kind) for kind in by_kind}
+    fitting = [kind for kind in by_kind if takes[kind]]
+    there = " and ".join(by_kind)
     if not fitting:
         what = f"{request.model} has no input that takes {there}" + (f" ({request.input!r})" if request.input else "")
         where = "--input" if request.input else str(request.sources[0])
@@ -150,7 +150,7 @@ def _chosen(request: FeedsRequest, model: Model, inputs: Sequence[Input]) -> tup
     if len(takes[kind]) > 1:
         what = f"several inputs may take {kind}: {', '.join(one.name for one in takes[kind])}"
         raise UsageError(what, where=str(request.model), fix="choose with --input")
-    return kind, takes[kind][0], found[kind]
+    return kind, takes[kind][0], by_kind[kind]
 
 
 def _takers(request: FeedsRequest, model: Model, inputs: Sequence[Input], kind: Kind) -> list[Input]:
@@ -161,11 +161,11 @@ def _takers(request: FeedsRequest, model: Model, inputs: Sequence[Input], kind: 
             raise InputError(f"no input is called {request.input!r}", where="--input", fix=f"it has: {_said(inputs)}")
         by_hand = kind == "pictures" and bool(request.pictures.layout)
         return [one for one in named if by_hand or _may_take(model, one, kind)]
-    found = [one for one in inputs if _may_take(model, one, kind)]
-    if not found and kind == "pictures" and request.pictures.layout:
-        found = [one for one in inputs if len(one.dims or ()) == len(request.pictures.layout)]
-    sure = [one for one in found if is_signal(one) or one.name == "input_ids"]
-    return sure if len(found) > 1 and len(sure) == 1 else found
+    takers = [one for one in inputs if _may_take(model, one, kind)]
+    if not takers and kind == "pictures" and request.pictures.layout:
+        takers = [one for one in inputs if len(one.dims or ()) == len(request.pictures.layout)]
+    sure = [one for one in takers if is_signal(one) or one.name == "input_ids"]
+    return sure if len(takers) > 1 and len(sure) == 1 else takers
 
 
 def _may_take(model: Model, one: Input, kind: Kind) -> bool:
@@ -176,7 +176,7 @@ def _may_take(model: Model, one: Input, kind: Kind) -> bool:
 
 def _sources(sources: Sequence[Path]) -> dict[Kind, list[Path]]:
     """Files by kind, in the order of their names; other files of a folder are left alone."""
-    found: dict[Kind, list[Path]] = {}
+    by_kind: dict[Kind, list[Path]] = {}
     for source in sources:
         if not source.exists():
             raise InputError("no such file or folder", where=str(source))
@@ -189,8 +189,8 @@ def _sources(sources: Sequence[Path]) -> dict[Kind, list[Path]]:
         if source.is_dir():
             check_inside((file for _, file in kinds), source)
         for kind, file in kinds:
-            found.setdefault(kind, []).append(file)
-    return found
+            by_kind.setdefault(kind, []).append(file)
+    return by_kind
 
 
 def _groups(total: int, count: int, batch: int) -> list[list[int]]:
@@ -207,13 +207,13 @@ def _name(number: int, total: int, item: Path | str) -> str:
 
 def _there(request: FeedsRequest) -> set[Path]:
     """Feeds that the folder holds, by their names; they would be taken together with the new ones."""
-    found = sorted(request.out.glob("*.npz")) if request.out.is_dir() else []
-    if found and not request.force:
+    existing = sorted(request.out.glob("*.npz")) if request.out.is_dir() else []
+    if existing and not request.force:
         fix = "pass --force to replace them, or name another folder"
-        raise OutputError(f"feeds are there already ({found[0].name})", where=str(request.out), fix=fix)
+        raise OutputError(f"feeds are there already ({existing[0].name})", where=str(request.out), fix=fix)
     if request.out.exists() and not request.out.is_dir():
         raise OutputError("a file of this name exists", where=str(request.out), fix="name a folder")
-    return {path for path in found if is_plain_file(path) and re.fullmatch(r"\d+(-[\w-]+)?", path.stem)}
+    return {path for path in existing if is_plain_file(path) and re.fullmatch(r"\d+(-[\w-]+)?", path.stem)}
 
 
 def _real(
@@ -229,17 +229,17 @@ def _real(
         return text(one, inputs, shape, items, _tokenizer(request), most)
     takes = [i for i in inputs if _RATE.fullmatch(i.name) and i is not one]
     compared = next((compared_with(i.value, model.ir.functions) for i in takes), None)
-    made, rate = sound(one, shape, items, request.rate or (int(compared) if compared else None), most)
-    return {one.name: made, **{i.name: np.full([1] * len(i.dims or ()), rate, i.numpy_type) for i in takes}}
+    samples, rate = sound(one, shape, items, request.rate or (int(compared) if compared else None), most)
+    return {one.name: samples, **{i.name: np.full([1] * len(i.dims or ()), rate, i.numpy_type) for i in takes}}
 
 
 def _tokenizer(request: FeedsRequest) -> Path:
     folders = [request.model.parent, *(s if s.is_dir() else s.parent for s in request.sources)]
-    found = request.tokenizer or next((f for d in folders if (f := d / "tokenizer.json").is_file()), None)
-    if found is None:
+    file = request.tokenizer or next((f for d in folders if (f := d / "tokenizer.json").is_file()), None)
+    if file is None:
         what = "no tokenizer.json is beside the model or the text"
         raise UsageError(what, where="--tokenizer", fix="name it: --tokenizer FILE")
-    return found
+    return file
 
 
 def _others(request: FeedsRequest, model: Model, inputs: Sequence[Input], kind: Kind, feed: Feed, number: int) -> Feed:

@@ -56,10 +56,10 @@ def sound(
             raise too_large(f"an input of {len(files)} x {length} samples", needed, str(file))
         rows.append(_loudest(row, length))
     assert rate is not None
-    made = np.stack(rows) if len(shape) > 1 else rows[0]
+    batch = np.stack(rows) if len(shape) > 1 else rows[0]
     if len(shape) == 3:
-        made = np.expand_dims(made, 3 - place)
-    return _values(made, one.numpy_type), rate
+        batch = np.expand_dims(batch, 3 - place)
+    return _values(batch, one.numpy_type), rate
 
 
 def resampled(samples: Array, rate: int, wanted: int) -> Array:

@@ -56,14 +56,14 @@ def text(
     Raises:
         InputError: the tokenizer cannot be read, or the text becomes too many tokens.
     """
-    found = tokenize(tokenizer, texts, shape[-1], most)
-    found["positions"] = np.broadcast_to(np.arange(found["ids"].shape[-1]), found["ids"].shape)
+    arrays = tokenize(tokenizer, texts, shape[-1], most)
+    arrays["positions"] = np.broadcast_to(np.arange(arrays["ids"].shape[-1]), arrays["ids"].shape)
     feed: dict[str, Array] = {}
     for other in inputs:
         name = "ids" if other.name == one.name else str(role(other, None))
         if other.name != one.name and (name == "ids" or other.dtype is None or other.dtype.is_floating_point()):
             continue
-        if name in found and len(other.dims or ()) == len(shape):
-            array = found[name] if len(shape) == 2 else found[name][0]
+        if name in arrays and len(other.dims or ()) == len(shape):
+            array = arrays[name] if len(shape) == 2 else arrays[name][0]
             feed[other.name] = np.ascontiguousarray(array).astype(other.numpy_type)
     return feed
