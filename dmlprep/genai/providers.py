@@ -41,14 +41,10 @@ _BOUNDED = (
 """Finding, place of a number, and place of the number that it may not be beyond."""
 
 
-def effective_section(config: GenaiConfig, section: str) -> str:
-    """The section whose session options hold for a model: its own, or the decoder's."""
-    return section if config.session_options(section) else "decoder"
-
-
 def dml_provider(config: GenaiConfig, section: str) -> Provider | None:
-    """DirectML as the session options of a model ask for it; ``None`` where they do not."""
-    return next((one for one in config.providers(effective_section(config, section)) if one.is_dml), None)
+    """DirectML as the session options of a model, or else of the decoder, ask for it; ``None`` where they do not."""
+    section = section if config.session_options(section) else "decoder"
+    return next((one for one in config.providers(section) if one.is_dml), None)
 
 
 def captures(config: GenaiConfig, section: str) -> bool:

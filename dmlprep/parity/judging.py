@@ -102,8 +102,9 @@ class Judge:
         # What is not finite is wrong on any inputs.
         failed = [m for m in results if not m.passed and (m.output not in self._weak or m.non_finite)]
         if failed:
-            findings = [*map(differs, failed), *verdict.findings]
-            return with_outcome(outcome="failed", reason=why_failed(failed, self._tolerance), findings=findings)
+            more = f" (and {len(failed) - 1} more outputs)" if len(failed) > 1 else ""
+            reason = describe(failed[0], self._tolerance) + more
+            return with_outcome(outcome="failed", reason=reason, findings=[*map(differs, failed), *verdict.findings])
         weak = [_proves_nothing(m, self._weak[m.output]) for m in results if m.output in self._weak]
         if weak and (len(weak) == len(results) or not all(m.passed for m in results)):
             reason = f"{weak[0].message}; give inputs that prove more with --feeds"
@@ -157,13 +158,6 @@ def _close(check: str, errors: list[float], results: Sequence[OutputMetrics]) ->
             "times as far off as one element may be, feed by feed, and other feeds may fail"
         )
     return [finding("DP711", f"{check}: {text}", shares=list(errors))]
-
-
-def why_failed(results: Sequence[OutputMetrics], tolerance: Tolerance) -> str:
-    """The first output that is out of tolerance, and how many more are; empty where none is."""
-    failed = [m for m in results if not m.passed]
-    more = f" (and {len(failed) - 1} more outputs)" if len(failed) > 1 else ""
-    return describe(failed[0], tolerance) + more if failed else ""
 
 
 def no_output(who: str, name: str, code: str = "") -> Finding:

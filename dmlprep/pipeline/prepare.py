@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -49,6 +49,9 @@ from dmlprep.record.origin import origin
 from dmlprep.record.speed import Bench
 from dmlprep.runtime import SessionHost, SessionOptions, cpu_host
 
+if TYPE_CHECKING:
+    from dmlprep.passes.precision import Rounding
+
 
 @dataclass(frozen=True)
 class Sharing:
@@ -57,21 +60,6 @@ class Sharing:
     name: str
     sizes: Mapping[str, int]
     data: SharedData
-
-
-def save_sharing(
-    model: Model, target: Path, sharing: Sharing, record: RunRecord, progress: Callable[[int], None]
-) -> Saved:
-    """Save one of several buckets, and note what it shares with those before it."""
-    saved = write_sharing(model.ir, target, sharing.data, progress=progress)
-    total = sharing.data.written + sharing.data.shared
-    name = sharing.data.path.name if total else ""
-    record.facts.bucket = BucketFacts(sharing.name, dict(sharing.sizes), name, total, sharing.data.shared)
-    return saved
-
-
-if TYPE_CHECKING:
-    from dmlprep.passes.precision import Rounding
 
 
 @dataclass(frozen=True)
@@ -338,8 +326,12 @@ def _save(model: Model, request: PrepareRequest, target: Path, record: RunRecord
         request.observer.saving(done, total)
 
     try:
-        if request.sharing is not None:
-            saved = save_sharing(model, target, request.sharing, record, progress)
+        if (sharing := request.sharing) is not None:
+            data = sharing.data
+            saved = write_sharing(model.ir, target, data, progress=progress)
+            nbytes = data.written + data.shared
+            file = data.path.name if nbytes else ""
+            record.facts.bucket = BucketFacts(sharing.name, dict(sharing.sizes), file, nbytes, data.shared)
         else:
             external_over = -1 if request.options.external_data else EXTERNAL_OVER
             saved = model.save(target, external_over=external_over, progress=progress)

@@ -189,23 +189,8 @@ def _nbytes(value: Kept) -> int:
     return int(np.prod(value.shape, dtype=object)) * {"float16": 2, "bfloat16": 2, "float32": 4}.get(value.dtype, 8)
 
 
-def play(decoder: Decoder, prompt: list[int], steps: int) -> Played:
-    """The prompt, then greedily so many tokens.
-
-    Raises:
-        SessionFailure: the model does not run.
-    """
-    rows = decoder.prompt(prompt)
-    tokens = [int(rows[-1].argmax())]
-    logits = []
-    for _ in range(steps):
-        logits.append(decoder.step(tokens[-1]))
-        tokens.append(int(logits[-1].argmax()))
-    return Played(prompt, rows, np.stack(logits), tokens)
-
-
 def play_all(decoder: Decoder, prompts: Sequence[list[int]], steps: int, progress: Progress) -> list[Played]:
-    """All prompts.
+    """Each prompt, then greedily so many tokens.
 
     Raises:
         UsageError: their logits would take too much memory.
@@ -218,7 +203,12 @@ def play_all(decoder: Decoder, prompts: Sequence[list[int]], steps: int, progres
     played: list[Played] = []
     for number, prompt in enumerate(prompts):
         progress(0.3 * number / len(prompts), "the original")
-        played.append(play(decoder, prompt, steps))
+        rows = decoder.prompt(prompt)
+        tokens, logits = [int(rows[-1].argmax())], []
+        for _ in range(steps):
+            logits.append(decoder.step(tokens[-1]))
+            tokens.append(int(logits[-1].argmax()))
+        played.append(Played(prompt, rows, np.stack(logits), tokens))
     return played
 
 
