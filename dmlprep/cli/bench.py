@@ -9,7 +9,16 @@ import click
 
 from dmlprep import api
 from dmlprep.api.records import as_record
-from dmlprep.cli.options import ADAPTER, format_option, prepare_options, quiet_option, sizes_option, time_limit_option
+from dmlprep.cli.options import (
+    ADAPTER,
+    PATH,
+    device_option,
+    option,
+    output_options,
+    prepare_options,
+    sizes_option,
+    time_limit_option,
+)
 from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, say, unheard
 from dmlprep.cli.values import Number, read_sizes
 from dmlprep.portable.bounds import MOST_RUNS, MOST_SECONDS
@@ -19,13 +28,11 @@ if TYPE_CHECKING:
 
 
 @click.command("bench")
-@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("models", nargs=-1, required=True, type=PATH)
 @prepare_options("feeds")
-@click.option(
-    "--device", type=click.Choice(["cpu", "dml"]), default="cpu", show_default=True, help="Where the models run."
-)
+@device_option("Where the models run.")
 @prepare_options(*ADAPTER)
-@click.option(
+@option(
     "-p",
     "--pin",
     "pins",
@@ -34,27 +41,24 @@ if TYPE_CHECKING:
     help="Override a dimension in the sessions, by name (batch=1) or by input and axis (x:0=1).",
 )
 @sizes_option
-@click.option(
+@option(
     "--seconds",
     type=Number(0, MOST_SECONDS),
     default=10.0,
-    show_default=True,
     metavar="SECONDS",
     help="Total time for the runs of all models.",
 )
-@click.option(
+@option(
     "--runs",
     type=click.IntRange(1, MOST_RUNS),
     default=10,
-    show_default=True,
     metavar="N",
     help="Smallest number of timed runs for each model, even if they exceed --seconds.",
 )
 @time_limit_option(600.0, "Time limit for one load or run.")
-@click.option("--html", type=click.Path(path_type=Path), help="Write a report as one HTML file, with a chart.")
-@click.option("--force", is_flag=True, help="Replace the HTML file.")
-@quiet_option
-@format_option("text", "json")
+@option("--html", type=PATH, help="Write a report as one HTML file, with a chart.")
+@option("--force", is_flag=True, help="Replace the HTML file.")
+@output_options("text", "json")
 def command(
     models: tuple[Path, ...],
     pins: tuple[str, ...],

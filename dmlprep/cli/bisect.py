@@ -13,10 +13,12 @@ from dmlprep import api
 from dmlprep.api.records import as_record, write_record
 from dmlprep.cli.options import (
     ADAPTER,
-    format_option,
+    PATH,
+    device_option,
     optimization_option,
+    option,
+    output_options,
     prepare_options,
-    quiet_option,
     sizes_option,
     time_limit_option,
 )
@@ -29,49 +31,28 @@ if TYPE_CHECKING:
 
 
 @click.command("bisect")
-@click.argument("reference", type=click.Path(path_type=Path))
-@click.argument("candidate", type=click.Path(path_type=Path), required=False)
-@click.option(
+@click.argument("reference", type=PATH)
+@click.argument("candidate", type=PATH, required=False)
+@option(
     "-o",
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("bisect"),
-    show_default=True,
     help="Folder for a model of the nodes, its inputs and expected outputs, a script and a draft of an issue.",
 )
 @prepare_options("feeds")
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "dml"]),
-    help="Where CANDIDATE runs; REFERENCE runs on the CPU. Default: dml for one model, cpu for two.",
-)
+@device_option("Where CANDIDATE runs; REFERENCE runs on the CPU. Default: dml for one model, cpu for two.", None)
 @prepare_options(*ADAPTER)
-@click.option(
-    "--tolerance",
-    default="auto",
-    show_default=True,
-    metavar="NAME",
-    help="Named tolerance (docs/parity.md), or rel:0.001.",
-)
+@option("--tolerance", default="auto", metavar="NAME", help="Named tolerance (docs/parity.md), or rel:0.001.")
 @sizes_option
 @optimization_option("Graph optimisation level of the candidate's sessions.")
-@click.option("--unfused", is_flag=True, help="Turn off fusion: DirectML runs each node separately.")
-@click.option(
-    "--matrix", is_flag=True, help="First try the whole candidate under each optimisation and fusion setting."
-)
+@option("--unfused", is_flag=True, help="Turn off fusion: DirectML runs each node separately.")
+@option("--matrix", is_flag=True, help="First try the whole candidate under each optimisation and fusion setting.")
 @time_limit_option(600.0, "Time limit for one load or run.")
-@click.option(
-    "--record",
-    "record_to",
-    type=click.Path(path_type=Path),
-    help="Write the record of the run as JSON (dmlprep report).",
-)
-@click.option(
-    "--html", type=click.Path(path_type=Path), help="Write an HTML report that shows the error along the model."
-)
-@click.option("--force", is_flag=True, help="Replace existing files.")
-@quiet_option
-@format_option("text", "json")
+@option("--record", "record_to", type=PATH, help="Write the record of the run as JSON (dmlprep report).")
+@option("--html", type=PATH, help="Write an HTML report that shows the error along the model.")
+@option("--force", is_flag=True, help="Replace existing files.")
+@output_options("text", "json")
 def command(
     reference: Path,
     candidate: Path | None,

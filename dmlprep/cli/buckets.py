@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dmlprep import api
-from dmlprep.cli.options import format_option, quiet_option
+from dmlprep.cli.options import PATH, option, output_options
 from dmlprep.cli.output import echo, print_json
 from dmlprep.cli.values import Number
 from dmlprep.portable.bounds import MOST_BUCKETS, MOST_SIZE
@@ -20,29 +20,29 @@ _MOST_WASTE = 1e6
 
 
 @click.command("buckets")
-@click.argument("log", type=click.Path(path_type=Path))
-@click.option(
+@click.argument("log", type=PATH)
+@option(
     "--waste",
     type=Number(1, _MOST_WASTE),
     metavar="RATIO",
     help="Few buckets that pad to at most this, elements padded over elements asked for.  [default: 1.3]",
 )
-@click.option(
+@option(
     "--count",
     type=click.IntRange(1, MOST_BUCKETS),
     metavar="N",
     help="In its place: at most N buckets that pad little.",
 )
-@click.option(
+@option(
     "--multiple",
     type=click.IntRange(1, MOST_SIZE),
     default=1,
     metavar="N",
     help="Sizes of buckets are multiples of N, as models that halve their input demand it.",
+    show_default=False,
 )
-@click.option("--dim", "dims", multiple=True, metavar="NAME", help="Read this from each line, and leave the rest out.")
-@quiet_option
-@format_option("text", "json")
+@option("--dim", "dims", multiple=True, metavar="NAME", help="Read this from each line, and leave the rest out.")
+@output_options("text", "json")
 def command(
     log: Path,
     waste: float | None,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dmlprep.api.projects import file_options
-from dmlprep.cli.completing import targets
-from dmlprep.cli.options import ADAPTER, format_option, given_models, models_argument, prepare_options, quiet_option
+from dmlprep.cli.options import ADAPTER, given_models, models_argument, option, output_options, prepare_options, targets
 from dmlprep.cli.output import echo, echo_commands, echo_lines, print_error, print_json_text
 from dmlprep.cli.project import project_options, the_project
 from dmlprep.portable.printable import printable
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("check")
 @models_argument
-@click.option(
+@option(
     "--target",
     "target_name",
     metavar="NAME",
@@ -28,16 +27,15 @@ if TYPE_CHECKING:
     help="DirectML release (dmlprep target list), or all for a table of all releases. Default: the release in the "
     "project file, otherwise latest.",
 )
-@click.option(
+@option(
     "--fail-on-cpu",
     is_flag=True,
     help="Exit 1 if a compute node would run on the CPU. Shape arithmetic is allowed there.",
 )
-@click.option("--verify", is_flag=True, help="Also open a real DirectML session, and compare its placement.")
+@option("--verify", is_flag=True, help="Also open a real DirectML session, and compare its placement.")
 @prepare_options("vram", *ADAPTER)
 @project_options
-@quiet_option
-@format_option("text", "json", "sarif", "github")
+@output_options("text", "json", "sarif", "github")
 def command(
     models: tuple[Path, ...],
     target_name: str | None,

@@ -11,9 +11,11 @@ from dmlprep import api
 from dmlprep.cli.options import (
     ADAPTER,
     METRIC,
-    format_option,
+    PATH,
+    device_option,
+    option,
+    output_options,
     prepare_options,
-    quiet_option,
     sizes_option,
     time_limit_option,
 )
@@ -23,25 +25,18 @@ from dmlprep.portable.bounds import MOST_FEEDS
 
 
 @click.command("compare")
-@click.argument("reference", type=click.Path(path_type=Path))
-@click.argument("candidate", type=click.Path(path_type=Path))
+@click.argument("reference", type=PATH)
+@click.argument("candidate", type=PATH)
 @prepare_options("feeds")
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "dml"]),
-    default="cpu",
-    show_default=True,
-    help="Where CANDIDATE runs; REFERENCE runs on the CPU.",
-)
+@device_option("Where CANDIDATE runs; REFERENCE runs on the CPU.")
 @prepare_options(*ADAPTER)
-@click.option(
+@option(
     "--tolerance",
     default="auto",
-    show_default=True,
     metavar="NAME",
     help="Named tolerance (docs/parity.md). auto: from the weights of CANDIDATE.",
 )
-@click.option(
+@option(
     "--measure",
     "measures",
     multiple=True,
@@ -49,24 +44,21 @@ from dmlprep.portable.bounds import MOST_FEEDS
     help="Kind of an output: elements, map, classes or logits. Default: detected from the node that computes it.",
 )
 @prepare_options(*METRIC)
-@click.option(
+@option(
     "--open-by",
     type=click.Choice(["provider", "device", "policy"]),
     default="provider",
-    show_default=True,
     help="How to select DirectML on Windows. provider: as classic apps do. device, policy: as Windows ML apps do.",
 )
 @sizes_option
-@click.option(
+@option(
     "--seeds",
     type=click.IntRange(1, MOST_FEEDS),
     default=2,
-    show_default=True,
     help="Number of seeded random inputs if there is no --feeds.",
 )
 @time_limit_option(600.0, "Time limit for one load or run.")
-@quiet_option
-@format_option("text", "json")
+@output_options("text", "json")
 def command(
     reference: Path,
     candidate: Path,

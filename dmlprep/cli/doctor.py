@@ -10,7 +10,7 @@ import msgspec
 
 from dmlprep import api
 from dmlprep.api.devices import adapter_listing, check_environment
-from dmlprep.cli.options import format_option, quiet_option
+from dmlprep.cli.options import PATH, option, output_options
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.core._version import __version__
 from dmlprep.record import Finding
@@ -78,13 +78,12 @@ def _code(findings: Iterable[Finding]) -> int:
 
 
 @click.command(name="doctor")
-@quiet_option
-@format_option("text", "json")
-@click.option("--no-dml", is_flag=True, help="Do not try DirectML (its self-test takes about 10 s the first time).")
-@click.option("--adapters", is_flag=True, help="Only list the graphics adapters, and the options that select each.")
-@click.option(
+@output_options("text", "json")
+@option("--no-dml", is_flag=True, help="Do not try DirectML (its self-test takes about 10 s the first time).")
+@option("--adapters", is_flag=True, help="Only list the graphics adapters, and the options that select each.")
+@option(
     "--app",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FOLDER",
     help="Only check this folder of a Windows app: which onnxruntime.dll and DirectML.dll it will load.",
 )

@@ -6,16 +6,15 @@ import click
 
 from dmlprep import api
 from dmlprep.api.checking import code_row
-from dmlprep.cli.options import format_option, quiet_option
+from dmlprep.cli.options import option, output_options
 from dmlprep.cli.output import echo_page, print_json
 
 
 @click.command("explain")
 @click.argument("what")
-@click.option("--node", metavar="NAME", help="Explain the placement of this node of the model WHAT.")
-@click.option("--target", "target_name", metavar="NAME", default="latest", show_default=True, help="DirectML release.")
-@quiet_option
-@format_option("text", "json")
+@option("--node", metavar="NAME", help="Explain the placement of this node of the model WHAT.")
+@option("--target", "target_name", metavar="NAME", default="latest", help="DirectML release.")
+@output_options("text", "json")
 def command(what: str, node: str | None, target_name: str, quiet: bool, output_format: str) -> int:
     """Explain the finding code WHAT, or with --node the placement of one node of the model WHAT.
 

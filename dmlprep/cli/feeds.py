@@ -9,7 +9,7 @@ from typing import Any, cast
 import click
 
 from dmlprep import api
-from dmlprep.cli.options import format_option, quiet_option, sizes_option
+from dmlprep.cli.options import PATH, option, output_options, sizes_option
 from dmlprep.cli.output import echo, print_json
 from dmlprep.cli.values import Number, read_inputs, read_numbers, read_sizes
 from dmlprep.core.text.shell import command_line
@@ -17,56 +17,37 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
 
 
 @click.command("feeds")
-@click.argument("model", type=click.Path(path_type=Path))
-@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Folder for the .npz files.")
-@click.option("--count", type=click.IntRange(1, MOST_FEEDS), default=4, show_default=True, help="Number of feeds.")
-@click.option("--input", default="", metavar="NAME", help="Input of MODEL for SOURCES, if several are possible.")
+@click.argument("model", type=PATH)
+@click.argument("sources", nargs=-1, required=True, type=PATH)
+@option("-o", "--out", type=PATH, required=True, help="Folder for the .npz files.")
+@option("--count", type=click.IntRange(1, MOST_FEEDS), default=4, help="Number of feeds.")
+@option("--input", default="", metavar="NAME", help="Input of MODEL for SOURCES, if several are possible.")
 @sizes_option
-@click.option(
-    "--set", "values", multiple=True, metavar="NAME=VALUE", help="Value of another input: numbers, or file.npy."
-)
-@click.option(
+@option("--set", "values", multiple=True, metavar="NAME=VALUE", help="Value of another input: numbers, or file.npy.")
+@option(
     "--layout",
     type=click.Choice(["nchw", "nhwc", "chw", "hwc"]),
     help="Pictures: axes of the input, if its shape does not show them.",
 )
-@click.option("--mean", default="0", show_default=True, callback=read_numbers, help="Pictures: mean to subtract.")
-@click.option(
-    "--deviation",
-    default="1",
-    show_default=True,
-    callback=read_numbers,
-    help="Pictures: standard deviation to divide by.",
-)
-@click.option(
+@option("--mean", default="0", callback=read_numbers, help="Pictures: mean to subtract.")
+@option("--deviation", default="1", callback=read_numbers, help="Pictures: standard deviation to divide by.")
+@option(
     "--scale",
     type=Number(-MOST_VALUE, MOST_VALUE),
     default=1.0,
-    show_default=True,
     help="Pictures: value of white before --mean and --deviation.",
 )
-@click.option(
-    "--colour",
-    type=click.Choice(["rgb", "bgr", "gray"]),
-    default="rgb",
-    show_default=True,
-    help="Pictures: order of the channels.",
-)
-@click.option(
+@option("--colour", type=click.Choice(["rgb", "bgr", "gray"]), default="rgb", help="Pictures: order of the channels.")
+@option(
     "--fit",
     type=click.Choice(["crop", "pad", "stretch"]),
     default="crop",
-    show_default=True,
     help="Pictures: how to fit them to the shape of the input.",
 )
-@click.option("--rate", type=click.IntRange(1, 1 << 30), metavar="HZ", help="Audio: sample rate of the model.")
-@click.option(
-    "--tokenizer", type=click.Path(path_type=Path), help="Text: path of tokenizer.json. Default: the one next to MODEL."
-)
-@click.option("--force", is_flag=True, help="Replace existing feeds.")
-@quiet_option
-@format_option("text", "json")
+@option("--rate", type=click.IntRange(1, 1 << 30), metavar="HZ", help="Audio: sample rate of the model.")
+@option("--tokenizer", type=PATH, help="Text: path of tokenizer.json. Default: the one next to MODEL.")
+@option("--force", is_flag=True, help="Replace existing feeds.")
+@output_options("text", "json")
 def command(
     model: Path,
     sources: tuple[Path, ...],

@@ -9,7 +9,7 @@ import click
 
 from dmlprep import api
 from dmlprep.api.projects import job_memory
-from dmlprep.cli.options import format_option, quiet_option
+from dmlprep.cli.options import PATH, option, output_options
 from dmlprep.cli.output import echo, echo_commands, echo_lines, print_json, print_json_text
 
 if TYPE_CHECKING:
@@ -20,35 +20,32 @@ _MOST_JOBS = 1024
 
 
 @click.command("fleet")
-@click.argument("file", type=click.Path(path_type=Path), default=Path("fleet.toml"), metavar="[FILE]")
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="Folder for all results. Required unless FILE sets it."
-)
-@click.option(
+@click.argument("file", type=PATH, default=Path("fleet.toml"), metavar="[FILE]")
+@option("-o", "--out", type=PATH, help="Folder for all results. Required unless FILE sets it.")
+@option(
     "-j",
     "--jobs",
     type=click.IntRange(1, _MOST_JOBS),
     metavar="N",
     help="Parallel jobs. Default: one per processor, or fewer if memory is short.",
 )
-@click.option(
+@option(
     "--scheduler",
     default="",
     metavar="ADDRESS",
     help="Run the jobs on the workers of this Dask scheduler (tcp://HOST:PORT). They need the same folders.",
 )
-@click.option("--only", multiple=True, metavar="PATTERN", help="Run only jobs with this name or model. Repeatable.")
-@click.option("--shard", default="", metavar="PART/PARTS", help="Run one part of the jobs, such as 3/8, for CI.")
-@click.option("--dry-run", is_flag=True, help="Show the jobs, and run nothing.")
-@click.option("--fresh", is_flag=True, help="Ignore cached results and verdicts: run every job again.")
-@click.option("--force", is_flag=True, help="Replace existing files that no fleet wrote.")
-@click.option(
+@option("--only", multiple=True, metavar="PATTERN", help="Run only jobs with this name or model. Repeatable.")
+@option("--shard", default="", metavar="PART/PARTS", help="Run one part of the jobs, such as 3/8, for CI.")
+@option("--dry-run", is_flag=True, help="Show the jobs, and run nothing.")
+@option("--fresh", is_flag=True, help="Ignore cached results and verdicts: run every job again.")
+@option("--force", is_flag=True, help="Replace existing files that no fleet wrote.")
+@option(
     "--prune",
     is_flag=True,
     help="Afterwards remove the results of jobs that are no longer in FILE. --dry-run lists them.",
 )
-@quiet_option
-@format_option("text", "json", "github", "azure")
+@output_options("text", "json", "github", "azure")
 def command(
     file: Path,
     out: Path | None,

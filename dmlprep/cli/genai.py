@@ -2,30 +2,253 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "prepare": ("dmlprep.cli.genai_prepare", "Make a folder ready for DirectML, prove it, and write it."),
-    "check": ("dmlprep.cli.genai_check", "Show the problems of a folder, and which nodes DirectML runs."),
-    "compare": ("dmlprep.cli.genai_compare", "Compare a prepared folder with its original, token by token."),
-}
-"""Command of the group -> module with an object ``command``, and its line in the help."""
+from dmlprep import api
+from dmlprep.cli.options import (
+    ADAPTER,
+    PATH,
+    device_option,
+    option,
+    output_options,
+    prepare_options,
+    recipes,
+    targets,
+    time_limit_option,
+)
+from dmlprep.cli.output import (
+    echo,
+    echo_commands,
+    echo_lines,
+    print_json,
+    print_json_text,
+    progress_line,
+    show_run,
+    unheard,
+)
+from dmlprep.portable.bounds import MOST_ADAPTERS
+
+if TYPE_CHECKING:
+    from dmlprep.record import RunRecord
 
 
-class _LazyGroup(click.Group):
+class _InOrder(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command = import_module(COMMANDS[cmd_name][0]).command
-        assert isinstance(command, click.Command)
-        return command
+        return list(self.commands)
 
 
-@click.group("genai", cls=_LazyGroup)
+@click.group("genai", cls=_InOrder)
 def command() -> None:
     """Prepare, check and compare language models for onnxruntime-genai (docs/language-models.md)."""
+
+
+@command.command("prepare")
+@click.argument("folder", type=PATH)
+@option("-o", "--out", type=PATH, required=True, help="Folder to write.")
+@option("--precision", type=click.Choice(["fp16", "int4"]), default="fp16", help="FP16, or 4-bit weights.")
+@option(
+    "-r",
+    "--recipe",
+    default="",
+    metavar="NAME",
+    shell_complete=recipes,
+    help="Recipe to use instead of @llm-fp16 or @llm-int4.",
+)
+@prepare_options("settings", settings="Override a recipe field: step.opset.version=21.")
+@option(
+    "--target",
+    default="",
+    metavar="NAME",
+    shell_complete=targets,
+    help="DirectML release to prepare for (dmlprep target list).",
+)
+@option(
+    "--device-index",
+    type=click.IntRange(0, MOST_ADAPTERS),
+    metavar="N",
+    help="Adapter for genai, counted from 0 in the order in which Windows lists adapters by performance.",
+)
+@option(
+    "--graph-capture/--no-graph-capture",
+    default=None,
+    help="Capture the decoder's graph. Default: if every compute node runs on DirectML.",
+)
+@option(
+    "--fallback",
+    type=click.Choice(["cpu"]),
+    default=None,
+    help="Write two folders: OUT/dml for DirectML, and OUT/cpu, a copy of FOLDER for the CPU.",
+)
+@option(
+    "--builder-python",
+    default="",
+    metavar="PATH",
+    help="Python with onnxruntime-genai, torch and transformers, to build a Hugging Face folder. Default: this one.",
+)
+@time_limit_option(3600.0, "Time limit for genai's builder.")
+@option("--proof/--no-proof", default=True, help="Compare the result with FOLDER.")
+@device_option("Device for the proof.")
+@option("--steps", type=click.IntRange(1, 1024), default=16, help="Tokens to generate after each prompt of the proof.")
+@option("--text", type=PATH, help="Text file (UTF-8) for the perplexity.")
+@option("--tolerance", default="auto", metavar="NAME", help="Tolerance: fp32, fp16, int8 or int4.")
+@prepare_options("vram")
+@option("--force", is_flag=True, help="Replace the files of an earlier run.")
+@option("--record", "record_to", type=PATH, help="Write the record here as well.")
+@output_options("text", "json")
+def prepare(
+    folder: Path,
+    record_to: Path | None,
+    quiet: bool,
+    output_format: str,
+    fallback: Literal["cpu"] | None,
+    **options: Any,
+) -> int:
+    """Convert FOLDER for onnxruntime-genai on DirectML, and prove the result.
+
+    FOLDER has a genai_config.json; or it is a Hugging Face folder (config.json and safetensors), which
+    onnxruntime-genai's own builder makes one of first.
+
+    \b
+    dmlprep genai prepare llama-cpu -o llama-dml
+    dmlprep genai prepare llama-cpu -o llama --precision int4 --fallback cpu
+    dmlprep genai prepare hf/llama -o llama-dml --builder-python ../genai/bin/python
+
+    Exit codes: 0 written and proved; 1 a model was refused, or the builder or the proof failed; 2 bad command, recipe
+    or folder; 3 the proof could not run. With 1, 2 and 3 nothing is written.
+    """
+    from dmlprep.cli.console import ProgressObserver
+    from dmlprep.core.files import check_output
+    from dmlprep.core.text.shell import command_line
+
+    if record_to is not None:
+        check_output(record_to, force=True)
+    typed = command_line("dmlprep", *sys.argv[1:])
+    with ProgressObserver(quiet) as observer:
+        record = api.genai_prepare(folder, fallback=fallback or "", observer=observer, command_line=typed, **options)
+    if record_to is not None:
+        api.write_record(record, record_to)
+    show_run(record, output_format, quiet=quiet)
+    if output_format == "text" and not quiet and record.exit_code == 0:
+        _show_use(record)
+    return record.exit_code
+
+
+def _show_use(record: RunRecord) -> None:
+    """Print the lines with which an app loads the result."""
+    assert record.facts.genai is not None, "a run that wrote a folder notes it"
+    fallback = record.facts.genai.fallback
+    folder = Path(record.output)
+    place = folder / "dml" if fallback else folder
+    echo(f"load it: og.Model(og.Config({str(place)!r}))")
+    if fallback:
+        echo(f"  and where that fails, on the CPU: og.Model(og.Config({str(folder / fallback)!r}))")
+
+
+@command.command("check")
+@click.argument("folder", type=PATH)
+@option(
+    "--target",
+    "target_name",
+    metavar="NAME",
+    default="latest",
+    shell_complete=targets,
+    help="DirectML release (dmlprep target list). Default: latest.",
+    show_default=False,
+)
+@prepare_options("vram")
+@output_options("text", "json", "sarif", "github")
+def check(folder: Path, target_name: str, vram: str | None, quiet: bool, output_format: str) -> int:
+    """Show the problems of FOLDER, a language model for onnxruntime-genai, and which nodes DirectML runs.
+
+    dmlprep compares genai_config.json with the fields that onnxruntime-genai reads, and with the models, the tokenizer
+    and DirectML. Edits nothing, runs nothing, reads no weights.
+
+    \b
+    dmlprep genai check phi-3-mini
+    dmlprep genai check phi-3-mini --vram 6GB
+    dmlprep genai check phi-3-mini --format sarif > genai.sarif
+
+    Exit codes: 0 good; 1 a finding is an error; 2 FOLDER or its genai_config.json cannot be read.
+    """
+    from dmlprep.api.genai import examine_folder
+    from dmlprep.report import genai_text, github, sarif
+
+    checked = examine_folder(folder, target=target_name, vram=vram)
+
+    if output_format == "json":
+        print_json_text(genai_text.render_json(checked))
+    elif output_format == "sarif":
+        print_json_text(sarif.render(checked.records))
+    elif output_format == "github":
+        echo_commands(line for record in checked.records for line in github.annotation_lines(record))
+    elif quiet:
+        echo(genai_text.brief_line(checked))
+    else:
+        echo_lines(genai_text.lines(checked))
+    return checked.exit_code
+
+
+@command.command("compare")
+@click.argument("original", type=PATH)
+@click.argument("prepared", type=PATH)
+@option("--prompt", "prompts", multiple=True, metavar="TEXT", help="Text for both models to continue. Repeatable.")
+@option("--text", type=PATH, metavar="FILE", help="Text file for the perplexity.")
+@option(
+    "--text-tokens",
+    type=click.IntRange(2, 1 << 20),
+    default=512,
+    metavar="N",
+    help="Number of tokens of the text to use.",
+)
+@option(
+    "--steps",
+    type=click.IntRange(1, 1024),
+    default=16,
+    metavar="N",
+    help="Tokens after each prompt, one by one with the cache.",
+)
+@device_option("Device for PREPARED. ORIGINAL runs on the CPU.")
+@prepare_options(*ADAPTER)
+@option(
+    "--tolerance",
+    type=click.Choice(["auto", "fp32", "fp16", "int8", "int4"]),
+    default="auto",
+    help="Tolerance (docs/language-models.md). auto: from the weights of both.",
+)
+@option(
+    "--genai/--no-genai",
+    default=True,
+    help="Also generate text from both with onnxruntime-genai, if it is installed.",
+    show_default=False,
+)
+@time_limit_option(600.0, "Time limit for one load or run.")
+@output_options("text", "json")
+def compare(original: Path, prepared: Path, quiet: bool, output_format: str, **options: Any) -> int:
+    """Compare the folder PREPARED of a language model with ORIGINAL, token by token.
+
+    \b
+    dmlprep genai compare llama out --prompt "The quick brown fox" --device dml
+    dmlprep genai compare llama out --text book.txt
+
+    Both get the same tokens, as a prompt and one by one behind the cache; their logits are
+    compared, the perplexity on your text, and what each writes by itself. An encoder, a vision
+    model and every other model of the folder is compared on synthetic inputs.
+
+    Exit codes: 0 within the bounds; 1 not; 2 bad input; 3 it could not run, or these tokens
+    prove nothing.
+    """
+    told = unheard if quiet else progress_line
+    proof = api.genai_compare(original, prepared, progress=told, **options)
+    told(1.0, "done")
+    if output_format == "json":
+        print_json(proof)
+    else:
+        from dmlprep.cli.bars import out
+        from dmlprep.report.generation import show_proof
+
+        show_proof(proof, out(), brief=quiet)
+    return proof.exit_code

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import click
 
 from dmlprep import api
-from dmlprep.cli.options import given_models, quiet_option
+from dmlprep.cli.options import PATH, given_models, option, quiet_option
 from dmlprep.cli.output import echo, echo_page, print_error
 from dmlprep.core.errors import UsageError
 from dmlprep.core.text.shell import command_line
@@ -20,24 +20,17 @@ _NAME = "dmlprep.toml"
 
 
 @click.command("init")
-@click.argument("models", type=click.Path(path_type=Path), nargs=-1, metavar="[MODEL...]")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path(_NAME),
-    show_default=True,
-    help="Project file to write.",
-)
-@click.option("--results", default="build/models", show_default=True, metavar="FOLDER", help="Folder for results.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask: use example sizes for unknown dimensions.")
-@click.option(
+@click.argument("models", type=PATH, nargs=-1, metavar="[MODEL...]")
+@option("-o", "--out", type=PATH, default=Path(_NAME), help="Project file to write.")
+@option("--results", default="build/models", metavar="FOLDER", help="Folder for results.")
+@option("-y", "--yes", is_flag=True, help="Do not ask: use example sizes for unknown dimensions.")
+@option(
     "--for",
     "build",
     type=click.Choice(get_args(Build)),
     help="Print the lines that run this in a build system at each build.",
 )
-@click.option("--force", is_flag=True, help="Replace the project file.")
+@option("--force", is_flag=True, help="Replace the project file.")
 @quiet_option
 def command(
     models: tuple[Path, ...], out: Path, results: str, yes: bool, build: Build | None, force: bool, quiet: bool

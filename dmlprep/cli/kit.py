@@ -11,10 +11,11 @@ from dmlprep import api
 from dmlprep.cli.groups import PackGroup
 from dmlprep.cli.options import (
     METRIC,
-    format_option,
+    PATH,
     optimization_option,
+    option,
+    output_options,
     prepare_options,
-    quiet_option,
     sizes_option,
     time_limit_option,
 )
@@ -35,25 +36,25 @@ def command() -> None:
 
 
 @command.command("pack")
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Zip file to write.")
-@click.option(
+@click.argument("model", type=PATH)
+@option("-o", "--out", type=PATH, required=True, help="Zip file to write.")
+@option(
     "--reference",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Model that computes the expected outputs, on the CPU. Default: the original that run.json next to MODEL "
     "names, otherwise MODEL.",
 )
 @prepare_options("feeds")
-@click.option(
+@option(
     "--tolerance", default="", metavar="NAME", help="Named tolerance. Default: the one in run.json, otherwise auto."
 )
 @sizes_option
-@click.option(
+@option(
     "--seeds",
     type=click.IntRange(1, MOST_FEEDS),
     help="Number of seeded random inputs without --feeds. Default: as in run.json, otherwise 2.",
 )
-@click.option(
+@option(
     "--free-dimension",
     "free",
     multiple=True,
@@ -61,30 +62,25 @@ def command() -> None:
     help="Override a free dimension in the session, by name.",
 )
 @prepare_options("device_id", "adapter")
-@click.option("--disable-metacommands", is_flag=True, help="Use DirectML's own shaders instead of the vendor's.")
+@option("--disable-metacommands", is_flag=True, help="Use DirectML's own shaders instead of the vendor's.")
 @optimization_option("Graph optimisation level.")
-@click.option(
-    "--warm-up", type=click.IntRange(1, MOST_RUNS), default=1, show_default=True, help="Runs before the timed ones."
-)
-@click.option(
-    "--runs", type=click.IntRange(1, MOST_RUNS), default=5, show_default=True, help="Timed runs of each feed."
-)
+@option("--warm-up", type=click.IntRange(1, MOST_RUNS), default=1, help="Runs before the timed ones.")
+@option("--runs", type=click.IntRange(1, MOST_RUNS), default=5, help="Timed runs of each feed.")
 @time_limit_option(1800.0, "Time limit for all runs on the other machine.")
-@click.option(
+@option(
     "--metric",
     default="",
     metavar="FILE.py:FUNCTION",
     help="Your own measure. dmlprep records its name and does not run it.",
 )
-@click.option(
+@option(
     "--key",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Your private key, created if the file does not exist. It seals the kit: keep it here. dmlprep writes the key "
     "for the person who runs the kit next to the zip (.run-key).",
 )
-@click.option("--force", is_flag=True, help="Replace an existing zip and run key.")
-@quiet_option
-@format_option("text", "json")
+@option("--force", is_flag=True, help="Replace an existing zip and run key.")
+@output_options("text", "json")
 def pack(
     model: Path,
     sizes: tuple[str, ...],
@@ -142,16 +138,13 @@ def pack(
 
 
 @command.command("choose")
-@click.argument("result", type=click.Path(path_type=Path))
-@click.option(
-    "--kit", type=click.Path(path_type=Path), required=True, help="The kit.zip that you sent, from dmlprep tune."
-)
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="File for the best recipe (.toml).")
-@click.option("--key", type=click.Path(path_type=Path), help="Your private key, as for verify.")
+@click.argument("result", type=PATH)
+@option("--kit", type=PATH, required=True, help="The kit.zip that you sent, from dmlprep tune.")
+@option("-o", "--out", type=PATH, help="File for the best recipe (.toml).")
+@option("--key", type=PATH, help="Your private key, as for verify.")
 @prepare_options(*METRIC)
-@click.option("--force", is_flag=True, help="Replace an existing recipe.")
-@quiet_option
-@format_option("text", "json")
+@option("--force", is_flag=True, help="Replace an existing recipe.")
+@output_options("text", "json")
 def choose(result: Path, out: Path | None, quiet: bool, output_format: str, **options: Any) -> int:
     """Choose the best candidate of a kit from dmlprep tune, by the RESULT from the other machine.
 
@@ -168,21 +161,18 @@ def choose(result: Path, out: Path | None, quiet: bool, output_format: str, **op
 
 
 @command.command("verify")
-@click.argument("result", type=click.Path(path_type=Path))
-@click.option("--kit", type=click.Path(path_type=Path), required=True, help="The kit.zip that you sent.")
-@click.option("--model", type=click.Path(path_type=Path), help="Refuse a kit that does not contain this model.")
-@click.option(
-    "--record", type=click.Path(path_type=Path), help="run.json to add the verdict to. Default: the one next to MODEL."
-)
-@click.option(
+@click.argument("result", type=PATH)
+@option("--kit", type=PATH, required=True, help="The kit.zip that you sent.")
+@option("--model", type=PATH, help="Refuse a kit that does not contain this model.")
+@option("--record", type=PATH, help="run.json to add the verdict to. Default: the one next to MODEL.")
+@option(
     "--key",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Your private key. Refuse a kit that was not packed with it, and a result that its run key did not sign.",
 )
-@click.option("--require-dml", is_flag=True, help="Exit 3 if DirectML did not run.")
+@option("--require-dml", is_flag=True, help="Exit 3 if DirectML did not run.")
 @prepare_options(*METRIC)
-@quiet_option
-@format_option("text", "json")
+@output_options("text", "json")
 def verify(result: Path, require_dml: bool, quiet: bool, output_format: str, **options: Any) -> int:
     """Judge the RESULT from the other machine.
 

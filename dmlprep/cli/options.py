@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from dmlprep.api.recipes import read_settings
-from dmlprep.cli.completing import recipes, targets
+from dmlprep.api.devices import target_names
+from dmlprep.api.recipes import read_settings, recipe_names
 from dmlprep.cli.values import Number, read_pins
 from dmlprep.core.errors import UsageError
 from dmlprep.core.files import Unfit, is_pattern, matching
@@ -21,11 +22,17 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+PATH = click.Path(path_type=Path)
+
+
+def option(*names: str, **more: Any) -> Callable[[F], F]:
+    """An option of click whose help names its default, unless ``show_default`` is false."""
+    return click.option(*names, **{"show_default": bool(more.get("default")), **more})
+
 
 def models_argument(function: F) -> F:
     """``MODEL...``; see ``given_models``."""
-    kind = click.Path(path_type=Path)
-    return click.argument("models", type=kind, nargs=-1, required=True, metavar="MODEL...")(function)
+    return click.argument("models", type=PATH, nargs=-1, required=True, metavar="MODEL...")(function)
 
 
 def given_models(paths: tuple[Path, ...]) -> list[Path]:
@@ -48,6 +55,19 @@ def given_models(paths: tuple[Path, ...]) -> list[Path]:
             raise UsageError("nothing matches this pattern", where=text, fix="check the path; ** is any folders")
         found += matches
     return found
+
+
+def targets(context: click.Context, option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a DirectML release."""
+    names = ["latest", *target_names()]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def recipes(context: click.Context, option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a built-in recipe, or of a file if the word does not begin with ``@``."""
+    if incomplete and not incomplete.startswith("@"):
+        return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(name) for name in recipe_names() if name.startswith(incomplete)]
 
 
 ADAPTER = ("device_id", "adapter", "gpu")
@@ -110,42 +130,36 @@ _DEFAULTS = PrepareOptions()
 
 def sizes_option(function: F) -> F:
     """``--size``, for dimensions that stay free in feeds made from a seed."""
-    return click.option("--size", "sizes", multiple=True, metavar="DIM=SIZE", help="Size of a free dimension.")(
-        function
-    )
+    says = "Size of a free dimension."
+    return option("--size", "sizes", multiple=True, metavar="DIM=SIZE", help=says)(function)
 
 
 def optimization_option(says: str) -> Callable[[F], F]:
     """``--optimization``."""
     levels = click.Choice(["disabled", "basic", "extended", "all"])
-    return click.option("--optimization", type=levels, default="all", show_default=True, help=says)
+    return option("--optimization", type=levels, default="all", help=says)
 
 
 def time_limit_option(seconds: float, says: str) -> Callable[[F], F]:
     """``--time-limit``; ``seconds`` by default."""
-    return click.option(
-        "--time-limit",
-        type=Number(0, MOST_SECONDS, min_open=True),
-        default=seconds,
-        show_default=True,
-        metavar="SECONDS",
-        help=says,
-    )
+    kind = Number(0, MOST_SECONDS, min_open=True)
+    return option("--time-limit", type=kind, default=seconds, metavar="SECONDS", help=says)
+
+
+def device_option(says: str, default: str | None = "cpu") -> Callable[[F], F]:
+    """``--device``."""
+    return option("--device", type=click.Choice(["cpu", "dml"]), default=default, help=says)
 
 
 def quiet_option(function: F) -> F:
     """``-q``: what a build or a script wants to read."""
     says = "Show no progress, and one line if there is no problem."
-    return click.option("-q", "--quiet", is_flag=True, help=says)(function)
+    return option("-q", "--quiet", is_flag=True, help=says)(function)
 
 
-def format_option(*formats: str) -> Callable[[F], F]:
-    """``--format``; the first is the default."""
-    return click.option(
-        "--format",
-        "output_format",
-        type=click.Choice(list(formats)),
-        default=formats[0],
-        show_default=True,
-        help="Format of the result on stdout.",
-    )
+def output_options(*formats: str) -> Callable[[F], F]:
+    """``-q`` and ``--format``; the first format is the default."""
+    says = "Format of the result on stdout."
+    choice = click.Choice(formats)
+    form: Callable[[F], F] = option("--format", "output_format", type=choice, default=formats[0], help=says)
+    return lambda function: quiet_option(form(function))

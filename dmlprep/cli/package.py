@@ -9,7 +9,7 @@ import click
 
 from dmlprep import api
 from dmlprep.cli.groups import PackGroup
-from dmlprep.cli.options import format_option, quiet_option
+from dmlprep.cli.options import PATH, option, output_options
 from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, unheard
 from dmlprep.core._version import __version__
 
@@ -29,23 +29,22 @@ def command() -> None:
 
 
 @command.command("pack")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Folder to write.")
-@click.option("--for", "language", type=click.Choice(_LANGUAGES), required=True, help="Language of the loader.")
-@click.option(
+@click.argument("run", type=PATH)
+@option("-o", "--out", type=PATH, required=True, help="Folder to write.")
+@option("--for", "language", type=click.Choice(_LANGUAGES), required=True, help="Language of the loader.")
+@option(
     "--unproven",
     is_flag=True,
     help="Package a model that did not pass, or did not run on DirectML. The contract and the README record this.",
 )
-@click.option(
+@option(
     "--sign",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="KEY",
     help="Sign the contract with this private key (Ed25519, PEM), created if missing. Publish KEY.pub.",
 )
-@click.option("--force", is_flag=True, help="Replace an existing package.")
-@quiet_option
-@format_option("text", "json")
+@option("--force", is_flag=True, help="Replace an existing package.")
+@output_options("text", "json")
 def pack(run: Path, out: Path, language: str, quiet: bool, output_format: str, **options: Any) -> int:
     """Package the model of RUN, the folder that prepare wrote.
 
@@ -77,14 +76,9 @@ def pack(run: Path, out: Path, language: str, quiet: bool, output_format: str, *
 
 
 @command.command("verify")
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option(
-    "--key",
-    type=click.Path(path_type=Path),
-    help="Public key (PEM). Refuse a package that its private key did not sign.",
-)
-@quiet_option
-@format_option("text", "json")
+@click.argument("folder", type=PATH)
+@option("--key", type=PATH, help="Public key (PEM). Refuse a package that its private key did not sign.")
+@output_options("text", "json")
 def verify(folder: Path, key: Path | None, quiet: bool, output_format: str) -> int:
     """Check every file of the package in FOLDER against its contract.
 
@@ -120,21 +114,19 @@ def verify(folder: Path, key: Path | None, quiet: bool, output_format: str) -> i
 
 
 @command.command("nupkg")
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), required=True, help="Folder to write to, for use as a NuGet feed."
-)
-@click.option("--id", "name", required=True, help="Package id, such as Contoso.Detector.")
-@click.option("--version", required=True, help="Package version, such as 1.0.0.")
-@click.option("--authors", default="", help="Authors. Default: the package id.")
-@click.option(
+@click.argument("folder", type=PATH)
+@option("-o", "--out", type=PATH, required=True, help="Folder to write to, for use as a NuGet feed.")
+@option("--id", "name", required=True, help="Package id, such as Contoso.Detector.")
+@option("--version", required=True, help="Package version, such as 1.0.0.")
+@option("--authors", default="", help="Authors. Default: the package id.")
+@option(
     "--loader/--no-loader",
     default=True,
     help="Compile the loader in projects that use the package. If a project uses several, one loader is enough.",
+    show_default=False,
 )
-@click.option("--force", is_flag=True, help="Replace an existing file.")
-@quiet_option
-@format_option("text", "json")
+@option("--force", is_flag=True, help="Replace an existing file.")
+@output_options("text", "json")
 def nupkg(folder: Path, out: Path, quiet: bool, output_format: str, **options: Any) -> int:
     """Write the package in FOLDER, for C# or C++, as a NuGet package.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dmlprep import api
-from dmlprep.cli.options import RECIPE, format_option, prepare_options, quiet_option
+from dmlprep.cli.options import PATH, RECIPE, output_options, prepare_options
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.cli.project import completed, project_options, the_project
 
@@ -17,18 +17,12 @@ if TYPE_CHECKING:
 
 
 @click.command("plan")
-@click.argument("model", type=click.Path(path_type=Path), required=False)
+@click.argument("model", type=PATH, required=False)
 @prepare_options(*RECIPE)
 @project_options
-@quiet_option
-@format_option("text", "json")
+@output_options("text", "json")
 def command(
-    model: Path | None,
-    project_file: Path | None,
-    no_project: bool,
-    quiet: bool,
-    output_format: str,
-    **options: Any,
+    model: Path | None, project_file: Path | None, no_project: bool, quiet: bool, output_format: str, **options: Any
 ) -> int:
     """Show what prepare would do to MODEL. Without MODEL: show the steps of a recipe with their options.
 

@@ -12,7 +12,7 @@ import click
 
 from dmlprep import api
 from dmlprep.api.projects import result_places
-from dmlprep.cli.options import DEVICE, METRIC, RECIPE, format_option, given_models, prepare_options, quiet_option
+from dmlprep.cli.options import DEVICE, METRIC, PATH, RECIPE, given_models, option, output_options, prepare_options
 from dmlprep.cli.output import echo, echo_commands, print_error, print_json, show_run
 from dmlprep.cli.project import completed, project_options, the_project
 from dmlprep.cli.values import read_bucket
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 @click.command("prepare")
-@click.argument("models", type=click.Path(path_type=Path), nargs=-1, metavar="[MODEL...]")
-@click.option(
+@click.argument("models", type=PATH, nargs=-1, metavar="[MODEL...]")
+@option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Folder for model.onnx and run.json, or a path that ends in .onnx. Several models: each gets a subfolder with "
     "its name. Required unless the project file sets it.",
 )
 @project_options
 @prepare_options(*RECIPE)
-@click.option(
+@option(
     "--bucket",
     "buckets",
     multiple=True,
@@ -45,31 +45,16 @@ if TYPE_CHECKING:
     "to each. dmlprep buckets finds sizes from a log.",
 )
 @prepare_options("feeds", *DEVICE, *METRIC, "vram", "bench", "bench_seconds", "fresh", "external_data", "force")
-@click.option(
-    "--record",
-    "record_to",
-    type=click.Path(path_type=Path),
-    help="Write the run's record here as well, also when the run fails.",
-)
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path),
-    help="Write an HTML report, also when the model is refused (docs/report.md).",
-)
-@click.option(
-    "--depfile",
-    type=click.Path(path_type=Path),
-    help="Write a list of the files that the result depends on, with dmlprep's version.",
-)
-@click.option(
+@option("--record", "record_to", type=PATH, help="Write the run's record here as well, also when the run fails.")
+@option("--html", type=PATH, help="Write an HTML report, also when the model is refused (docs/report.md).")
+@option("--depfile", type=PATH, help="Write a list of the files that the result depends on, with dmlprep's version.")
+@option(
     "--depfile-format",
     type=click.Choice(["make", "lines"]),
     default="make",
-    show_default=True,
     help="make: a make rule. lines: one file per line, for MSBuild.",
 )
-@quiet_option
-@format_option("text", "json", "github", "msbuild")
+@output_options("text", "json", "github", "msbuild")
 def command(
     models: tuple[Path, ...],
     out: Path | None,
@@ -177,10 +162,10 @@ class _Views:
             several: the subject of each run; empty if there is one run.
         """
         named = {"--record": self.record, "--html": self.html, "--depfile": self.depfile}
-        for option, path in named.items():
+        for name, path in named.items():
             if path is not None:
                 if several:
-                    raise click.UsageError(f"{option} takes one {several}: each record is beside its result.")
+                    raise click.UsageError(f"{name} takes one {several}: each record is beside its result.")
                 check_output(path, force=True)
 
     def write(self, record: RunRecord) -> None:

@@ -10,6 +10,7 @@ import click
 
 from dmlprep import api
 from dmlprep.api import projects
+from dmlprep.cli.options import PATH, option
 from dmlprep.cli.output import echo
 from dmlprep.pipeline.options import OPTIONS
 
@@ -21,14 +22,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def project_options(function: F) -> F:
     """``--project`` and ``--no-project``."""
-    named = click.option(
+    named = option(
         "--project",
         "project_file",
-        type=click.Path(path_type=Path),
+        type=PATH,
         metavar="FILE",
         help="Project file; by default dmlprep.toml, or [tool.dmlprep] of pyproject.toml, here or in the repository.",
     )
-    none = click.option("--no-project", is_flag=True, help="Read no project file.")
+    none = option("--no-project", is_flag=True, help="Read no project file.")
     return named(none(function))
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from dmlprep import api
-from dmlprep.cli.completing import recipes
-from dmlprep.cli.options import format_option, quiet_option
+from dmlprep.cli.options import PATH, option, output_options, quiet_option, recipes
 from dmlprep.cli.output import echo, echo_lines, echo_page, print_json
 
 
@@ -18,8 +17,7 @@ def command() -> None:
 
 
 @command.command("list")
-@quiet_option
-@format_option("text", "json")
+@output_options("text", "json")
 def list_(quiet: bool, output_format: str) -> int:
     """List the built-in recipes."""
     rows = api.list_recipes()
@@ -38,13 +36,8 @@ def list_(quiet: bool, output_format: str) -> int:
 
 @command.command("show")
 @click.argument("name", shell_complete=recipes)
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Write the recipe to this file, in UTF-8.",
-)
-@click.option("--force", is_flag=True, help="Replace the file.")
+@option("-o", "--out", type=PATH, help="Write the recipe to this file, in UTF-8.")
+@option("--force", is_flag=True, help="Replace the file.")
 @quiet_option
 def show(name: str, out: Path | None, force: bool, quiet: bool) -> int:
     """Print the recipe NAME, to start your own from.
@@ -68,8 +61,7 @@ def show(name: str, out: Path | None, force: bool, quiet: bool) -> int:
 
 @command.command("validate")
 @click.argument("names", nargs=-1, required=True)
-@quiet_option
-@format_option("text", "json")
+@output_options("text", "json")
 def validate(names: tuple[str, ...], quiet: bool, output_format: str) -> int:
     """Validate recipe files.
 

@@ -7,20 +7,15 @@ from pathlib import Path
 import click
 
 from dmlprep import api
-from dmlprep.cli.options import format_option, quiet_option
+from dmlprep.cli.options import PATH, option, output_options
 from dmlprep.cli.output import echo, show_run
 
 
 @click.command("report")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path),
-    help="Write the report as one self-contained HTML file.",
-)
-@click.option("--force", is_flag=True, help="Replace the HTML file.")
-@quiet_option
-@format_option("text", "json", "github")
+@click.argument("run", type=PATH)
+@option("--html", type=PATH, help="Write the report as one self-contained HTML file.")
+@option("--force", is_flag=True, help="Replace the HTML file.")
+@output_options("text", "json", "github")
 def command(run: Path, html: Path | None, force: bool, quiet: bool, output_format: str) -> int:
     """Show the record RUN of a run: run.json, or the folder that prepare wrote it in.
 

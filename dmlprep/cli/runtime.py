@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dmlprep.api.devices import Runtime, install_runtime, installed_runtime, remove_runtime
-from dmlprep.cli.options import format_option, prepare_options, quiet_option
+from dmlprep.cli.options import PATH, option, output_options, prepare_options, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.core.errors import CheckNotRun
 
@@ -68,28 +68,18 @@ class _Progress:
 
 
 @command.command()
-@click.option(
+@option(
     "--release",
     default="",
     metavar="VERSION",
     help="Release of ONNX Runtime, such as 1.24.4. You can install several. Default: 1.30.0.",
 )
-@click.option(
-    "--wheel",
-    type=click.Path(path_type=Path),
-    help="A win_amd64 wheel or an npm package to use, instead of a download by pip or npm.",
-)
-@click.option("--mirror", default="", metavar="URL", help="Debian mirror. Default: the one that apt uses here.")
-@click.option("--keyring", type=click.Path(path_type=Path), help="Keys of Debian's archive, for gpgv.")
-@quiet_option
-@format_option("text", "json")
+@option("--wheel", type=PATH, help="A win_amd64 wheel or an npm package to use, instead of a download by pip or npm.")
+@option("--mirror", default="", metavar="URL", help="Debian mirror. Default: the one that apt uses here.")
+@option("--keyring", type=PATH, help="Keys of Debian's archive, for gpgv.")
+@output_options("text", "json")
 def install(
-    release: str,
-    wheel: Path | None,
-    mirror: str,
-    keyring: Path | None,
-    quiet: bool,
-    output_format: str,
+    release: str, wheel: Path | None, mirror: str, keyring: Path | None, quiet: bool, output_format: str
 ) -> None:
     """Install what is missing, and test it.
 
@@ -120,11 +110,10 @@ _PINS = {
 
 
 @command.command()
-@click.option("--again", is_flag=True, help="Run the self-test even if its result is known.")
-@click.option("--packages", is_flag=True, help="List Debian's packages too, with versions and digests.")
+@option("--again", is_flag=True, help="Run the self-test even if its result is known.")
+@option("--packages", is_flag=True, help="List Debian's packages too, with versions and digests.")
 @prepare_options("gpu")
-@quiet_option
-@format_option("text", "json")
+@output_options("text", "json")
 def status(again: bool, packages: bool, gpu: str | None, quiet: bool, output_format: str) -> None:
     """Show what is installed, and test it.
 
@@ -192,7 +181,7 @@ def _print_status(found: Runtime, *, packages: bool) -> None:
 
 
 @command.command()
-@click.option("--release", default="", metavar="VERSION", help="Only this release of ONNX Runtime.")
+@option("--release", default="", metavar="VERSION", help="Only this release of ONNX Runtime.")
 @quiet_option
 def remove(release: str, quiet: bool) -> None:
     """Remove the runtime, or one release of it."""

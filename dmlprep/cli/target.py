@@ -9,8 +9,7 @@ import click
 
 from dmlprep import api
 from dmlprep.api.devices import compare_targets, known_faults
-from dmlprep.cli import completing
-from dmlprep.cli.options import format_option, quiet_option
+from dmlprep.cli.options import option, output_options, targets
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.core.errors import UsageError
 
@@ -24,8 +23,7 @@ def command() -> None:
 
 
 @command.command("list")
-@quiet_option
-@format_option("text", "json")
+@output_options("text", "json")
 def list_(quiet: bool, output_format: str) -> int:
     """List the releases that dmlprep knows, oldest first: what they load, their source, and their support."""
     found = [target for kind in ("windows", "onnxruntime", "windowsml") for target in api.list_targets(kind)]
@@ -68,10 +66,9 @@ def _facts(target: Target) -> dict[str, object]:
 
 
 @command.command("show")
-@click.argument("name", shell_complete=completing.targets)
-@click.option("--op", metavar="OPERATOR", help="Show only the kernels of one operator (Conv, com.microsoft::Gelu).")
-@quiet_option
-@format_option("text", "json")
+@click.argument("name", shell_complete=targets)
+@option("--op", metavar="OPERATOR", help="Show only the kernels of one operator (Conv, com.microsoft::Gelu).")
+@output_options("text", "json")
 def show(name: str, op: str | None, quiet: bool, output_format: str) -> int:
     """Show the release NAME: versions, limits, kernels, FP16 faults, sources."""
     target = api.find_target(name)
@@ -155,8 +152,7 @@ def _show_kernels(kernels: dict[str, list[dict[str, Any]]], *, with_types: bool)
 @command.command("diff")
 @click.argument("a")
 @click.argument("b")
-@quiet_option
-@format_option("text", "json")
+@output_options("text", "json")
 def diff(a: str, b: str, quiet: bool, output_format: str) -> int:
     """Show the changes from release A to release B."""
     changes = compare_targets(a, b)

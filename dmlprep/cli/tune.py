@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dmlprep import api
-from dmlprep.cli.options import DEVICE, METRIC, format_option, prepare_options, quiet_option
+from dmlprep.cli.options import DEVICE, METRIC, PATH, option, output_options, prepare_options
 from dmlprep.cli.output import echo, print_json, say
 from dmlprep.cli.project import completed, project_options, the_project
 from dmlprep.cli.values import Number
@@ -21,60 +21,53 @@ _MOST_PROVED = 64
 
 
 @click.command("tune")
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="File for the best recipe (.toml).")
-@click.option(
+@click.argument("model", type=PATH)
+@option("-o", "--out", type=PATH, help="File for the best recipe (.toml).")
+@option(
     "-r",
     "--recipe",
     "recipes",
     multiple=True,
     default=("@static-fp32", "@vision-fp16"),
-    show_default=True,
     metavar="NAME",
     help="Recipe to start from: built-in or a .toml file. Repeatable. The search keeps its settings.",
 )
 @prepare_options("pins", "settings", "target")
-@click.option(
+@option(
     "--io",
     type=click.Choice(["keep", "half", "any"]),
     default="keep",
-    show_default=True,
     help="Graph inputs and outputs of FP16 candidates. keep: unchanged. half: FP16. any: try both.",
 )
-@click.option("--only-directml", is_flag=True, help="Also try operators that the CPU provider cannot run (GroupNorm).")
-@click.option("--offline", is_flag=True, help="Rank by placement alone, and prove nothing.")
-@click.option(
+@option("--only-directml", is_flag=True, help="Also try operators that the CPU provider cannot run (GroupNorm).")
+@option("--offline", is_flag=True, help="Rank by placement alone, and prove nothing.")
+@option(
     "--search-seconds",
     type=Number(0, MOST_SECONDS),
     default=60.0,
-    show_default=True,
     metavar="SECONDS",
     help="Time limit for the ranking. The output names the candidates that were skipped.",
 )
-@click.option(
+@option(
     "--top",
     type=click.IntRange(1, _MOST_PROVED),
     default=3,
-    show_default=True,
     metavar="N",
     help="Largest number of candidates to prove. The first that passes wins; with --bench, all N are timed.",
 )
 @prepare_options("feeds", *DEVICE, *METRIC)
-@click.option(
-    "--bench", is_flag=True, help="Time MODEL and the candidates that passed on DirectML, and choose by time."
-)
+@option("--bench", is_flag=True, help="Time MODEL and the candidates that passed on DirectML, and choose by time.")
 @prepare_options("bench_seconds")
-@click.option(
+@option(
     "--kit",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Prove --top candidates, and pack those that pass into this zip. A Windows machine times them, then dmlprep "
     "kit choose picks the best.",
 )
-@click.option("--key", type=click.Path(path_type=Path), help="Your private key, as for dmlprep kit.")
-@click.option("--force", is_flag=True, help="Replace existing files.")
+@option("--key", type=PATH, help="Your private key, as for dmlprep kit.")
+@option("--force", is_flag=True, help="Replace existing files.")
 @project_options
-@quiet_option
-@format_option("text", "json")
+@output_options("text", "json")
 def command(
     model: Path,
     out: Path | None,

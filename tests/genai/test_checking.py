@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import dmlprep
-from dmlprep.cli.genai_check import command
+from dmlprep.cli.genai import check as command
 from dmlprep.core.errors import InputError
 from dmlprep.genai.config import GenaiConfig
 from dmlprep.genai.models import state_names
