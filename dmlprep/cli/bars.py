@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from shutil import get_terminal_size
+from typing import Self
 
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn, TextColumn
@@ -48,22 +48,34 @@ def words(form: str) -> ProgressColumn:
     return TextColumn(form, markup=False)
 
 
-def bars(console: Console, *columns: ProgressColumn, quiet: bool = False) -> Progress:
-    """Bars of progress, on a terminal alone."""
-    hidden = quiet or not sys.stderr.isatty()
-    # What others write meanwhile is rich's to redirect, and it would take their codes for colours: see ``above``.
-    return Progress(*columns, console=console, disable=hidden, redirect_stdout=False, redirect_stderr=False)
+class Bars:
+    """Bars of progress on stderr, and plain lines if stderr is no terminal. A context manager.
+
+    What others write to stdout and stderr meanwhile appears above the bars.
+    """
+
+    def __init__(self, *columns: ProgressColumn, quiet: bool = False) -> None:
+        self._console = err(quiet)
+        hidden = quiet or not sys.stderr.isatty()
+        self._plain = hidden and not quiet
+        # What others write meanwhile is rich's to redirect, and it would take their codes for colours.
+        self._bars = Progress(
+            *columns, console=self._console, disable=hidden, redirect_stdout=False, redirect_stderr=False
+        )
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        if not self._bars.disable:
+            _beside(lambda text: self._bars.console.print(Text(text)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _beside(None)
+        self._bars.stop()
 
 
-@contextmanager
-def above(progress: Progress) -> Iterator[None]:
-    """Show bars; what others write to stdout and stderr meanwhile stands above them."""
-    streams = [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, Guarded)]
-    with progress:
-        for stream in streams:
-            stream.beside = None if progress.disable else lambda text: progress.console.print(Text(text))
-        try:
-            yield
-        finally:
-            for stream in streams:
-                stream.beside = None
+def _beside(take: Callable[[str], None] | None) -> None:
+    """Let a function take what others write to stdout and stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, Guarded):
+            stream.beside = take

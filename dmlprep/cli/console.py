@@ -1,29 +1,29 @@
-"""What a person sees: progress on stderr, tables on stdout; plain text when piped."""
+"""The bars that a person sees while a model, a fleet or an installation is worked on; plain lines when piped."""
 
 from __future__ import annotations
 
-import sys
-from contextlib import ExitStack
-
-from rich.progress import BarColumn, SpinnerColumn, TaskID, TimeElapsedColumn
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TimeElapsedColumn
 from rich.table import Column
 
-from dmlprep.api.types import Observer
-from dmlprep.cli.bars import above, bars, err, say_code, words
+from dmlprep.api.types import FleetObserver, Observer
+from dmlprep.cli.bars import Bars, say_code, words
+from dmlprep.portable.printable import printable, shortened
 from dmlprep.record import StepRecord, Verdict
+from dmlprep.record.fleet import JobRecord
 from dmlprep.record.speed import Bench
 
 _TIME = 7
 """Characters of a bar's time: ``0:00:12``."""
 
+_TEXT = 60
+"""Characters of a job's name and of its last line."""
 
-class ProgressObserver(Observer):
-    """A bar per step on stderr; one line per finished step where stderr is no terminal."""
+
+class ProgressObserver(Bars, Observer):
+    """A bar for each step of a run; one line for each finished step if stderr is no terminal."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self._console = err(quiet)
-        self._bars = bars(
-            self._console,
+        super().__init__(
             SpinnerColumn("line"),  # ASCII: the old console of Windows has no Braille dots
             words("{task.description}"),
             BarColumn(bar_width=20),
@@ -33,16 +33,7 @@ class ProgressObserver(Observer):
             quiet=quiet,
         )
         self._task: TaskID | None = None
-        self._shown = ExitStack()
         self._announced: set[tuple[str, str]] = set()
-        self._plain = not quiet and not sys.stderr.isatty()
-
-    def __enter__(self) -> ProgressObserver:
-        self._shown.enter_context(above(self._bars))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._shown.close()
 
     def _begin(self, name: str) -> None:
         self._task = self._bars.add_task(name, total=1.0, text="")
@@ -99,3 +90,79 @@ class ProgressObserver(Observer):
 
     def ranked(self, count: int, seconds: float) -> None:
         self._end(f"{count} candidates in {seconds:.1f} s", "rank")
+
+
+class FleetProgress(Bars, FleetObserver):
+    """A bar of all jobs, and one for each that runs; one line for each job that ran if stderr is no terminal."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        super().__init__(
+            SpinnerColumn("line"),
+            words("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            words("{task.fields[text]}"),
+            quiet=quiet,
+        )
+        self._all: TaskID | None = None
+        self._running: dict[str, TaskID] = {}
+        self._total = self._ended = self._bad = 0
+
+    def began(self, total: int) -> None:
+        self._total = total
+        self._all = self._bars.add_task("jobs", total=total, text="")
+
+    def runs_code(self, file: str, code: str) -> None:
+        say_code(self._console, file, code)
+
+    def job_started(self, name: str) -> None:
+        self._running[name] = self._bars.add_task(shortened(printable(name), _TEXT), total=None, text="")
+
+    def job_progress(self, name: str, text: str) -> None:
+        if name in self._running:
+            self._bars.update(self._running[name], text=shortened(printable(text), _TEXT))
+
+    def job_ended(self, row: JobRecord) -> None:
+        self._ended += 1
+        self._bad += bool(row.exit_code)
+        if (task := self._running.pop(row.name, None)) is not None:
+            self._bars.remove_task(task)
+        if self._all is not None:
+            text = f"{self._bad} not good" if self._bad else ""
+            self._bars.update(self._all, completed=self._ended, text=text)
+        if self._plain and not row.kept:
+            outcome = row.outcome.replace("-", " ")
+            self._console.print(f"{self._ended}/{self._total} {row.name}: {outcome}, {row.seconds:.1f} s")
+
+    def job_removed(self, name: str, whole: bool) -> None:
+        said = "removed" if whole else "not removed as a whole: files that are not of the fleet, or another run"
+        self._console.print(f"{printable(name)}: {said}")
+
+
+class InstallProgress(Bars):
+    """A bar for each stage of an installation; one line for each if stderr is no terminal."""
+
+    def __init__(self, quiet: bool) -> None:
+        columns = (SpinnerColumn(), words("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+        super().__init__(*columns, quiet=quiet)
+        self._stage = ""
+        self._task: TaskID | None = None
+
+    def __exit__(self, *_: object) -> None:
+        self._finish()
+        super().__exit__()
+
+    def _finish(self) -> None:
+        if self._task is not None:
+            self._bars.update(self._task, total=1, completed=1)
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if self._task is None or stage != self._stage:
+            self._finish()
+            self._stage = stage
+            self._task = self._bars.add_task(stage, total=total or None)
+            if self._plain:
+                self._console.print(f"{stage} ...")
+        if total:
+            self._bars.update(self._task, total=total, completed=done)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -49,16 +49,13 @@ _MOST_JOBS = 1024
 def command(
     file: Path,
     out: Path | None,
-    jobs: int | None,
-    scheduler: str,
     only: tuple[str, ...],
     shard: str,
-    dry_run: bool,
-    fresh: bool,
-    force: bool,
     prune: bool,
+    dry_run: bool,
     quiet: bool,
     output_format: str,
+    **options: Any,
 ) -> int:
     """Prepare the models that FILE names, each with all its recipes, targets and sizes (docs/fleet.md).
 
@@ -75,11 +72,10 @@ def command(
     Exit codes: the worst of all jobs, in this order: 70 a bug; 2 bad command, recipe or input; 1 a model was refused
     or its parity failed; 3 a required check could not run; 0 good. 130 after Ctrl-C: the next run continues.
     """
-    from dmlprep.cli.fleet_progress import FleetProgress
+    from dmlprep.cli.console import FleetProgress
 
     if prune and (only or shard):
         raise click.UsageError("--prune is for all jobs of FILE; it goes with neither --only nor --shard.")
-
     if dry_run and prune:
         _show_gone(api.gone_fleet_jobs(file, out=out), quiet, output_format)
         return 0
@@ -87,18 +83,7 @@ def command(
         _show_jobs(api.plan_fleet(file, only=only, shard=shard), quiet, output_format)
         return 0
     with FleetProgress(quiet) as observer:
-        record = api.prepare_fleet(
-            file,
-            out=out,
-            jobs=jobs,
-            only=only,
-            shard=shard,
-            fresh=fresh,
-            force=force,
-            prune=prune,
-            scheduler=scheduler,
-            observer=observer,
-        )
+        record = api.prepare_fleet(file, out=out, only=only, shard=shard, prune=prune, observer=observer, **options)
     _show(record, file, quiet, output_format)
     return record.exit_code
 

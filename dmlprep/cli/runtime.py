@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -23,48 +21,6 @@ def command() -> None:
     without network. dmlprep redistributes no files of Microsoft: your own pip (or npm) fetches the package,
     and its licence terms apply. All files are in one folder below your cache folder and needs no root.
     """
-
-
-class _Progress:
-    """One bar a stage on a terminal, one line a stage elsewhere; on stderr."""
-
-    def __init__(self, quiet: bool) -> None:
-        from contextlib import ExitStack
-
-        from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, TimeElapsedColumn
-
-        from dmlprep.cli.bars import bars, err, words
-
-        self._console = err(quiet)
-        columns = (SpinnerColumn(), words("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
-        self._bars = bars(self._console, *columns, quiet=quiet)
-        self._shown = ExitStack()
-        self._stage = ""
-        self._task: Any = None
-
-    def __enter__(self) -> _Progress:
-        from dmlprep.cli.bars import above
-
-        self._shown.enter_context(above(self._bars))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._finish()
-        self._shown.close()
-
-    def _finish(self) -> None:
-        if self._task is not None:
-            self._bars.update(self._task, total=1, completed=1)
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        if stage != self._stage:
-            self._finish()
-            self._stage = stage
-            self._task = self._bars.add_task(stage, total=total or None)
-            if not sys.stderr.isatty():
-                self._console.print(f"{stage} ...")
-        if total:
-            self._bars.update(self._task, total=total, completed=done)
 
 
 @command.command()
@@ -85,8 +41,10 @@ def install(
 
     An interrupted installation continues from where it stopped.
     """
+    from dmlprep.cli.console import InstallProgress
+
     start = time.monotonic()
-    with _Progress(quiet) as progress:
+    with InstallProgress(quiet) as progress:
         done = install_runtime(release, wheel=wheel, mirror=mirror, keyring=keyring, progress=progress)
     seconds = time.monotonic() - start
     available, package = done.status.available, done.package
