@@ -1,16 +1,6 @@
 """The whole public surface: what the command line does to models, records, recipes and projects, from Python.
 
-``check``, ``check_releases`` and ``explain`` look at a model; ``plan_model`` says what
-``prepare`` would do to it; ``prepare`` makes it ready, ``prepare_buckets`` at several sizes, which ``read_sizes`` and
-``cover_sizes`` find in a log, and ``tune`` finds the recipe for that; ``compare`` and ``bisect`` compare two
-models, ``bench`` times them, and ``make_feeds`` makes inputs for that; ``pack_kit``, ``verify_kit`` and
-``choose_kit`` do so on another machine; ``package_model``, ``verify_package`` and ``write_nupkg`` hand a model to an
-app, and ``inspect_app`` looks at what an app has; ``init_project``, ``build_snippet``, ``read_project`` and
-``prepare_project`` are for project files, ``plan_fleet``, ``prepare_fleet`` and ``gone_fleet_jobs`` for fleets;
-``genai_check`` looks at a folder of onnxruntime-genai, and ``genai_prepare`` makes it ready;
-``list_recipes``, ``recipe_text``, ``validate_recipe`` and ``plan`` for recipes; ``read_record``, ``render_record``,
-``write_record`` and ``write_depfile`` for records; ``list_targets`` and ``find_target`` for releases; ``adapters`` and,
-on Linux, ``gpus`` list the GPUs; ``limits`` sets the safety limits for a model.
+``docs/start.md`` and the reference list the functions.
 
     import dmlprep
 

@@ -30,24 +30,23 @@ def plan_model(
     target: str | None = None,
     settings: Mapping[str, object] | None = None,
 ) -> Outlook:
-    """Say what ``prepare`` would do to a model: sizes to give, nodes that come to DirectML, fused graphs, copies.
+    """Predict what ``prepare`` would do to a model: free sizes, nodes that move to DirectML, fused graphs, copies.
 
-    The steps run on a copy of the graph in memory. Nothing is written, and the model itself is not run.
+    The steps run on a copy of the graph in memory. dmlprep writes nothing, and does not run the model.
 
     >>> outlook = dmlprep.plan_model("model.onnx", "@vision-fp16", pins={"batch": 1})
     >>> (outlook.after.dml_nodes, outlook.after.nodes, outlook.refused)
     (24, 24, '')
 
     Args:
-        path: the model; never modified.
-        recipe, pins, target, settings: as in ``plan``.
+        path, recipe, pins, target, settings: as in ``prepare``.
 
     Returns:
-        what each step would do, and the placement before and after; ``refused`` says why where a step refuses.
+        the effect of each step, and the placement before and after; ``refused`` is the reason if a step refuses.
 
     Raises:
         InputError: the model cannot be read, or is not valid.
-        RecipeError, UsageError: as in ``plan``; a size does not fit the model, or the target's kernels are not known.
+        RecipeError, UsageError: as in ``plan``; or a size does not fit the model, or the target's kernels are unknown.
     """
     from dmlprep.process.onnx_worker import door
 
@@ -73,46 +72,42 @@ def check(
     vram: str | int | None = None,
     **where: Unpack[AdapterKeywords],
 ) -> RunRecord:
-    """Say what of a model DirectML runs; edits nothing, and runs nothing unless ``verify`` asks a session.
+    """Report which nodes of a model DirectML runs. Nothing is edited, and nothing runs without ``verify``.
 
     >>> record = dmlprep.check("model.onnx")
     >>> (record.exit_code, record.facts.placement.dml_nodes)
     (0, 22)
 
     Args:
-        path: the model; never modified.
+        path, where: as in ``prepare``: the model, and ``device_id``, ``adapter`` or ``gpu`` of the session.
         target: a name of ``dmlprep target list``.
-        fail_on_cpu: compute that would run on the CPU makes the exit code 1; shape arithmetic may run there.
-        verify: ask a real DirectML session where it runs each node, and compare.
-        vram: memory that the device has (``4GB``, or bytes): needing more is an error, and not knowing makes the exit
-            code 3.
-        where: ``device_id``, ``adapter`` or ``gpu`` of the session, as in ``Adapter``.
+        fail_on_cpu: exit code 1 if a compute node would run on the CPU; shape arithmetic may run there.
+        verify: open a real DirectML session, and compare where it runs each node.
+        vram: memory of the device (``4GB``, or bytes): exit code 1 if a session needs more, 3 if that is unknown.
 
     Returns:
-        the record: findings, under ``facts.placement`` the summary of where the nodes go, and under
-        ``facts.memory`` the memory that a session needs. ``exit_code`` is 1 where a finding is an error, or where
-        the session runs a node elsewhere.
+        the record: findings, the placement under ``facts.placement``, and the memory of a session under
+        ``facts.memory``. ``exit_code`` is 1 if a finding is an error, or the session runs a node elsewhere.
 
     Raises:
         InputError: the model cannot be read.
-        UsageError: unknown target, ``fail_on_cpu`` or ``verify`` for one whose kernels are not known, or ``adapter``
-            names no adapter, or several.
-        CheckNotRun: no DirectML session can be had here.
+        UsageError: the target or its kernels are unknown, or ``adapter`` is not exactly one adapter.
+        CheckNotRun: no DirectML session is possible here.
     """
     return examine(path, target, fail_on_cpu=fail_on_cpu, verify=verify, vram=vram, **where)[0].record
 
 
 def check_releases(path: str | Path) -> dict[str, RunRecord]:
-    """``check`` for each DirectML release, oldest first: which one runs how much of a model?
+    """Run ``check`` for each DirectML release, oldest first.
 
     >>> {name: record.exit_code for name, record in dmlprep.check_releases("model.onnx").items()}["ort-1.24"]
     0
 
     Args:
-        path: the model; never modified.
+        path: as in ``check``.
 
     Returns:
-        the records by the releases' names.
+        the record for each release, by its name.
 
     Raises:
         InputError: the model cannot be read.
@@ -129,18 +124,7 @@ def examine(
     vram: str | int | None = None,
     **where: Unpack[AdapterKeywords],
 ) -> list[Examined]:
-    """``check`` with the placement of each node.
-
-    Args:
-        target: as in ``check``; ``all``: every release, oldest first.
-        path, fail_on_cpu, verify, vram, where: as in ``check``.
-
-    Returns:
-        for each release its record and placement.
-
-    Raises:
-        InputError, UsageError, CheckNotRun: as in ``check``.
-    """
+    """Run ``check``, and return each node's placement too; the target ``all`` is each release, oldest first."""
     from dmlprep.process.onnx_worker import door
 
     door.start()  # it gets ready while modules are imported here
@@ -163,15 +147,15 @@ def explain(what: str | Path, *, node: str | None = None, target: str = "latest"
     '# DP501: no DirectML kernel of this operator version'
 
     Args:
-        what: the code (``DP501``, also of a quirk); with ``node``, the path of a model.
-        node: the node's name, with its graph's path where it stands in a subgraph (``If_3/then_branch/Add_1``).
-        target: the DirectML release that ``node`` is placed on.
+        what: the code (``DP501``), or with ``node`` the path of a model.
+        node: the node's name, after the path of its graph if that is a subgraph (``If_3/then_branch/Add_1``).
+        target: the DirectML release to place ``node`` on.
 
     Returns:
         the page of the code, Markdown; or each rule that decides about the node, line by line.
 
     Raises:
-        UsageError: unknown code, node or target.
+        UsageError: the code, the node or the target is unknown.
         InputError: the model cannot be read.
     """
     if node is None:
@@ -192,11 +176,7 @@ def explain(what: str | Path, *, node: str | None = None, target: str = "latest"
 
 
 def code_row(code: str) -> Code:
-    """Return title, severity and remedy of a finding code.
-
-    Raises:
-        KeyError: there is no such code.
-    """
+    """Return title, severity and remedy of a finding code; ``KeyError`` if it is unknown."""
     from dmlprep.directml.quirks import code_row as row
 
     return row(code)
@@ -213,24 +193,22 @@ def limits(
     onnx_bytes: int | None = None,
     onnx_seconds: float | None = None,
 ) -> Iterator[None]:
-    """Let other limits hold for models that are opened inside.
+    """Set the safety limits for models that are opened inside the block (docs/foreign-models.md).
+
+    The limits of a recipe override them.
 
     >>> with dmlprep.limits(made_bytes=8 << 30):
     ...     record = dmlprep.check("model.onnx")
 
-    Limits of a recipe go before these. docs/foreign-models.md says what they are and why.
-
     Args:
-        made_bytes: bytes of constants that may be made of one model; its own weights do not count.
-        made_nodes: nodes that its functions and operators may become besides its own.
-        folded_elements: elements that one look at a model computes to know its shapes.
-        run_bytes: bytes of memory that a session of one model may hold on the CPU.
-        run_seconds: seconds of processor time that one load or run may take on the CPU.
-        onnx_bytes: bytes of memory for one call of onnx's checker or shape inference.
-        onnx_seconds: seconds of processor time for one such call.
+        made_bytes: bytes of constants that dmlprep creates for one model, besides its own weights.
+        made_nodes: nodes that a model may grow by when its functions and operators are expanded.
+        folded_elements: elements that one analysis of a model computes to know its shapes.
+        run_bytes, run_seconds: memory (bytes) and CPU time (seconds) of one session or run on the CPU.
+        onnx_bytes, onnx_seconds: memory (bytes) and CPU time (seconds) of one call of onnx's checker.
 
     Raises:
-        UsageError: a limit is no number from 0 to 2**60, or a time or ``onnx_bytes`` is not above 0.
+        UsageError: a limit is not a number from 0 to 2**60, or a time or ``onnx_bytes`` is not above 0.
     """
     from dmlprep.graph.model.budget import Limits, limited
     from dmlprep.process.onnx_worker import door

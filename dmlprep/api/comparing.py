@@ -41,27 +41,24 @@ def compare(
     'passed'
 
     Args:
-        reference: the original, which runs on the CPU.
-        candidate: what came of it.
-        device: where the candidate runs.
-        feeds: as in ``prepare``.
-        tolerance: name of a tolerance (docs/parity.md); ``auto`` is FP16's where the candidate holds FP16 weights.
-        sizes: sizes for free dimensions, by name.
-        seeds: how many seeded feeds where none are given.
+        reference, candidate: the original, which runs on the CPU, and the prepared model.
+        device: the device for the candidate.
+        feeds, metric, metric_bound, where: as in ``prepare``.
+        tolerance: name of a tolerance (docs/parity.md); ``auto`` is that of FP16 if the candidate has FP16 weights.
+        sizes: sizes of free dimensions of synthetic feeds, by name.
+        seeds: number of seeded feeds if there are no others.
         time_limit: seconds for one load or run.
-        open_by: how DirectML is chosen, on Windows: by ``provider``, as classic applications do, or by ``device`` or
-            ``policy``, as applications of Windows ML do.
-        measures: outputs that are another kind than their makers tell: ``elements``, ``map``, ``classes``, ``logits``.
-        metric, metric_bound: as in ``prepare``.
-        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Adapter``.
+        open_by: how to select DirectML on Windows: ``provider`` as classic apps do, ``device`` or ``policy`` as apps of
+            Windows ML do.
+        measures: kinds of outputs that dmlprep detects wrongly: ``elements``, ``map``, ``classes``, ``logits``.
 
     Returns:
         the verdict: ``passed``, ``failed``, ``not-proven`` or ``not-run``, with the device that answered.
 
     Raises:
         InputError: a model or feed cannot be read, or does not fit.
-        UsageError: ``adapter`` names no adapter or several, or ``gpu`` several.
-        CheckNotRun: there is no GPU that ``gpu`` names.
+        UsageError: ``adapter`` or ``gpu`` is not exactly one device.
+        CheckNotRun: no GPU has the name in ``gpu``.
     """
     from dmlprep.parity.judging import JudgingOptions
     from dmlprep.pipeline.proof import compare_models
@@ -104,31 +101,26 @@ def bisect(
 
     Args:
         reference: the original, which runs on the CPU.
-        candidate: with one model, that model is the candidate as well: where does the device differ from the CPU?
-        feeds: as in ``prepare``; the first one is used, a seeded one where there is none.
-        device: where the candidate runs; ``None`` is ``dml`` for one model, ``cpu`` for two.
-        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Adapter``.
-        tolerance, sizes: as in ``compare``.
+        candidate: ``None``: the same model, to find where the device differs from the CPU.
+        feeds, tolerance, sizes, time_limit, where: as in ``compare``; of several feeds the first.
+        device: device for the candidate; ``None`` is ``dml`` for one model, ``cpu`` for two.
         optimization: graph optimisation level of the candidate's sessions.
-        unfused: DirectML runs each node by itself.
+        unfused: DirectML runs each node separately.
         matrix: first try the whole candidate under each optimisation and fusion setting.
-        time_limit: seconds for one load or run.
-        out: folder for the model of the nodes, its inputs and expected outputs, a script, an issue text and the record
-            (``run.json``), where nodes are found; without one nothing is written.
-        force: replace files that are there.
-        along: where the models agree, compare values all along them as well, for the picture of ``render_record``: one
-            more run of each.
-        progress: is told the share done (0 to 1) and what is done.
+        out: folder for a model of the nodes, its inputs and expected outputs, a script, a draft of an issue and the
+            record; ``None`` writes nothing.
+        force: replace existing files.
+        along: compare values along the whole model even if the models agree, for the picture of ``render_record``.
+        progress: called with the share done (0 to 1) and the current work.
 
     Returns:
-        what was found: ``outcome`` is ``agree``, ``found`` or ``not-run``; ``nodes``, ``reason``, ``values``,
-        ``along`` and ``files`` say more. ``render_record`` shows it.
+        the result: ``outcome`` is ``agree``, ``found`` or ``not-run``; ``render_record`` shows it.
 
     Raises:
         InputError: a model or feed cannot be read, or does not fit, or the models have no outputs in common.
-        OutputError: ``out`` holds such files already, or cannot be written.
-        UsageError: ``adapter`` names no adapter or several, or ``gpu`` several.
-        CheckNotRun: feeds cannot be made up for an input, or there is no GPU that ``gpu`` names.
+        OutputError: ``out`` has such files already, or cannot be written.
+        UsageError: ``adapter`` or ``gpu`` is not exactly one device.
+        CheckNotRun: an input cannot be synthesized, or no GPU has the name in ``gpu``.
     """
     from dmlprep.parity import load_feeds
     from dmlprep.parity.bisection.bisect import bisect as run
@@ -169,25 +161,20 @@ def bench(
     0
 
     Args:
-        models: all of them are loaded at once, each in a worker of its own. One may come twice.
-        feeds: as in ``prepare``; the first one is used, a seeded one where there is none.
-        device: where they run.
-        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Adapter``.
-        pins: sizes that the sessions override, by dimension name or by ``input:axis``; made feeds have them too.
-        sizes: sizes for free dimensions of made feeds, by name; the sessions know nothing of them.
-        seconds: for the timed runs of all models together.
-        runs: timed runs that each model gets at least, whatever that takes.
-        time_limit: seconds for one load or run.
-        progress: is told the share done (0 to 1) and what is done.
+        models: all of them are loaded together, each in its own worker. A model may be listed twice.
+        device, feeds, sizes, time_limit, progress, where: as in ``bisect``.
+        pins: sizes that the sessions override, by dimension name or by ``input:axis``; synthetic feeds have them too.
+        seconds: total time for the runs of all models.
+        runs: smallest number of timed runs of each model, even if they exceed ``seconds``.
 
     Returns:
         times, memory, placement, and each model's time as a multiple of the first one's. A model that did not load or
-        run says why in ``not_run``, and makes ``exit_code`` 3. ``render_record`` shows it.
+        run has the reason in ``not_run``, and makes ``exit_code`` 3. ``render_record`` shows it.
 
     Raises:
         InputError: a model or feed cannot be read, or does not fit.
-        UsageError: ``adapter`` names no adapter or several, ``gpu`` several, or there is no model.
-        CheckNotRun: there is no such device or GPU here, or feeds cannot be made up for an input.
+        UsageError: ``adapter`` or ``gpu`` is not exactly one device, or there is no model.
+        CheckNotRun: there is no such device or GPU here, or an input cannot be synthesized.
     """
     from dmlprep.process.onnx_worker import door
 
@@ -227,25 +214,24 @@ def make_feeds(
     """Make feeds from pictures, sound or text (docs/feeds.md), one ``.npz`` each.
 
     Args:
-        path: the model: names, layout, sizes and types are read from it.
+        path: the model, for names, layout, sizes and types.
         sources: files, or folders of them.
-        out: folder for the feeds; ``feeds=[out]`` of the other functions takes it.
-        count: how many; they are taken evenly from all files, or lines of text.
-        input: the input that takes them, where several could.
-        sizes: sizes for free dimensions, by name or by ``input:axis``.
-        values: what other inputs get, as arrays or ``.npy`` files; those not named get made values.
+        out, force: folder for the feeds (``feeds=[out]`` of other functions), and whether to replace its files.
+        count: number of feeds, taken evenly from all files, or lines of text.
+        input: the input for the sources, if several are possible.
+        sizes: sizes of free dimensions, by name or by ``input:axis``.
+        values: other inputs, as arrays or ``.npy`` files; the rest is synthetic.
         pictures: layout, mean, deviation, scale, order of channels and fit (``dmlprep.api.types.Pictures``).
-        rate: samples a second that the model takes; by default those of the files.
-        tokenizer: the ``tokenizer.json``; by default the one beside the model or the text.
-        force: replace files that are there.
+        rate: samples a second of the model; by default those of the files.
+        tokenizer: the ``tokenizer.json``; by default the one next to the model or the text.
 
     Returns:
-        the files, the shapes, and which inputs got made values.
+        the files, the shapes, and which inputs are synthetic.
 
     Raises:
         InputError: the model, a file or a value cannot be read, or does not fit.
-        UsageError: no input, or several, can take the files; or Pillow, soundfile or tokenizers is not installed.
-        OutputError: ``out`` holds such files already, or cannot be written.
+        UsageError: not exactly one input fits the files; or Pillow, soundfile or tokenizers is not installed.
+        OutputError: ``out`` has such files already, or cannot be written.
     """
     from dmlprep.parity import load_feeds
     from dmlprep.parity.feeds.sources import FeedsRequest, Pictures, feeds_from

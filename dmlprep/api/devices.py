@@ -18,25 +18,6 @@ if TYPE_CHECKING:
     from dmlprep.runtime import Adapter, DmlStatus
     from dmlprep.runtime.linux.gpus import Found, Gpu
 
-__all__ = [
-    "Environment",
-    "Installed",
-    "Runtime",
-    "adapter_listing",
-    "adapters",
-    "check_environment",
-    "compare_targets",
-    "find_target",
-    "gpus",
-    "install_runtime",
-    "installed_runtime",
-    "known_faults",
-    "list_targets",
-    "remove_runtime",
-    "runtime_folder",
-    "target_names",
-]
-
 
 @dataclass(frozen=True)
 class Environment:
@@ -107,11 +88,10 @@ def _cpu_findings() -> list[Finding]:
 
 
 def adapters() -> tuple[Adapter, ...]:
-    """The graphics adapters that DirectML can have here.
+    """Return the graphics adapters that DirectML can use here.
 
     Returns:
-        on Windows those that DXGI lists, in its order; on Linux the one of the installed runtime, lavapipe, which
-        computes on the CPU; empty where there is none.
+        on Windows those that DXGI lists, in its order; on Linux lavapipe, the CPU device of the installed runtime.
     """
     from dmlprep.runtime.adapters import listing
 
@@ -119,9 +99,7 @@ def adapters() -> tuple[Adapter, ...]:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that ``gpu`` takes on Linux, by Vulkan; empty where there are none, and elsewhere.
-
-    ``dmlprep runtime status`` says what is missing.
+    """Return the GPUs for ``gpu`` on Linux, by Vulkan; ``dmlprep runtime status`` shows why others are missing.
 
     Returns:
         in the order of their numbers.
@@ -173,10 +151,10 @@ def install_runtime(
     keyring: Path | None = None,
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> Installed:
-    """Install what is missing of the runtime for DirectML on Linux, and test it.
+    """Install the missing parts of the runtime for DirectML on Linux, and test it.
 
     Args:
-        release: of ONNX Runtime (``1.24.4``); the newest that dmlprep knows where it is empty.
+        release: of ONNX Runtime (``1.24.4``); empty: the newest that dmlprep knows.
         wheel: a win_amd64 wheel or an npm package to use, instead of a download.
         mirror: address of a Debian mirror; empty: the one that apt uses here.
         keyring: keys of Debian's archive, for gpgv.
@@ -221,14 +199,11 @@ class Runtime:
 
 
 def installed_runtime(*, gpu: str | None = None, again: bool = False) -> Runtime:
-    """Return the installed runtime for Linux, with the self-test of each release.
+    """Return the installed runtime for Linux, with the self-tests; ``CheckNotRun`` if a piece is missing.
 
     Args:
         gpu: the GPU to test on, as in ``Adapter``; without one the CPU.
         again: run the self-tests even if their results are known.
-
-    Raises:
-        CheckNotRun: nothing is installed, or a piece is missing; or there is no such GPU.
     """
     from dmlprep.core.errors import CheckNotRun
     from dmlprep.runtime import SessionOptions, choose_gpu, dml_status
@@ -260,24 +235,14 @@ def installed_runtime(*, gpu: str | None = None, again: bool = False) -> Runtime
 
 
 def runtime_folder() -> Path:
-    """Return the folder of the runtime for Linux, also if it is not installed.
-
-    Raises:
-        CheckNotRun: this user has no cache folder.
-    """
+    """Return the folder of the runtime for Linux, installed or not; ``CheckNotRun`` without a cache folder."""
     from dmlprep.runtime.linux.layout import Layout
 
     return Layout.of_user().home
 
 
 def remove_runtime(release: str = "") -> list[Path]:
-    """Remove the runtime for Linux, or one release of it, and return the removed paths.
-
-    Raises:
-        CheckNotRun: it is being installed at this moment, or a session uses it.
-        UsageError: this release is not installed.
-        OutputError: the cache folder cannot be written.
-    """
+    """Remove the runtime for Linux, or one release of it, and return the removed paths."""
     from dmlprep.runtime.linux.install import remove
     from dmlprep.runtime.linux.layout import Layout
 
@@ -292,14 +257,14 @@ def target_names(kind: Kind = "onnxruntime") -> list[str]:
 
 
 def list_targets(kind: Kind = "onnxruntime") -> tuple[Target, ...]:
-    """The DirectML releases that dmlprep knows, oldest first: versions, limits, sources.
+    """Return the DirectML releases that dmlprep knows, oldest first: versions, limits, sources.
 
     >>> [target.name for target in dmlprep.list_targets()][-2:]
     ['ort-1.29', 'ort-1.30']
 
     Args:
-        kind: releases of ONNX Runtime; those of Windows ML (``windowsml``), which carry one of them; or Windows itself
-            (``windows``), whose kernels are not known.
+        kind: releases of ONNX Runtime; of Windows ML (``windowsml``), which include one of them; or Windows itself
+            (``windows``), whose kernels are unknown.
 
     Returns:
         the releases.
@@ -310,16 +275,16 @@ def list_targets(kind: Kind = "onnxruntime") -> tuple[Target, ...]:
 
 
 def find_target(name: str = "latest") -> Target:
-    """One release by its name (``ort-1.24``), its version (``1.24``), or ``latest``.
+    """Return one release by its name (``ort-1.24``), its version (``1.24``), or ``latest``.
 
     Args:
         name: of ``dmlprep target list``.
 
     Returns:
-        versions, limits, kernels and sources of it.
+        versions, limits, kernels and sources.
 
     Raises:
-        UsageError: unknown name.
+        UsageError: the name is unknown.
     """
     from dmlprep.directml.targets import find_target as find
 
@@ -336,11 +301,7 @@ def known_faults(target: Target) -> tuple[list[Quirk], list[PrecisionFault]]:
 
 
 def compare_targets(a: str, b: str) -> dict[str, list[str]]:
-    """Return the changes from one release to another, versions and kernels, by kind of change.
-
-    Raises:
-        UsageError: a name is unknown, or the kernels of a release are not known.
-    """
+    """Return the changes from one release to another, by kind; ``UsageError`` if their kernels are unknown."""
     from dmlprep.directml.targets.diff import compare_targets as compare
 
     return compare(find_target(a), find_target(b))

@@ -19,36 +19,28 @@ if TYPE_CHECKING:
 
 
 def genai_check(folder: str | Path, *, target: str = "latest", vram: str | int | None = None) -> RunRecord:
-    """Say what is wrong with a folder of onnxruntime-genai, and what of its models DirectML runs.
+    """Report the problems of a folder for onnxruntime-genai, and which nodes of its models DirectML runs.
 
-    Edits and runs nothing, and reads no weights.
+    Nothing is edited, nothing runs, and no weights are read.
 
     Args:
         folder: a folder with a genai_config.json.
-        target: a name of ``dmlprep target list``.
-        vram: memory that the device has (``6GB``, or bytes): weights and cache that need more are an error.
+        target, vram: as in ``check``; ``vram`` is for weights and cache.
 
     Returns:
-        the record: findings about the folder and its models (those about a model have ``file`` among their facts),
-        under ``facts.models`` where the nodes of each go, and under ``facts.needs`` bytes of weights and cache,
-        the longest ``max_length`` and the largest batch. ``exit_code`` is 1 where a finding is an error.
+        the record. Findings about a model have its ``file`` among their facts. ``facts.models`` has the placements,
+        ``facts.needs`` the bytes of weights and cache, the longest ``max_length`` and the largest batch.
+        ``exit_code`` is 1 if a finding is an error.
 
     Raises:
         InputError: the folder or its genai_config.json cannot be read.
-        UsageError: unknown target, or ``vram`` is no amount of memory.
+        UsageError: the target is unknown, or ``vram`` is not an amount of memory.
     """
     return examine_folder(folder, target=target, vram=vram).combined()
 
 
 def examine_folder(folder: str | Path, *, target: str = "latest", vram: str | int | None = None) -> FolderCheck:
-    """``genai_check`` with the record and placement of each model.
-
-    Args:
-        folder, target, vram: as in ``genai_check``.
-
-    Raises:
-        InputError, UsageError: as in ``genai_check``.
-    """
+    """Run ``genai_check``, and return the record and placement of each model."""
     from dmlprep.process.onnx_worker import door
 
     door.start()  # it gets ready while modules are imported here
@@ -83,34 +75,29 @@ def genai_prepare(
     observer: Observer | None = None,
     command_line: str = "",
 ) -> RunRecord:
-    """Make a language model's folder ready for onnxruntime-genai on DirectML, and prove it (docs/language-models.md).
+    """Convert a language model's folder for onnxruntime-genai on DirectML, and prove it (docs/language-models.md).
 
     Args:
         folder: one with a genai_config.json, or a Hugging Face folder (config.json and safetensors), which
-            onnxruntime-genai's builder makes one of; never modified.
-        out: folder of the result.
+            onnxruntime-genai's builder converts first; never modified.
+        out, force: folder of the result, and whether to replace its files.
         precision: ``fp16``, or ``int4`` weights.
-        recipe: a built-in recipe or a path in place of ``@llm-fp16`` and ``@llm-int4``.
-        target, settings: as in ``plan``.
-        device_index: the adapter on which genai opens the result, counted from 0 in the order in which Windows lists
-            adapters by performance; written as ``device_index``.
-        graph_capture: ``None``: on where every compute node of the decoder runs on DirectML.
-        fallback: ``cpu``: ``out`` gets the folders ``dml`` and ``cpu``; the second is ``folder`` as it came, without
-            a provider.
-        builder_python: the Python of an environment with onnxruntime-genai, torch and transformers, for a Hugging Face
-            folder; this one where it is empty.
+        recipe: a built-in recipe or a path instead of ``@llm-fp16`` and ``@llm-int4``.
+        target, settings, vram: as in ``prepare``.
+        device_index: the adapter for genai (``device_index`` in the config), counted from 0 in the order in which
+            Windows lists adapters by performance.
+        graph_capture: ``None``: if every compute node of the decoder runs on DirectML.
+        fallback: ``cpu``: ``out`` gets the folders ``dml`` and ``cpu``; the second is a copy of ``folder`` without a
+            provider.
+        builder_python: a Python with onnxruntime-genai, torch and transformers, for a Hugging Face folder; empty: this.
         time_limit: seconds for the builder.
-        proof: hold the result against ``folder``, step by step with a cache.
-        device, steps, text, tolerance: of the proof: where the result runs, tokens behind each prompt, a file for the
-            perplexity, how far it may be off.
-        vram: memory that the device has (``4GB``, or bytes): a model that needs more is refused.
-        force: replace what is in ``out``.
-        observer: is told what the run does, such as a progress bar.
-        command_line: what the user typed, for the record.
+        proof: compare the result with ``folder``, step by step with a cache.
+        device, steps, text, tolerance: settings of the proof, as in ``genai_compare``.
+        observer, command_line: as in ``prepare``.
 
     Returns:
-        the record; ``exit_code`` is 0 when the result is in place, 1 when a step refused, or the builder or the proof
-        failed, 3 when the proof could not run. With 1 and 3 nothing was written.
+        the record; ``exit_code`` is 0 if the result is in place, 1 if a step refused, or the builder or the proof
+        failed, 3 if the proof could not run. With 1 and 3 nothing is written.
 
     Raises:
         UsageError: the folder, the output or the recipe is wrong, or the builder's Python lacks a package.
@@ -145,7 +132,7 @@ def genai_prepare(
 
 
 def _prover(device: SessionDevice, steps: int, text: str | Path | None, tolerance: str) -> Prover:
-    """What holds the result against what was given."""
+    """Return the function that compares the result with the source."""
     from dmlprep.genai.proof import ProofRequest, prove
 
     request = ProofRequest(text=None if text is None else Path(text), steps=steps, device=device, tolerance=tolerance)
@@ -174,25 +161,21 @@ def genai_compare(
     ('passed', True)
 
     Args:
-        original: a folder with a genai_config.json; its decoder runs on the CPU.
-        prepared: what came of it.
-        prompts: texts for the folder's tokenizer, or token ids; without any, one is made from a seed.
-        text: a file of text, UTF-8, for the perplexity.
-        text_tokens: how much of it is used.
-        steps: tokens behind each prompt, given one by one with the cache.
-        device: where the prepared folder is to be proved; with ``dml`` it runs on the CPU as well, for information.
-        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Adapter``.
+        original, prepared: folders with a genai_config.json; the decoder of the original runs on the CPU.
+        prompts: texts for the folder's tokenizer, or token ids; empty: one from a seed.
+        text, text_tokens: a file of text (UTF-8) for the perplexity, and the number of its tokens to use.
+        steps: tokens after each prompt, one by one with the cache.
+        device: device for the prepared folder; with ``dml`` it runs on the CPU as well, for information.
         tolerance: ``auto``, ``fp32``, ``fp16``, ``int8`` or ``int4`` (docs/language-models.md).
-        time_limit: seconds for one load or run.
-        genai: whether onnxruntime-genai writes with both folders too, where it is installed.
-        progress: is told the share done (0 to 1) and what is done.
+        genai: also generate text from both with onnxruntime-genai, if it is installed.
+        time_limit, progress, where: as in ``bisect``.
 
     Returns:
         a verdict for each check with its figures; ``outcome``, ``reason`` and ``exit_code`` sum them up.
 
     Raises:
         InputError: a folder, a model or the text cannot be read.
-        UsageError: a prompt, an adapter or the tolerance is none.
+        UsageError: a prompt, an adapter or the tolerance is not valid.
         ModelRefused: dmlprep cannot read a decoder.
     """
     from dmlprep.process.onnx_worker import door

@@ -41,11 +41,7 @@ def user_metric(
     plan: Plan | None = None,
     observer: Observer | None = None,
 ) -> UserMetric | None:
-    """The user's measure, else the recipe's, whose path is relative to the recipe.
-
-    Args:
-        observer: is told of code that a file names, before it runs.
-    """
+    """Return the user's measure, or the recipe's, whose path is relative to it; ``observer`` hears of code in files."""
     from dmlprep.metrics import NamedMetric, UserMetric, load_metric
 
     if metric is None and plan is not None and (metric := _recipe_metric(plan.recipe)) is not None:
@@ -78,17 +74,16 @@ def prepare(
         path: the model; never modified.
         out: folder for ``model.onnx`` and ``run.json``, or a path that ends in ``.onnx``.
         observer: receives the progress of the run.
-        command_line: what the user typed, for the record.
+        command_line: the user's command line, for the record.
         options: the fields of ``PrepareOptions``, such as ``recipe``, ``pins``, ``feeds`` and ``device``.
 
     Returns:
-        the record; ``exit_code`` is 0 when the result is in place, 1 when a step refused or parity failed, 3 when a
-        demanded check could not run. With 1 and 3 nothing was written.
+        the record; ``exit_code`` is 0 if the result is in place, 1 if a step refused or parity failed, 3 if a required
+        check could not run. With 1 and 3 nothing is written.
 
     Raises:
-        UsageError: the input, the output or the recipe is wrong, ``adapter`` names no adapter or several, or ``gpu``
-            several.
-        CheckNotRun: there is no GPU that ``gpu`` names; the message says what is missing.
+        UsageError: the input, the output or the recipe is wrong, or ``adapter`` or ``gpu`` is not exactly one device.
+        CheckNotRun: no GPU has the name in ``gpu``; the message says what is missing.
     """
     from dmlprep.process.onnx_worker import door
 
@@ -107,22 +102,21 @@ def prepare_buckets(
     command_line: str = "",
     **options: Unpack[PrepareKeywords],
 ) -> BucketRun:
-    """Prepare a model at several sizes: a static graph a bucket, each proved, all with one data file (docs/buckets.md).
+    """Prepare a model at several sizes: a static graph for each bucket, all with one data file (docs/buckets.md).
 
     Args:
-        path: the model; never modified.
+        path, observer, command_line, options: as in ``prepare``; ``pins`` apply to every bucket, and the data is
+            always external.
         out: folder for the models, their records, ``buckets.data`` and ``buckets.json``.
         buckets: sizes by dimension, the same dimensions in each.
-        observer, command_line, options: as in ``prepare``; ``pins`` hold for every bucket, and the data is always
-            external.
 
     Returns:
-        the record of each bucket by its name, and what was written. ``exit_code`` is the worst of all: where it is not
-        0, nothing was written.
+        the record of each bucket by its name, and what was written. ``exit_code`` is the worst of all: unless it is 0,
+        nothing is written.
 
     Raises:
-        UsageError: as ``prepare``, naming the bucket; or the buckets contradict each other.
-        CheckNotRun: as ``prepare``.
+        UsageError: as in ``prepare``, with the bucket; or the buckets contradict each other.
+        CheckNotRun: as in ``prepare``.
     """
     from dmlprep.process.onnx_worker import door
 
@@ -167,17 +161,17 @@ def _request(
 
 
 def read_sizes(log: str | Path, *, dims: Sequence[str] = ()) -> Sizes:
-    """The sizes in a log, and how often each was asked for (docs/buckets.md).
+    """Read the sizes in a log, and count the requests for each (docs/buckets.md).
 
     Args:
-        log: a request a line: ``height=480 width=640``, a JSON object, or CSV with a first line of names.
-        dims: names to read; then whatever else a line holds is left out.
+        log: one request in each line: ``height=480 width=640``, a JSON object, or CSV with a first line of names.
+        dims: the names to read; empty: all.
 
     Returns:
-        the names of the dimensions, and how often each size was asked for.
+        the names of the dimensions, and the number of requests for each size.
 
     Raises:
-        InputError: the file cannot be read, or a line is wrong; the message says which.
+        InputError: the file cannot be read, or a line is wrong; the message has its number.
     """
     from dmlprep.pipeline.buckets import read_log
 
@@ -185,20 +179,19 @@ def read_sizes(log: str | Path, *, dims: Sequence[str] = ()) -> Sizes:
 
 
 def cover_sizes(sizes: Sizes, *, waste: float | None = None, count: int | None = None, multiple: int = 1) -> Cover:
-    """The few buckets that cover all sizes: few within a waste, or a number that waste little.
+    """Choose a few buckets that cover all sizes.
 
     Args:
-        sizes: as of ``read_sizes``.
-        waste: elements after padding over those that were asked for, of all requests together; 1.3 where neither it
-            nor ``count`` is given.
-        count: buckets at most, in its place.
-        multiple: what the buckets' sizes must be a multiple of.
+        sizes: as returned by ``read_sizes``.
+        waste: largest ratio of elements after padding to elements requested, over all requests; 1.3 without ``count``.
+        count: largest number of buckets, instead of ``waste``.
+        multiple: sizes of buckets are multiples of this.
 
     Returns:
         the buckets, the smallest first, with their waste; ``optimal`` is true for one dimension only.
 
     Raises:
-        UsageError: both are given, one is out of range, or no set of 64 buckets wastes so little.
+        UsageError: both are set, one is out of range, or no set of 64 buckets wastes so little.
     """
     from dmlprep.pipeline.buckets import cover, cover_within
 

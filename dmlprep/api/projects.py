@@ -31,26 +31,25 @@ def init_project(
     ask: Ask | None = None,
     force: bool = False,
 ) -> Begun:
-    """Write a project file for models: the recipe that fits each, and sizes for what is free (docs/project-file.md).
+    """Write a project file for models: the recipe that fits each, and sizes for free dimensions (docs/project-file.md).
 
     >>> begun = dmlprep.init_project("model.onnx")
     >>> [(model.path, model.recipe, model.sizes) for model in begun.models]
     [('model.onnx', '@vision-fp16', {'batch': 1})]
 
     Args:
-        models: without any, those in the folder of the project file and below.
-        out: the project file.
-        results: folder of the results, as the file names it: relative to the file.
-        ask: is called with a model, a free dimension and an example of its size in elements, and returns the size;
-            without it examples stand for sizes that nobody knows (``guessed``).
-        force: replace the file.
+        models: by default those in the folder of the project file and below.
+        out, force: the project file, and whether to replace it.
+        results: folder of the results, relative to the project file.
+        ask: called with a model, a free dimension and an example of its size in elements; returns the size. Without it
+            the file has the examples (``guessed``).
 
     Returns:
-        what each model was taken for, and those found that cannot be read.
+        the entry of each model, and the models that cannot be read.
 
     Raises:
         InputError: a model that was named cannot be read.
-        OutputError: the file is there, or cannot be written.
+        OutputError: the file exists, or cannot be written.
         UsageError: there is no model, or there are too many.
     """
     from dmlprep.process.onnx_worker import door
@@ -62,14 +61,14 @@ def init_project(
 
 
 def build_snippet(begun: Begun, build: Build) -> str:
-    """What a build system needs to prepare the models at each build, as text to paste (docs/build-systems.md).
+    """Return the lines that prepare the models in a build system at each build (docs/build-systems.md).
 
     Args:
-        begun: what ``init_project`` returned.
+        begun: the result of ``init_project``.
         build: ``cmake``, ``msbuild``, ``hatch``, ``github`` or ``pre-commit``.
 
     Raises:
-        UsageError: unknown build system.
+        UsageError: the build system is unknown.
     """
     from dmlprep.pipeline.project.snippets import snippet
 
@@ -80,11 +79,11 @@ def read_project(path: str | Path | None = None) -> Project | None:
     """Read a project file.
 
     Args:
-        path: ``dmlprep.toml``, or a ``pyproject.toml`` with ``[tool.dmlprep]``; ``None``: the one that holds in the
+        path: ``dmlprep.toml``, or a ``pyproject.toml`` with ``[tool.dmlprep]``; ``None``: the one that applies to the
             working folder.
 
     Returns:
-        ``None`` where no path was given and there is none. ``models`` has the entries by path or pattern.
+        the project, ``models`` with its entries by path or pattern; ``None`` if no path is passed and no file exists.
 
     Raises:
         UsageError: DP904, it cannot be read, belongs to another user, or has an unknown or ill-typed field.
@@ -127,8 +126,8 @@ def result_places(project: Project | None, models: Sequence[Path] = (), out: Pat
     """Return the place where ``prepare`` writes the result of each model.
 
     Args:
-        models: without any, those that the project file names.
-        out: the folder that the user chose; of several models each has a folder of its name in it.
+        models: by default those in the project file.
+        out: the folder that the user chose; each of several models has a folder with its name in it.
 
     Raises:
         UsageError: there is no model, no folder is set for one, or two models would go to one place.
@@ -142,12 +141,7 @@ def result_places(project: Project | None, models: Sequence[Path] = (), out: Pat
 
 @dataclass(frozen=True)
 class ProjectRun:
-    """What ``prepare_project`` did.
-
-    Attributes:
-        records: by model.
-        errors: models that could not be begun with, and why.
-    """
+    """The result of ``prepare_project``: records by model, and the errors of models without a record."""
 
     records: dict[Path, RunRecord] = field(default_factory=dict)
     errors: dict[Path, DmlprepError] = field(default_factory=dict)
@@ -167,25 +161,23 @@ def prepare_project(
     observer: Observer | None = None,
     **options: Unpack[PrepareKeywords],
 ) -> ProjectRun:
-    """``prepare`` for the models of a project file, each with what the file says of it.
+    """Run ``prepare`` for the models of a project file, with the options in the file.
 
     >>> run = dmlprep.prepare_project("dmlprep.toml", force=True)
     >>> run.exit_code
     0
 
     Args:
-        project: the project file; ``None``: the one that holds in the working folder.
-        models: these alone, whether the file names them or not.
-        out: as in ``prepare``, over what the file says; of several models, each has a folder of its name in it.
-        observer: as in ``prepare``.
-        options: others of ``prepare``, over those of the file; ``pins`` and ``settings`` add up by name.
+        project: the project file, as in ``read_project``.
+        models: only these, whether the file names them or not.
+        out, observer: as in ``prepare``; ``out`` overrides the file, and each of several models gets a folder in it.
+        options: others of ``prepare``, which override the file; ``pins`` and ``settings`` add up by name.
 
     Returns:
-        the record of each model; one that cannot be read does not stop the others.
+        the record of each model; a model that cannot be read does not stop the others.
 
     Raises:
-        UsageError: there is no project file, it is wrong, it names no model that is there, or nobody says where a
-            result goes.
+        UsageError: there is no project file, it is wrong, no model in it exists, or a model has no output folder.
         TypeError: ``prepare`` has no such option.
     """
     PrepareOptions(**options)  # what is wrong with them, before those of the file are added
@@ -204,18 +196,18 @@ def prepare_project(
 
 
 def plan_fleet(file: str | Path = "fleet.toml", *, only: Sequence[str] = (), shard: str = "") -> list[Job]:
-    """The jobs of a fleet: every model with each of its recipes, targets and sizes (docs/fleet.md). Nothing is run.
+    """Return the jobs of a fleet: each model with its recipes, targets and sizes (docs/fleet.md). Nothing runs.
 
     Args:
-        file: the fleet's.
-        only: patterns of jobs; all where there is none.
-        shard: a part of them, such as ``3/8``.
+        file: the file of the fleet.
+        only: patterns of jobs; empty: all.
+        shard: one part of the jobs, such as ``3/8``.
 
     Returns:
         the jobs in the order of the file, each with its model, recipe, target and pins.
 
     Raises:
-        UsageError: DP905, the file is wrong; or nothing is called as ``only`` says, or ``shard`` is no part.
+        UsageError: DP905, the file is wrong; or no job matches ``only``, or ``shard`` is not valid.
     """
     from dmlprep.fleet import jobs_of, read_fleet, read_shard, selected, sharded
 
@@ -230,11 +222,7 @@ def job_memory(job: Job) -> int:
 
 
 def fleet_folder(file: str | Path = "fleet.toml") -> Path | None:
-    """Return the folder of all results that a fleet's file sets, or ``None``.
-
-    Raises:
-        UsageError: DP905, the file is wrong.
-    """
+    """Return the folder of all results in a fleet's file, or ``None``."""
     from dmlprep.fleet import read_fleet
 
     return read_fleet(Path(file)).out
@@ -253,28 +241,26 @@ def prepare_fleet(
     prune: bool = False,
     observer: FleetObserver | None = None,
 ) -> FleetRecord:
-    """Prepare many models, each in a process of its own. What was done before, and still holds, is not done again.
+    """Prepare many models, each in a process of its own. Jobs that are done and did not change do not run again.
 
     Args:
-        file: the fleet's (docs/fleet.md).
-        out: folder of all results; the file's where there is none. It also gets ``fleet.json``, an index, a table
-            in Markdown, SARIF and JUnit XML.
-        jobs: at once; as many as there are processors where there is none. Memory may allow fewer.
-        only, shard: as in ``plan_fleet``.
-        fresh: do everything again, and measure on DirectML anew.
+        file, only, shard: as in ``plan_fleet``.
+        out: folder of all results; by default the file's. It also gets ``fleet.json``, an index, a table in Markdown,
+            SARIF and JUnit XML.
+        jobs: number of parallel jobs; by default one for each processor, or fewer if memory is short.
+        fresh: run every job again, and measure on DirectML again.
         force: replace files that no fleet wrote.
-        scheduler: address of a Dask scheduler whose workers run the jobs; they see the same folders. This machine where
-            there is none.
-        prune: afterwards remove what earlier runs wrote for jobs that the file no longer names.
-        observer: told of each job as it starts, goes on and ends.
+        scheduler: address of a Dask scheduler whose workers, which need the same folders, run the jobs.
+        prune: afterwards remove the results of jobs that are no longer in the file.
+        observer: hears of each job as it starts, continues and ends.
 
     Returns:
-        a row a job; ``exit_code`` is the worst of them: 70, 2, 1, 3, 0.
+        a row for each job; ``exit_code`` is the worst of them: 70, 2, 1, 3, 0.
 
     Raises:
-        UsageError: as ``plan_fleet``; or ``prune`` is given with ``only`` or ``shard``; or a recipe, setting, target or
+        UsageError: as in ``plan_fleet``; ``prune`` is combined with ``only`` or ``shard``; a recipe, setting, target or
             pin is wrong, or ``out`` cannot be written. Nothing has run then.
-        OutputError: a report cannot be written, or what ``prune`` is to remove cannot be removed.
+        OutputError: a report cannot be written, or ``prune`` cannot remove a file.
         CheckNotRun: no scheduler answers, or it has no worker.
     """
     from dmlprep.fleet import (
@@ -342,17 +328,16 @@ def _engine(scheduler: str, jobs: int | None) -> Callable[[], Engine]:
 
 
 def gone_fleet_jobs(file: str | Path = "fleet.toml", *, out: str | Path | None = None) -> list[str]:
-    """Jobs that earlier runs left a folder of, and that the file no longer names: what ``prune`` removes.
+    """Return the jobs with results of earlier runs that are no longer in the file: those that ``prune`` removes.
 
     Args:
-        file: the fleet's.
-        out: folder of all results; the file's where there is none.
+        file, out: as in ``prepare_fleet``.
 
     Returns:
         their names, in alphabetical order.
 
     Raises:
-        UsageError: as ``plan_fleet``; or nothing says where the results are.
+        UsageError: as in ``plan_fleet``; or there is no folder of results.
         OutputError: the folder cannot be read.
     """
     from dmlprep.fleet import gone_jobs, jobs_of, read_fleet
@@ -362,7 +347,7 @@ def gone_fleet_jobs(file: str | Path = "fleet.toml", *, out: str | Path | None =
 
 
 def _folder(read: FleetFile, out: str | Path | None) -> Path:
-    """Of all results."""
+    """Return the folder of all results."""
     folder = Path(out) if out is not None else read.out
     if folder is None:
         fix = "write out under [defaults], or give it"

@@ -24,17 +24,17 @@ def plan(
 
     Args:
         recipe: a built-in recipe (``@vision-fp16``) or a path.
-        pins: sizes by dimension name (``batch``) or input and axis (``pixel_values:0``), in elements; values by input
-            and a colon (``sr:``), as a number, a truth value, a text, or lists of them.
-        target: a name of ``dmlprep target list`` in place of the recipe's.
-        settings: values of recipe fields that go over the recipe's (``{"step.fp16.keep_io": False}``).
+        pins: sizes by dimension name (``batch``) or by input and axis (``pixel_values:0``), in elements. Values by
+            input and a colon (``sr:``): a number, a truth value, a text, or lists of them.
+        target: a name of ``dmlprep target list``, instead of the recipe's.
+        settings: recipe fields to override (``{"step.fp16.keep_io": False}``).
 
     Returns:
         the steps in the order they run, with their options and the target.
 
     Raises:
-        RecipeError: unknown recipe, step or field, or steps that do not fit together.
-        UsageError: unknown target.
+        RecipeError: a recipe, step or field is unknown, or the steps do not fit together.
+        UsageError: the target is unknown.
     """
     from dmlprep.pipeline.recipe import apply_settings, load_recipe, make_plan
 
@@ -45,13 +45,13 @@ def plan(
 
 
 def list_recipes() -> dict[str, Recipe]:
-    """The built-in recipes by their names (``@vision-fp16``): ``doc`` says what one is for, ``step`` holds its steps.
+    """Return the built-in recipes by their names (``@vision-fp16``).
 
     >>> dmlprep.list_recipes()["@denote-only"].step
     {'opset': {}, 'denote': {}}
 
     Returns:
-        the recipes by name.
+        the recipes; ``doc`` describes one, and ``step`` has its steps.
     """
     from dmlprep.pipeline.recipe import builtin_names, load_recipe
 
@@ -66,22 +66,14 @@ def recipe_names() -> list[str]:
 
 
 def read_settings(texts: Iterable[str]) -> dict[str, object]:
-    """Parse settings of the form ``FIELD=VALUE``, such as ``step.fp16.keep_io=false``.
-
-    Raises:
-        RecipeError: a text has another form.
-    """
+    """Parse settings of the form ``FIELD=VALUE``, such as ``step.fp16.keep_io=false``."""
     from dmlprep.pipeline.recipe import read_settings as read
 
     return read(texts)
 
 
 def read_value(text: str) -> Value:
-    """Parse a TOML value; a bare word is a string.
-
-    Raises:
-        RecipeError: it is nested too deep, or a whole number has more than 64 bits.
-    """
+    """Parse a TOML value; a bare word is a string."""
     from dmlprep.pipeline.recipe.recipe import read_value as read
 
     value: Value = read(text)
@@ -89,13 +81,13 @@ def read_value(text: str) -> Value:
 
 
 def recipe_text(recipe: str | Path) -> str:
-    """The text of a recipe: a start for one's own.
+    """Return the text of a recipe, to start your own from.
 
     Args:
         recipe: a built-in recipe (``@vision-fp16``) or a path.
 
     Raises:
-        RecipeError: no such recipe, or its text cannot be read.
+        RecipeError: there is no such recipe, or its text cannot be read.
     """
     from dmlprep.pipeline.recipe import recipe_text as text
 
@@ -103,21 +95,20 @@ def recipe_text(recipe: str | Path) -> str:
 
 
 def validate_recipe(recipe: str | Path, *, text: str | None = None) -> Plan:
-    """Check a recipe whole: its steps, their fields, and the types of these; no model is opened.
+    """Check a whole recipe: its steps, their fields and the types of these; no model is opened.
 
     >>> [step.name for step in dmlprep.validate_recipe("@static-fp32").steps][:2]
     ['pin', 'opset']
 
     Args:
         recipe: a built-in recipe or a path.
-        text: what the recipe says; then nothing is read, and errors call it ``recipe``.
+        text: the text of the recipe; then dmlprep reads no file, and ``recipe`` is its name in errors.
 
     Returns:
         its plan, as of ``plan``.
 
     Raises:
-        RecipeError: unknown recipe, step or field, or steps that do not fit together; ``where`` names the field.
-        UsageError: unknown target.
+        RecipeError, UsageError: as in ``plan``; ``where`` has the field.
     """
     from dmlprep.pipeline.recipe import make_plan, parse_recipe
 

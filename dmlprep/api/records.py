@@ -1,10 +1,9 @@
-"""Forms of records."""
+"""Records: read, rendered and written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from dmlprep.core.errors import UsageError
 from dmlprep.record import RunRecord
@@ -18,55 +17,67 @@ Form = Literal["text", "html", "json", "sarif", "github", "msbuild"]
 
 
 def read_record(path: str | Path) -> RunRecord:
-    """Read a record back.
+    """Read a record.
 
     Args:
         path: a ``run.json``, or the folder that ``prepare`` wrote it in.
 
     Returns:
-        the record, as the function that made it returned it.
+        the record, equal to the one that was written.
 
     Raises:
-        InputError: it cannot be read, or is no record.
+        InputError: the path cannot be read, or is not a record.
     """
     return RunRecord.read(Path(path))
 
 
 def render_record(record: RunRecord | Bench | Bisection | str | Path, form: Form = "text") -> str:
-    """A record to read or to hand on.
+    """Render a record in one of its forms.
 
     >>> "parity on cpu: passed" in dmlprep.render_record("out")
     True
 
     Args:
-        record: what ``prepare``, ``check``, ``bench`` or ``bisect`` returned, or the path of a ``run.json`` or of
-            its folder.
-        form: plain text as ``dmlprep report`` writes it; one HTML page that loads nothing from elsewhere; the JSON of
-            ``run.json``; the findings as SARIF 2.1.0, for code scanning; or lines that GitHub Actions or MSBuild shows
-            as annotations.
+        record: the result of ``prepare``, ``check``, ``bench`` or ``bisect``, or a path as in ``read_record``.
+        form: ``text``, as ``dmlprep report`` prints it; ``html``, one page that loads nothing from elsewhere (UTF-8).
+            Or ``json``, as in ``run.json``; ``sarif``, for code scanning; ``github`` and ``msbuild``, annotations.
 
     Returns:
-        the text; HTML is UTF-8 and says so.
+        the text.
 
     Raises:
-        InputError: the path cannot be read, or is no record.
-        UsageError: unknown form.
+        InputError: the path cannot be read, or is not a record.
+        UsageError: the form is unknown.
     """
-    if form not in _FORMS:
-        raise UsageError(f"unknown form {form!r}", where="form", fix=", ".join(_FORMS))
-    return _FORMS[form](as_record(record))
+    run = as_record(record)
+    match form:
+        case "text":
+            from dmlprep.report.text import render_text
+
+            return render_text(run)
+        case "html":
+            from dmlprep.report.html import render_html
+
+            return render_html(run)
+        case "json":
+            return run.to_json().decode()
+        case "sarif":
+            from dmlprep.report import sarif
+
+            return sarif.render([run]).decode()
+        case "github":
+            from dmlprep.report.github import annotation_lines
+
+            return "".join(f"{line}\n" for line in annotation_lines(run))
+        case "msbuild":
+            from dmlprep.report import msbuild
+
+            return "".join(f"{line}\n" for line in msbuild.lines(run))
+    raise UsageError(f"unknown form {form!r}", where="form", fix=", ".join(get_args(Form)))
 
 
 def as_record(found: RunRecord | Bench | Bisection | str | Path, *, command_line: str = "") -> RunRecord:
-    """Return the record of a result of ``bench`` or ``bisect``, or read it from a file or folder.
-
-    Args:
-        found: a record, a result, or a path, as in ``render_record``.
-        command_line: what the user typed, for the record of ``bisect``.
-
-    Raises:
-        InputError: the path cannot be read, or is no record.
-    """
+    """Return the record of a result, or read it from a file or folder; ``command_line`` is for that of ``bisect``."""
     if isinstance(found, str | Path):
         return read_record(found)
     if isinstance(found, RunRecord):
@@ -82,57 +93,13 @@ def as_record(found: RunRecord | Bench | Bisection | str | Path, *, command_line
     return bisect_record(found, command_line=command_line)
 
 
-def _text(record: RunRecord) -> str:
-    from dmlprep.report.text import render_text
-
-    return render_text(record)
-
-
-def _html(record: RunRecord) -> str:
-    from dmlprep.report.html import render_html
-
-    return render_html(record)
-
-
-def _json(record: RunRecord) -> str:
-    return record.to_json().decode()
-
-
-def _sarif(record: RunRecord) -> str:
-    from dmlprep.report.sarif import render
-
-    return render([record]).decode()
-
-
-def _github(record: RunRecord) -> str:
-    from dmlprep.report.github import annotation_lines
-
-    return "".join(f"{line}\n" for line in annotation_lines(record))
-
-
-def _msbuild(record: RunRecord) -> str:
-    from dmlprep.report.msbuild import lines
-
-    return "".join(f"{line}\n" for line in lines(record))
-
-
-_FORMS: dict[str, Callable[[RunRecord], str]] = {
-    "text": _text,
-    "html": _html,
-    "json": _json,
-    "sarif": _sarif,
-    "github": _github,
-    "msbuild": _msbuild,
-}
-
-
 def write_record(record: RunRecord, path: str | Path, *, force: bool = True) -> None:
-    """Write a record as JSON, whole or not at all.
+    """Write a record as JSON, atomically.
 
     Args:
-        record: what ``prepare`` or ``check`` returned.
+        record: the result of ``prepare`` or ``check``.
         path: the file to write.
-        force: replace a file that is there.
+        force: replace an existing file.
 
     Raises:
         OutputError: the path cannot be written.
@@ -143,15 +110,14 @@ def write_record(record: RunRecord, path: str | Path, *, force: bool = True) -> 
 
 
 def write_depfile(record: RunRecord, path: str | Path, form: Literal["make", "lines"] = "make") -> None:
-    """Write the files that the result depends on, dmlprep's own version among them.
+    """Write the list of files that the result depends on, with dmlprep's own version.
 
     Args:
-        record: what ``prepare`` or ``check`` returned.
-        path: the file to write.
-        form: a rule as make and ninja read it, or a file a line, in UTF-8, as MSBuild does.
+        record, path: as in ``write_record``.
+        form: a rule for make and ninja, or one file in each line (UTF-8) for MSBuild.
 
     Raises:
-        OutputError: the path cannot be written, or a file has a name that the form cannot hold.
+        OutputError: the path cannot be written, or the form cannot hold the name of a file.
     """
     from dmlprep.core.files.writing import write_file
     from dmlprep.report import depfile

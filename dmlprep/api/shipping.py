@@ -34,30 +34,27 @@ def pack_kit(
     force: bool = False,
     progress: Progress = lambda share, text: None,
 ) -> Packed:
-    """Pack a model with feeds, expected outputs and a runner, to try it on a Windows machine (docs/kit.md).
+    """Pack a model with feeds, expected outputs and a runner, to test it on a Windows machine (docs/kit.md).
 
     Args:
-        path: the model; its data files come along.
-        out: the zip.
-        reference: the original; by default the one that the ``run.json`` beside the model names, else the model itself.
-        feeds: as in ``prepare``.
-        tolerance, seeds: those of the ``run.json`` by default, else ``auto`` and 2.
-        sizes: sizes for free dimensions, by name.
+        path: the model; its data files are packed too.
+        out, force: the zip, and whether to replace it and its run key.
+        reference: the original; by default the one in the ``run.json`` next to the model, otherwise the model.
+        tolerance, seeds: as in ``compare``; by default those in the ``run.json``, otherwise ``auto`` and 2.
+        feeds, sizes, measures: as in ``compare``.
         session: session options (``device_id``, ``adapter``, ``disable_metacommands``, ``optimization``, ``dim:NAME``).
-        warm_up, runs: runs of each feed before the timed ones, and timed ones.
-        time_limit: seconds for everything on the other machine.
-        measures: as in ``compare``.
-        metric: name of your own measure (``file.py:function``), for whoever verifies; it is neither packed nor run.
-        key: file of your own key, made where it is not there. It seals the kit, and never leaves you; the key for
-            whoever runs the kit is written beside ``out``, its name ending in ``.run-key``.
-        force: replace ``out``, and the run key.
-        progress: is told the share done (0 to 1) and what is done.
+        warm_up, runs: untimed and timed runs of each feed.
+        time_limit: seconds for all runs on the other machine.
+        metric: name of your own measure (``file.py:function``); it is neither packed nor run.
+        key: file of your private key, created if missing, which seals the kit. The key for the person who runs the kit
+            is written next to ``out``, with the suffix ``.run-key``.
+        progress: called with the share done (0 to 1) and the current work.
 
     Returns:
-        the kit that was written, with its size in bytes and its name, the SHA-256 of what it holds.
+        the kit, with its size in bytes and its name, the SHA-256 of its content.
 
     Raises:
-        DmlprepError: it cannot be packed, or the reference does not run.
+        DmlprepError: the model cannot be packed, or the reference does not run.
     """
     from dmlprep.kit import KitRequest, pack
     from dmlprep.parity import load_feeds
@@ -94,21 +91,21 @@ def verify_kit(
     metric_bound: float | None = None,
     key: str | Path | None = None,
 ) -> tuple[Verdict, Path | None]:
-    """Judge what came back from a kit, and put the verdict into the record of the model.
+    """Judge the result of a kit, and add the verdict to the record of the model.
 
     Args:
-        result: ``result.zip``, or the ``result.json`` extracted from it with its outputs.
-        kit: the ``kit.zip`` that was sent.
-        model: the model that the kit should hold; the record beside it takes the verdict.
-        record: another record to take the verdict.
-        metric, metric_bound: as in ``prepare``. A metric that the kit names is not run unless it is given.
-        key: file of your own key: the kit must have been packed with it, and the result signed with the run key.
+        result: ``result.zip``, or the ``result.json`` in its folder.
+        kit: the ``kit.zip`` that you sent.
+        model: refuse a kit without this model; the record next to it gets the verdict.
+        record: another record to get the verdict.
+        metric, metric_bound: as in ``prepare``. The metric that the kit names runs only if it is passed here.
+        key: file of your private key: it must have sealed the kit, and the run key must have signed the result.
 
     Returns:
-        the verdict, and the record that took it.
+        the verdict, and the path of the record that got it.
 
     Raises:
-        InputError: something was damaged or edited, does not belong together, or lacks the seal that ``key`` asks for.
+        InputError: a file was damaged or edited, the two do not belong together, or a seal for ``key`` is missing.
     """
     from dmlprep.kit import VerifyRequest, verify
 
@@ -134,20 +131,19 @@ def package_model(
     force: bool = False,
     progress: Progress = lambda share, text: None,
 ) -> Package:
-    """Hand a prepared model to an app: the model, its contract, a loader and a sample (docs/ship-it.md).
+    """Package a prepared model for an app: the model, its contract, a loader and a sample (docs/ship-it.md).
 
     Args:
         run: the folder that ``prepare`` wrote.
-        out: the folder of the package.
-        language: of the app: ``cpp``, ``csharp``, ``node`` or ``python``.
-        unproven: package it though its run did not pass or no DirectML ran it; the contract says so.
-        sign: file of a private key (Ed25519, PEM) that signs the contract, made where it is not there; its public half
-            lies beside it, its name ending in ``.pub``.
-        force: replace the package in ``out``.
-        progress: is told the share done (0 to 1) and what is done.
+        out, force: the folder of the package, and whether to replace a package there.
+        language: ``cpp``, ``csharp``, ``node`` or ``python``.
+        unproven: package a model that did not pass, or did not run on DirectML; the contract records this.
+        sign: file of a private key (Ed25519, PEM) that signs the contract, created if missing. The public key is
+            next to it, with the suffix ``.pub``.
+        progress: as in ``pack_kit``.
 
     Returns:
-        the package that was written, with its contract and its digest.
+        the package, with its contract and its digest.
 
     Raises:
         DmlprepError: the run did not pass, or the package cannot be written.
@@ -168,22 +164,20 @@ def write_nupkg(
     loader: bool = True,
     force: bool = False,
 ) -> NuGetPackage:
-    """Write a package for C# or C++ as a NuGet package, which puts the model beside the program (docs/ship-it.md).
+    """Write a package for C# or C++ as a NuGet package, which puts the model next to the program (docs/ship-it.md).
 
     Args:
-        folder: of the package, which is verified first.
-        out: the folder to write into, such as a local feed.
-        name: its id (``Contoso.Detector``).
-        version: its version (``1.0.0``).
-        authors: who made it; the id where nobody is named.
-        loader: whether projects that refer to it compile the loader; one of several models of a project is enough.
-        force: replace a file of this name.
+        folder: a package, which is verified first.
+        out, force: the folder to write to, such as a local feed, and whether to replace an existing file.
+        name, version: id and version of the NuGet package (``Contoso.Detector``, ``1.0.0``).
+        authors: by default the id.
+        loader: compile the loader in projects that use the package. One loader in a project is enough.
 
     Returns:
-        the file that was written, and the contract in it.
+        the path of the file, and the contract in it.
 
     Raises:
-        DmlprepError: the package is damaged or of another language, or the file cannot be written.
+        DmlprepError: the package is damaged or for another language, or the file cannot be written.
     """
     from dmlprep.package import NuGetRequest
     from dmlprep.package import write_nupkg as write
@@ -195,11 +189,11 @@ def verify_package(folder: str | Path, *, key: str | Path | None = None) -> Veri
     """Check every file of a package against its contract.
 
     Args:
-        folder: of the package.
+        folder: the package.
         key: file of the public key that must have signed it.
 
     Returns:
-        its contract and digest, and what is known of its signature.
+        its contract and digest, and the state of its signature.
 
     Raises:
         InputError: a file is missing or was changed, or the key did not sign it; the message names the file.
@@ -210,18 +204,18 @@ def verify_package(folder: str | Path, *, key: str | Path | None = None) -> Veri
 
 
 def inspect_app(folder: str | Path) -> AppReport:
-    """What an app's folder loads on Windows: its ONNX Runtime and DirectML, held against the packages in it.
+    """Report which ONNX Runtime and DirectML an app's folder loads on Windows, and whether they fit its packages.
 
-    Runs nothing, and works on any system.
+    Nothing runs; any system will do.
 
     Args:
-        folder: of the app, as it is installed.
+        folder: the app as it is installed.
 
     Returns:
         libraries, packages and findings (DP830 to DP835, DP822).
 
     Raises:
-        InputError: it cannot be read, or has nothing that runs a model.
+        InputError: the folder cannot be read, or no file in it runs a model.
     """
     from dmlprep.package import inspect_app as inspect
     from dmlprep.runtime.environment import system_libraries

@@ -44,34 +44,29 @@ def tune(
     """Find the recipe that suits a model best: candidates are ranked, the best are proved, and timed (docs/tune.md).
 
     Args:
-        path: the model; never modified.
-        recipes: where candidates start from; what they say of an option stays.
-        pins, target: as in ``plan``; the sizes and values become part of the recipe that is found.
-        settings: overrides as in ``plan``, of each recipe that has the step.
-        io: graph inputs and outputs of FP16 candidates: as they are, ``half``, or both tried.
-        only_directml: also operators that no CPU provider runs (GroupNorm).
-        offline: rank by placement alone; nothing is proved.
-        search_seconds: after these the ranking tries no more.
-        top: how many candidates are proved at most; the first that passes is taken, unless ``bench`` asks for times.
-        feeds, metric, metric_bound: as in ``prepare``.
-        bench: prove ``top`` candidates, and time those that pass on DirectML beside the input. Times choose, unless
-            they are those of a device that computes on the CPU.
-        bench_seconds: for the timed runs of all.
-        out: file for the recipe that was found; without one nothing is written.
-        kit: prove ``top`` candidates, and pack those that pass into this zip, to be timed on a Windows machine
-            (``choose_kit``).
+        recipes: recipes to start from; the search keeps their settings.
+        path, pins, target, settings, feeds, metric, metric_bound, observer: as in ``prepare``; the recipe of the result
+            has the pins.
+        io: graph inputs and outputs of FP16 candidates: ``keep``, ``half`` (FP16), or ``any`` to try both.
+        only_directml: also try operators that the CPU provider cannot run (GroupNorm).
+        offline: rank by placement alone, and prove nothing.
+        search_seconds: time limit for the ranking, in seconds.
+        top: largest number of candidates to prove; the first that passes wins, except with ``bench``.
+        bench: time the model and the ``top`` candidates that pass on DirectML. Times decide, except those of a device
+            that computes on the CPU.
+        bench_seconds: total time for the timed runs, in seconds.
+        out, force: file for the best recipe, ``None`` for none, and whether to replace it and ``kit``.
+        kit: zip for the ``top`` candidates that pass, to time them on a Windows machine (``choose_kit``).
         key: as in ``pack_kit``.
-        force: replace ``out`` and ``kit``.
-        observer: as in ``prepare``.
         where: the device, as the fields of ``Session``.
 
     Returns:
-        the candidates, best first, and the one that was chosen; ``recipe`` is its TOML. ``exit_code`` is 0 where one
-        was found, and proved unless ``offline``; 1 where none is good; 3 where a demanded check did not run.
+        the candidates, best first, and the choice; ``recipe`` is its TOML. ``exit_code`` is 0 if there is one, proved
+        unless ``offline``; 1 if no candidate is good; 3 if a required check did not run.
 
     Raises:
-        UsageError: the input, ``out`` or a recipe is wrong, or what ``prepare`` raises it for.
-        CheckNotRun: DirectML is demanded and cannot answer here, or there is no GPU that ``gpu`` names.
+        UsageError: as in ``prepare``.
+        CheckNotRun: DirectML is required but not available, or no GPU has the name in ``gpu``.
     """
     from dmlprep.process.onnx_worker import door
 
@@ -116,7 +111,7 @@ def tune(
 
 
 def _pack_candidates(known: Tuned, proved: Sequence[Proved], out: Path, key: str | Path | None, force: bool) -> None:
-    """A kit of candidates that passed."""
+    """Pack the candidates that passed into a kit."""
     import dataclasses
 
     from dmlprep.kit import KitRequest, pack
@@ -152,20 +147,18 @@ def choose_kit(
     key: str | Path | None = None,
     force: bool = False,
 ) -> Tuned:
-    """Choose among the candidates of a kit of ``tune`` by what came back from a Windows machine (docs/tune.md).
+    """Choose among the candidates in a kit of ``tune`` by the result from a Windows machine (docs/tune.md).
 
     Args:
         result, kit, metric, metric_bound, key: as in ``verify_kit``.
-        out: file for the recipe that was found; without one nothing is written.
-        force: replace ``out``.
+        out, force: as in ``tune``.
 
     Returns:
-        as ``tune``: each candidate with its verdict and its time there. ``exit_code`` is 0 where one is chosen, 1 where
-        the outputs of none are right, 3 where they did not run.
+        as ``tune``: each candidate with its verdict and its time there. ``exit_code`` is 0 if one is chosen, 1 if the
+        outputs of all are wrong, 3 if they did not run.
 
     Raises:
-        InputError: something was damaged or edited, does not belong together, lacks the seal that ``key`` asks for, or
-            the kit holds no candidates.
+        InputError: as in ``verify_kit``, or the kit has no candidates.
     """
     from dmlprep.core.files import check_output
     from dmlprep.core.files.writing import write_file

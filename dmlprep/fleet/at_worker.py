@@ -29,14 +29,14 @@ _APPEARS = 5.0
 
 @dataclass(frozen=True)
 class Host:
-    """What a worker is to a job.
+    """The worker of a job.
 
     Attributes:
         name: for messages.
-        threads: jobs that it runs at once.
-        memory: bytes for all of them; 0 where it says none.
-        wanted: whether somebody still waits for the job.
-        say: hands a line of the job on.
+        threads: number of jobs that it runs at a time.
+        memory: bytes for all of them; 0 if unknown.
+        wanted: whether the fleet still waits for the job.
+        say: sends a line of the job to the fleet.
     """
 
     name: str
@@ -47,13 +47,10 @@ class Host:
 
 
 def run_task(task: Task, host: Host) -> Ended:
-    """Run a job here, to its end, once there is memory for it beside the others of this worker.
+    """Run a job here, to its end, when there is memory for it next to the other jobs of this worker.
 
-    A job that is no longer wanted is ended with all that it began. What the job depends on must be here what it is
-    where the fleet was started: else the result would be kept under a name that says something else.
-
-    Returns:
-        how it ended; exit code 3 where it cannot be run here.
+    A job that is no longer wanted is ended with all that it began. All that the job depends on must be the same here as
+    on the machine of the fleet: otherwise the result would be kept under a wrong key. Exit code 3 if it is not.
     """
     if task.job is not None and (wrong := _other(task, host)):
         return Ended(task.name, CheckNotRun.exit_code, f"{host.name} {wrong}")
@@ -76,11 +73,7 @@ def run_task(task: Task, host: Host) -> Ended:
 
 
 class Gate:
-    """Lets jobs in as far as there is memory for all of them; one alone in any case.
-
-    Args:
-        memory: bytes; 0 for no limit.
-    """
+    """Lets jobs in as long as there is memory for all of them; 0 bytes are no limit. A single job always gets in."""
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
@@ -89,7 +82,7 @@ class Gate:
 
     @contextmanager
     def held(self, nbytes: int, wanted: Callable[[], bool]) -> Iterator[bool]:
-        """Wait for room; whether there was some before the job was no longer wanted."""
+        """Wait for room; false if the job was no longer wanted before there was room."""
         if not (let_in := self._enter(nbytes, wanted)):
             yield False
             return
@@ -136,7 +129,7 @@ def _here() -> _Here:
 
 
 def other_versions(there: Sequence[Any]) -> str:
-    """What of ``versions_here`` is not what it is where the fleet was started, for a sentence on this worker."""
+    """Describe the version differences between this worker and the machine of the fleet; empty for none."""
     here = _here().versions
     if list(there) == here:
         return ""
@@ -152,7 +145,7 @@ def other_versions(there: Sequence[Any]) -> str:
 
 
 def _other(task: Task, host: Host) -> str:
-    """Why the job would be another one on this worker; empty where it is the same."""
+    """Describe why the job would be another one on this worker; empty if it is the same."""
     assert task.job is not None
     if not Path(task.job.model).is_file():
         return f"sees no file {task.job.model}: workers and the machine of the fleet must see the same folders"
@@ -182,7 +175,7 @@ def _differ(there: Mapping[str, object], here: Mapping[str, object]) -> str:
 
 
 def _begun(folder: Path, key: str, host: Host) -> bool:
-    """Whether the fleet's word that the job begins is to be read here."""
+    """Whether this worker can read what the fleet wrote when the job began."""
     end = time.monotonic() + _APPEARS
     while True:
         state = Place(folder, Path()).state()

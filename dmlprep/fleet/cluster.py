@@ -71,9 +71,8 @@ class ClusterEngine:
     refused is not run again: its exit code is a result.
 
     Args:
-        address: of the scheduler, such as ``tcp://10.0.0.1:8786`` or ``tls://...``, or the ``.json`` file that it
-            wrote.
-        run: what a worker does; importable there.
+        address: address of the scheduler, such as ``tcp://10.0.0.1:8786`` or ``tls://...``, or its ``.json`` file.
+        run: the function that a worker calls; importable there.
         patience: seconds without any worker after which jobs are given up.
 
     Raises:
@@ -269,11 +268,7 @@ class ClusterEngine:
 
 
 def _bounded(connect: Callable[[], object]) -> object:
-    """Connect in bounded time: Dask waits for ever for the first word of a server that is no scheduler.
-
-    Raises:
-        TimeoutError: nobody answered.
-    """
+    """Connect in bounded time: Dask waits without end for the first word of a server that is not a scheduler."""
     found: queue.Queue[object] = queue.Queue()
 
     def run() -> None:

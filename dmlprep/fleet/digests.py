@@ -42,11 +42,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class Digests:
-    """The digests of one fleet.
-
-    Args:
-        file: where they are kept; broken or missing, everything is read.
-    """
+    """The digests of one fleet, kept in ``file``; if that is broken or missing, every file is read."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
@@ -56,11 +52,7 @@ class Digests:
         """Files that were read."""
 
     def of(self, path: Path) -> str:
-        """SHA-256 of a plain file, in hexadecimal.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """Return the SHA-256 of a plain file, in hexadecimal."""
         name = os.path.abspath(path)
         identity = _identity(path)
         for known in (self._seen.get(name), self._before.get(name)):

@@ -18,11 +18,11 @@ class Task:
     """One command of dmlprep.
 
     Attributes:
-        name: of the job.
-        arguments: of the command line, without the program.
+        name: name of the job.
+        arguments: the command line, without the program.
         memory: bytes that it needs (``needs.memory_needed``).
-        job: that it is of; ``None`` for one that only its command line describes.
-        facts: what the job depends on (``keys.Keys.facts``), so that another machine can tell whether it has the same.
+        job: ``None`` for a task that is only a command line.
+        facts: what the job depends on (``keys.Keys.facts``), so that another machine can compare.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Ended:
     """A task has ended.
 
     Attributes:
-        exit_code: of the command; 3 where it was ended for its memory, or never came to run.
-        error: what was wrong, for people; empty for a good one. What the job's record says goes before it.
+        exit_code: code of the command; 3 if it was ended for its memory, or never ran.
+        error: the reason, for people; the job's record goes before it.
         seconds: wall time.
         code: the finding code of ``error``.
     """
@@ -81,11 +81,7 @@ class Engine(Protocol):
         ...
 
     def results(self, *, wait: bool | float) -> Iterator[Event]:
-        """What happened since.
-
-        Args:
-            wait: for the next event, where there is none yet and a task has not ended; so many seconds at most.
-        """
+        """Yield what happened since; ``wait`` (or seconds at most) for the next event if a task has not ended."""
         ...
 
     def close(self) -> None:

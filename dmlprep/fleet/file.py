@@ -35,11 +35,7 @@ sizes, which go over ``pins``; ``sizes = {}`` takes the axis away."""
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Jobs that are left out: those that match every field which is there. Each is a pattern, or a list of them.
-
-    Attributes:
-        model: the model's path, relative to the file, or its name.
-    """
+    """Jobs to leave out: those that match every field that is set. Each is a pattern, or a list of them."""
 
     model: str | list[str] = []
     recipe: str | list[str] = []
@@ -58,10 +54,10 @@ class FleetFile:
     """A fleet.
 
     Attributes:
-        defaults: what holds for every model; its ``out`` is the folder of all results.
+        defaults: options of every model; its ``out`` is the folder of all results.
         models: entries by path or pattern, relative to the file.
-        exclude: jobs that are left out.
-        file: where it was read.
+        exclude: jobs to leave out.
+        file: the path that was read.
     """
 
     defaults: Entry
@@ -75,21 +71,13 @@ class FleetFile:
 
     @property
     def out(self) -> Path | None:
-        """The folder of all results.
-
-        Raises:
-            UsageError: DP905, it is not in the file's folder.
-        """
+        """The folder of all results, which must be in the file's folder."""
         if "out" not in self.defaults:
             return None
         return _reader(Path(self.file)).inside(self.folder / self.defaults["out"], "defaults.out")
 
     def files(self, pattern: str) -> list[Path]:
-        """The models that a pattern stands for, in the order of their names; absolute.
-
-        Raises:
-            UsageError: they are none, or too many.
-        """
+        """Return the models that match a pattern, in the order of their names; absolute."""
         reader = _reader(Path(self.file))
         try:
             found = matching(self.folder, pattern)
@@ -102,11 +90,7 @@ class FleetFile:
 
 
 def read_fleet(path: Path) -> FleetFile:
-    """Read the file of a fleet.
-
-    Raises:
-        UsageError: DP905, it cannot be read, belongs to another user, or has an unknown or ill-typed field.
-    """
+    """Read the file of a fleet; ``UsageError`` DP905 if it is wrong or belongs to another user."""
     reader = _reader(path)
     reader.check_owner()
     data = reader.document()

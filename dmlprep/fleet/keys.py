@@ -37,11 +37,7 @@ _LOOKED_INTO = {"feeds", "metric", "metric_bound", "device", "require_dml"}
 
 
 class Keys:
-    """Makes the keys of jobs; what several jobs share is looked at once.
-
-    Args:
-        digests: of the files.
-    """
+    """Makes the keys of jobs; what several jobs share is read once."""
 
     def __init__(self, digests: Digests) -> None:
         self._digests = digests
@@ -50,11 +46,7 @@ class Keys:
         self._here: list[object] | None = None
 
     def plan(self, job: Job) -> Plan:
-        """The recipe of a job with everything that is set in it.
-
-        Raises:
-            UsageError: the recipe, a setting or the target is wrong, or the pins fit no step.
-        """
+        """Return the plan of a job with all its settings; ``UsageError`` if the recipe or a setting is wrong."""
         proof = _proof(job)
         wanted = canonical([job.recipe, job.target, list(job.settings.items()), job.pins, proof])
         if wanted not in self._plans:
@@ -65,21 +57,11 @@ class Keys:
         return self._plans[wanted]
 
     def key(self, job: Job) -> str:
-        """SHA-256 in hexadecimal.
-
-        Raises:
-            OSError: a file cannot be read.
-            UsageError: as ``plan``.
-        """
+        """Return the key of a job: SHA-256 in hexadecimal."""
         return key_of(self.facts(job))
 
     def facts(self, job: Job) -> dict[str, object]:
-        """What the job depends on, by kind, as plain values.
-
-        Raises:
-            OSError: a file cannot be read.
-            UsageError: as ``plan``.
-        """
+        """Return what the job depends on, by kind, as plain values; ``OSError`` if a file cannot be read."""
         plan = self.plan(job)
         recipe = plan.recipe
         facts = {

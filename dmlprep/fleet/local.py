@@ -42,9 +42,9 @@ class LocalEngine:
     """Runs each task as a process with a limit of memory; a task that does not fit waits until others have ended.
 
     Args:
-        room: how many at once, and with how much memory.
-        command: makes the command line of a process from the task's arguments: dmlprep's own.
-        remedy: what leaves more memory for a job, for the error text.
+        room: number of jobs at a time, and their memory.
+        command: makes the command line of a process from the task's arguments; by default dmlprep's own.
+        remedy: how to leave more memory for a job, for the error text.
     """
 
     def __init__(

@@ -33,10 +33,10 @@ class Job:
     """One model with one recipe, for one target, with one set of sizes.
 
     Attributes:
-        name: ``vision/detector/ort-1.24/large``: the model, then each axis that the file has; also its folder.
-        model: relative to the working folder where it lies below.
-        shown: the model's path as seen from the file, with ``/``.
-        recipe: a built-in one, or a path; ``written``: as the file names it.
+        name: ``vision/detector/ort-1.24/large``: the model, then each axis of the file; also its folder.
+        model: relative to the working folder if it is below it.
+        shown: the model's path relative to the file, with ``/``.
+        recipe: a built-in one, or a path; ``written``: as in the file.
         target: empty for the recipe's own.
         size: name of the sizes; empty without that axis.
         given: other options, by the names of ``prepare``'s arguments.
@@ -71,11 +71,7 @@ class Shard:
 
 
 def read_shard(text: str) -> Shard:
-    """``3/8``; an empty text is all of it.
-
-    Raises:
-        UsageError: it is another form, or no such part.
-    """
+    """Parse ``3/8``; an empty text is all jobs."""
     if not text:
         return Shard()
     found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
@@ -86,10 +82,10 @@ def read_shard(text: str) -> Shard:
 
 
 def jobs_of(fleet: FleetFile) -> list[Job]:
-    """All jobs, in the order of the file, without those that are excluded.
+    """Return all jobs, in the order of the file, without those that are excluded.
 
     Raises:
-        UsageError: they are too many, two have one name, or an entry or an exclusion fits nothing.
+        UsageError: there are too many, two have one name, or an entry or an exclusion matches nothing.
     """
     models = _models(fleet)
     count = 0
@@ -113,11 +109,7 @@ def jobs_of(fleet: FleetFile) -> list[Job]:
 
 
 def selected(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
-    """The jobs that patterns name: their names, the beginning of these, or the models' paths. All where there is none.
-
-    Raises:
-        UsageError: a pattern names none.
-    """
+    """Return the jobs that patterns match: their names, the start of these, or the models' paths. Empty: all."""
     if not only:
         return list(jobs)
     found: set[str] = set()
@@ -163,7 +155,7 @@ def _models(fleet: FleetFile) -> dict[Path, tuple[str, list[Entry]]]:
 
 
 def _fixed(folder: Path, pattern: str) -> Path:
-    """The folders before the first sign that stands for others; of a plain path, its folder."""
+    """Return the part of a pattern before its first wildcard, as a folder."""
     fixed = Path()
     for part in Path(pattern).parts[:-1]:
         if is_pattern(part):

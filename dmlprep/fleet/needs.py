@@ -17,12 +17,7 @@ measured (docs/fleet.md). The base of DirectML is that on Linux: Wine, and a dri
 
 
 def memory_needed(nbytes: int, *, dml: bool) -> int:
-    """Bytes of private memory that preparing and proving a model takes at its peak, all processes together.
-
-    Args:
-        nbytes: of the model's files.
-        dml: whether it is proved on DirectML as well.
-    """
+    """Return the peak of private memory, in bytes, to prepare and prove a model of ``nbytes``, over all processes."""
     return (_ON_DML if dml else _ON_CPU) + int(_TIMES * nbytes)
 
 
@@ -45,12 +40,7 @@ def job_memory(job: Job) -> int:
 
 
 class Room:
-    """What there is for all jobs together.
-
-    Attributes:
-        jobs: at once, at most.
-        memory: bytes; 0 where nobody knows.
-    """
+    """The room for all jobs together: how many at a time, and their bytes of memory; 0 if unknown."""
 
     def __init__(self, jobs: int, memory: int) -> None:
         self.jobs, self.memory = jobs, memory
@@ -61,11 +51,7 @@ class Room:
 
 
 def room(jobs: int | None = None) -> Room:
-    """That of this machine: a job a processor that this process may use, and the memory that workers may hold.
-
-    Raises:
-        UsageError: the user's memory limit is none.
-    """
+    """Return the room of this machine: a job for each processor of this process, and the memory for workers."""
     if jobs is None:
         jobs = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return Room(jobs, allowed_memory().nbytes)

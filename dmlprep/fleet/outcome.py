@@ -28,10 +28,10 @@ _OF_THE_MACHINE = {"DP013"}
 
 @dataclass(frozen=True)
 class Done:
-    """A job that came to its end.
+    """A job that has ended.
 
     Attributes:
-        row: of the fleet's record.
+        row: its row of the fleet's record.
         findings: the run's record with its findings alone, for SARIF and annotations.
         data: SHA-256 of the data files that the run read.
         lasting: whether the outcome follows from the job's key.
@@ -44,7 +44,7 @@ class Done:
 
 
 def read_record(path: Path) -> RunRecord | None:
-    """A run's record; ``None`` where there is none that can be read."""
+    """Return a run's record; ``None`` if it cannot be read."""
     try:
         return RunRecord.read(path)
     except InputError:
@@ -52,12 +52,7 @@ def read_record(path: Path) -> RunRecord | None:
 
 
 def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bool = False) -> Done:
-    """The row of a job.
-
-    Args:
-        ended: how it ended, now or before.
-        record: of its run; ``None`` where it came to none.
-    """
+    """Return the row of a job that ended now or before; ``record`` is ``None`` if the run left none."""
     if record is None or record.exit_code != ended.exit_code:
         return without_record(job, ended, key, kept=kept)
     if record.exit_code in _RAISED and record.error is not None:

@@ -37,13 +37,12 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``job.json``.
 
     Attributes:
-        key: digest of what the job depended on, data files aside.
-        exit_code: ``None`` while it runs, and where that run was ended.
+        key: digest of all that the job depended on, data files aside.
+        exit_code: ``None`` while it runs, or if that run was ended.
         error: why it is not good.
-        code: the finding code of ``error``, where there is no record.
-        seconds: that it took.
+        code: the finding code of ``error``, if there is no record.
         reads: SHA-256 of the model's data files by path, relative to the fleet's file.
-        files: SHA-256 of what it wrote, by name.
+        files: SHA-256 of its results, by name.
         lasting: whether the outcome follows from the key.
     """
 
@@ -59,12 +58,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Place:
-    """Where one job's files lie.
-
-    Args:
-        folder: the job's.
-        base: folder of the fleet's file: paths of data files are relative to it.
-    """
+    """The folder of one job; ``base`` is the folder of the fleet's file, to which paths of data files are relative."""
 
     def __init__(self, folder: Path, base: Path) -> None:
         self.folder, self._base = folder, base
@@ -89,11 +83,7 @@ class Place:
         return state if same and there else None
 
     def begin(self, key: str, *, force: bool) -> None:
-        """Say that a job begins here.
-
-        Raises:
-            OutputError: files are there that are not the fleet's, or the folder cannot be written.
-        """
+        """Record that a job begins here; refuse a folder with files that are not the fleet's."""
         if not force and not os.path.lexists(self.folder / STATE):
             for name in FILES:
                 if os.path.lexists(self.folder / name):
@@ -111,12 +101,9 @@ class Place:
         """Keep an outcome. One that is not good leaves nothing of an earlier result, and its own record.
 
         Args:
-            record: the run's record, to be moved here where there is no result.
+            record: the run's record, to be moved here if there is no result.
             reads: SHA-256 of data files that the run read.
             said: further fields of the state.
-
-        Raises:
-            OutputError: a file cannot be moved or removed.
         """
         try:
             if exit_code != 0:
@@ -136,11 +123,7 @@ class Place:
         return state
 
     def restore(self, before: State | None, top: Path) -> None:
-        """Say what was said before the job began, which was stopped; folders that it made and left empty go.
-
-        Args:
-            top: the fleet's folder, which stays.
-        """
+        """Restore the state before a job that was stopped, and remove folders below ``top`` that it left empty."""
         if before is not None:
             write_file(self.folder / STATE, to_compact(before))
             return

@@ -26,16 +26,9 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 
 def gone_jobs(out: Path, names: Iterable[str]) -> list[str]:
-    """Jobs that have a folder below ``out`` and are not among ``names``, in the order of their names.
+    """Return the jobs that have a folder below ``out`` and are not in ``names``, the jobs of the file, sorted.
 
-    A folder is a job's where a ``job.json`` lies in it that a fleet wrote. Links are not followed.
-
-    Args:
-        out: the fleet's folder; one that no fleet has used has no jobs.
-        names: of all jobs of the file.
-
-    Raises:
-        OutputError: there is too much below ``out``, or a folder cannot be read.
+    A folder is a job's if it has a ``job.json`` that a fleet wrote. Links are not followed.
     """
     if not os.path.isdir(out / STATE_FOLDER):
         return []
@@ -46,17 +39,9 @@ def gone_jobs(out: Path, names: Iterable[str]) -> list[str]:
 
 
 def prune(out: Path, names: Iterable[str], observer: FleetObserver) -> None:
-    """Remove what a fleet wrote for jobs that are gone, and the folders that are empty then.
+    """Remove the results of jobs that are gone, and the folders that are empty then.
 
-    A file of another content than the fleet wrote, a link, and whatever else lies there stay; so does a job that
-    another run works on.
-
-    Args:
-        names: of all jobs of the file, as for ``gone_jobs``.
-        observer: told of each job.
-
-    Raises:
-        OutputError: a file cannot be read or removed.
+    A file of other content than the fleet wrote, a link, and anything else stays; so does a job of another run.
     """
     digests = Digests(out / STATE_FOLDER / "digests.json")
     for name in gone_jobs(out, names):

@@ -59,17 +59,13 @@ class FleetObserver:
 
 @dataclass(frozen=True)
 class FleetRequest:
-    """What a fleet is asked for.
+    """A fleet to run.
 
     Attributes:
-        file: the fleet's file, for the record.
-        base: its folder.
-        out: folder of all results.
-        jobs: those to be run.
-        engine: makes what runs them.
-        shard, only: what ``jobs`` were selected by, for the record.
-        fresh: run what is known from before as well, and measure on DirectML anew.
-        force: replace files that no fleet wrote.
+        file: the fleet's file, for the record; ``base`` is its folder.
+        engine: starts what runs the jobs.
+        shard, only: how ``jobs`` were selected, for the record.
+        out, fresh, force, observer: as in ``dmlprep.api.prepare_fleet``.
     """
 
     file: str
@@ -86,12 +82,7 @@ class FleetRequest:
 
 @dataclass(frozen=True)
 class Ran:
-    """A fleet that has come to its end.
-
-    Attributes:
-        record: as ``fleet.json`` holds it.
-        findings: of each job, in the same order: its record with its findings alone.
-    """
+    """A fleet that has ended: its record, and for each job, in the same order, its record with the findings alone."""
 
     record: FleetRecord
     findings: list[RunRecord]
@@ -296,14 +287,7 @@ class _Run:
 
 
 def lock_of(own: Path, name: str) -> Path:
-    """The folder that is held while somebody works on a job.
-
-    Args:
-        own: ``STATE_FOLDER`` below the fleet's folder.
-
-    Raises:
-        OutputError: a link is in its way.
-    """
+    """Return the folder that is locked while a run works on a job; ``own`` is ``STATE_FOLDER`` of the fleet."""
     folder = own / "locks" / _short(name)
     check_no_links(own.parent, folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -315,12 +299,7 @@ def _short(name: str) -> str:
 
 
 def arguments_of(job: Job, folder: Path, record: Path, *, fresh: bool = False) -> tuple[str, ...]:
-    """The command line of a job, without the program.
-
-    Args:
-        folder: of its result.
-        record: where its record goes as well, also when the model is refused.
-    """
+    """Return the command line of a job, without the program; its record also goes to ``record``, even if it fails."""
     words = ["prepare", "-o", str(folder), "--no-project", "--force", "--recipe", job.recipe]
     words += ["--target", job.target] if job.target else []
     for flag, values in (("--pin", job.pins), ("--set", job.settings)):

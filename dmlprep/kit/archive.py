@@ -41,15 +41,14 @@ def _safe(name: str) -> bool:
 
 
 class Bundle:
-    """Files by name, from a zip or from a folder. A context manager.
+    """Files by name, from a zip, a folder, or the folder of the document (``result.json``). A context manager.
 
     Args:
-        path: the zip, the folder, or the document in it (``result.json``).
         document: name of the document that lists the files.
-        seal: name of the file that may hold the document's seal; the document does not list it.
+        seal: name of the file that may have the document's seal; the document does not list it.
 
     Raises:
-        InputError: there is no such file, it is no zip, or its names are hostile.
+        InputError: there is no such file, it is not a zip, or its names are hostile.
     """
 
     def __init__(self, path: Path, document: str, seal: str) -> None:
@@ -103,22 +102,14 @@ class Bundle:
         return name in self._members if self._zip is not None else (self._folder / name).is_file()
 
     def size(self, name: str) -> int:
-        """Bytes of a file, unpacked, as the zip says.
-
-        Raises:
-            InputError: there is no such file.
-        """
+        """Return the bytes of a file, unpacked, as the zip declares them."""
         if not self._has(name):
             raise self.wrong(f"{name} is missing", "copy it again, whole")
         return self._members[name].file_size if self._zip is not None else (self._folder / name).stat().st_size
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """Read a file that ``size`` was asked about.
-
-        Raises:
-            InputError: it cannot be read.
-        """
+        """Open a file whose ``size`` was checked."""
         try:
             if self._zip is not None:
                 with self._zip.open(self._members[name]) as file:
@@ -138,22 +129,14 @@ class Bundle:
             raise self.wrong(f"{name} is damaged: {error}", "copy it again, whole") from error
 
     def read_document(self) -> bytes:
-        """The document itself.
-
-        Raises:
-            InputError: it is larger than such a document can be, or damaged.
-        """
+        """Read the document, which has a largest size."""
         if self.size(self.document) > _DOCUMENT_BYTES:
             raise self.wrong(f"{self.document} is {self.size(self.document)} bytes long", "do not use this file")
         with self.open(self.document) as file:
             return file.read(_DOCUMENT_BYTES)
 
     def read_seal(self) -> bytes | None:
-        """The document's seal as it stands there, ``None`` where there is none.
-
-        Raises:
-            InputError: it is larger than a seal, or cannot be read.
-        """
+        """Read the document's seal; ``None`` if there is none."""
         if not self._has(self.seal):
             return None
         if self.size(self.seal) > LONGEST:
@@ -165,10 +148,10 @@ class Bundle:
         """Check names, sizes and digests of all files that the document lists, reading 1 MiB at a time.
 
         Args:
-            most: bytes that all may have together.
+            most: largest number of bytes of all files together.
 
         Raises:
-            InputError: a file is missing, strange, of another size, or was changed.
+            InputError: a file is missing, unknown, of another size, or was changed.
         """
         for name in files:
             if not _safe(name):
@@ -216,11 +199,7 @@ class Bundle:
 
 
 def read_array(bundle: Bundle, name: str) -> Array:
-    """An array of a file that was checked; its header may not ask for more than the file holds.
-
-    Raises:
-        InputError: it is no ``.npy`` of plain values.
-    """
+    """Read an array from a file that was checked; its header cannot ask for more than the file has."""
     size = bundle.size(name)
     try:
         with bundle.open(name) as file:

@@ -20,7 +20,7 @@ from dmlprep.record.tuning import Candidate, Tuned
 
 @dataclass(frozen=True)
 class ChooseRequest:
-    """What is chosen by; see ``VerifyRequest``."""
+    """The fields of a ``VerifyRequest`` that a choice needs."""
 
     result: Path
     kit: Path
@@ -29,20 +29,13 @@ class ChooseRequest:
 
 
 def choose_candidate(request: ChooseRequest) -> Tuned:
-    """The candidates with their verdicts and times of the other machine, and the choice.
-
-    Raises:
-        InputError: the kit holds no candidates, or as ``verify``.
-    """
+    """Return the candidates with their verdicts and times of the other machine, and the choice."""
     with returned(request.result, request.kit, request.key) as found:
         listed, tuned = found.manifest.candidates, found.manifest.tuned
         if not listed or tuned is None or len(found.result.others) != len(listed) - 1:
-            raise InputError(
-                "this kit and its result are of one model, and there is nothing to choose",
-                where=str(request.kit),
-                code="DP811",
-                fix="dmlprep kit verify judges it; dmlprep tune --kit packs candidates",
-            )
+            what = "this kit and its result are of one model, and there is nothing to choose"
+            fix = "dmlprep kit verify judges it; dmlprep tune --kit packs candidates"
+            raise InputError(what, where=str(request.kit), code="DP811", fix=fix)
         found.check_files()
         verdicts = {one.name: found.judge(request.metric, number) for number, one in enumerate(listed)}
         bench = _bench(found, verdicts)
@@ -59,7 +52,7 @@ def _judged(one: Candidate, verdict: Verdict) -> Candidate:
 
 
 def _unproved(one: Candidate) -> Candidate:
-    """One that did not travel."""
+    """Return a candidate that was not in the kit."""
     return replace(one, time=None)
 
 

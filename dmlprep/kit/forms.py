@@ -102,7 +102,7 @@ class Manifest(msgspec.Struct, frozen=True):
     tuned: Tuned | None = None
 
     def of(self, candidate: KitCandidate) -> Manifest:
-        """As if the kit held this candidate alone."""
+        """Return the manifest of one candidate, as if it were alone."""
         return msgspec.structs.replace(
             self, model=candidate.model, tolerances=candidate.tolerances, weak=candidate.weak, candidates=[]
         )
@@ -182,7 +182,7 @@ class Result(msgspec.Struct, frozen=True):
     untimed: str = ""
 
     def of(self, number: int) -> Result:
-        """As if it were of one candidate alone."""
+        """Return the result of one candidate, as if it were alone."""
         if number == 0:
             return self
         part = self.others[number - 1]
@@ -202,11 +202,7 @@ def _read(raw: bytes, kind: type[T], where: str, what: str) -> T:
 
 
 def read_manifest(raw: bytes, where: str) -> tuple[Manifest, str]:
-    """``kit.json`` and the kit's name.
-
-    Raises:
-        InputError: it is not a manifest, or names files that it does not list.
-    """
+    """Read ``kit.json``, and return it with the kit's name."""
     manifest = _read(raw, Manifest, where, "a kit of this dmlprep")
     models = [manifest.model, *(one.model for one in manifest.candidates)]
     named = [name for model in models for name in (model.file, *model.data)]
@@ -220,30 +216,18 @@ def read_manifest(raw: bytes, where: str) -> tuple[Manifest, str]:
 
 
 def read_result(raw: bytes, where: str) -> Result:
-    """``result.json``, with its seal checked.
-
-    Raises:
-        InputError: it is not a result, or was edited.
-    """
+    """Read ``result.json``, and check its seal."""
     result = _read(raw, Result, where, "the result of a kit")
     try:
         sealed = integrity.seal(parse_json(raw, dict[str, Any]))
     except Unfit:
         sealed = ""
     if sealed != result.seal or not sealed:
-        raise InputError(
-            "result.json was changed after the run: its seal does not fit",
-            where=where,
-            code="DP810",
-            fix="send the result.zip again, as run.py wrote it",
-        )
+        what = "result.json was changed after the run: its seal does not fit"
+        raise InputError(what, where=where, code="DP810", fix="send the result.zip again, as run.py wrote it")
     feeds = [*result.feeds, *(feed for other in result.others for feed in other.feeds)]
     named = {file for feed in feeds for file in feed.outputs.values()}
     if named != set(result.files):
-        raise InputError(
-            "the outputs that it names are not those that it lists",
-            where=where,
-            code="DP810",
-            fix="send the result.zip again, as run.py wrote it",
-        )
+        what = "the outputs that it names are not those that it lists"
+        raise InputError(what, where=where, code="DP810", fix="send the result.zip again, as run.py wrote it")
     return result

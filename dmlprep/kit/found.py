@@ -20,13 +20,11 @@ class FromRecord:
     """Defaults of a kit.
 
     Attributes:
-        path: the record, ``None`` where there is none.
-        original: the model that the record says was prepared.
-        digests: SHA-256 of its files by their names, as they were then; files of several folders may have one name.
-        tolerance: as asked for then.
-        seeds: how many seeded feeds were used.
-        sizes: sizes of free dimensions, of the recipe.
-        measures: what the recipe says of outputs.
+        path: the record, ``None`` if there is none.
+        original: the model that was prepared.
+        digests: SHA-256 of its files by their names, at that time; files of several folders may have one name.
+        seeds: number of seeded feeds.
+        sizes, measures: settings of the recipe.
         metric: name of the user's own measure that decided.
     """
 
@@ -41,7 +39,7 @@ class FromRecord:
 
 
 def record_beside(model: Path) -> Path | None:
-    """The record that ``prepare`` wrote with this model, ``None`` where there is none."""
+    """Return the record that ``prepare`` wrote with this model, ``None`` if there is none."""
     named = model.with_suffix(".run.json")
     if named.is_file():
         return named
@@ -50,13 +48,13 @@ def record_beside(model: Path) -> Path | None:
 
 
 def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
-    """Defaults from the record beside ``model``, whose SHA-256 is ``digest``.
+    """Return the defaults in the record next to ``model``, whose SHA-256 is ``digest``.
 
     Args:
-        files: watches the recipe as well. The record is read at once, and ``kit verify`` may write to it.
+        files: watches the recipe as well, but not the record, to which ``kit verify`` may write.
 
     Raises:
-        InputError: the record is of another model, or the original that it names is gone.
+        InputError: the record is of another model, or the original that it names is missing.
     """
     path = record_beside(model)
     if path is None:

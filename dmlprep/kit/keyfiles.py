@@ -13,18 +13,12 @@ from dmlprep.portable.keys import LONGEST, PackerKey, RunKey, fits, new_packer_k
 
 
 def run_key_file(kit: Path) -> Path:
-    """Where the key for whoever runs a kit is written: ``kit.run-key`` beside ``kit.zip``."""
+    """Return the file of the key for the person who runs a kit: ``kit.run-key`` next to ``kit.zip``."""
     return kit.with_suffix(".run-key")
 
 
 def key_to_pack_with(path: Path) -> tuple[PackerKey, bool]:
-    """The packer's key, and whether it is a new one, which no file holds until ``keep_key``: a kit that is refused
-    leaves none.
-
-    Raises:
-        InputError: the file cannot be read, or holds no such key.
-        OutputError: there is none, and none can be made.
-    """
+    """Return the packer's key, and whether it is new: ``keep_key`` writes a new one, after the kit."""
     if os.path.lexists(path):
         return packer_key(path), False
     check_output(path)
@@ -32,11 +26,7 @@ def key_to_pack_with(path: Path) -> tuple[PackerKey, bool]:
 
 
 def keep_key(key: PackerKey, path: Path) -> None:
-    """Write a new key, which its owner alone can read (mode 0600; on Windows the folder's permissions hold).
-
-    Raises:
-        OutputError: it cannot be written, or another run made one meanwhile.
-    """
+    """Write a new key for its owner alone (mode 0600; on Windows the folder's permissions apply)."""
     try:
         write_private(path, key.line().encode("ascii"))
     except FileExistsError as error:
@@ -45,11 +35,7 @@ def keep_key(key: PackerKey, path: Path) -> None:
 
 
 def packer_key(path: Path) -> PackerKey:
-    """The packer's key.
-
-    Raises:
-        InputError: the file cannot be read, or holds no such key.
-    """
+    """Read the packer's key."""
     fix = "pass the file that dmlprep kit --key made"
     try:
         return parse_packer_key(read_given(path, LONGEST))
@@ -62,12 +48,7 @@ def packer_key(path: Path) -> PackerKey:
 
 
 def check_run_key(packer: Path, kit: Path, *, force: bool) -> None:
-    """Fail before the work where the run key cannot be written.
-
-    Raises:
-        UsageError: it would replace the packer's own key.
-        OutputError: its file exists, or cannot be written.
-    """
+    """Refuse, before the work, a run key that cannot be written or would replace the packer's own key."""
     file = run_key_file(kit)
     if file.absolute() == packer.absolute() or (file.exists() and packer.exists() and file.samefile(packer)):
         what = "your own key has the name of the key for whoever runs the kit"
@@ -76,14 +57,7 @@ def check_run_key(packer: Path, kit: Path, *, force: bool) -> None:
 
 
 def write_run_key(key: RunKey, kit: Path, *, force: bool) -> Path:
-    """Write the key for whoever runs a kit.
-
-    Args:
-        force: replace an earlier one.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+    """Write the key for the person who runs a kit; ``force`` replaces an earlier one."""
     file = run_key_file(kit)
     try:
         if force:
@@ -95,11 +69,7 @@ def write_run_key(key: RunKey, kit: Path, *, force: bool) -> Path:
 
 
 def check_kit_seal(key: PackerKey, document: bytes, kit: Bundle) -> None:
-    """Whether this ``kit.json`` was packed with this key.
-
-    Raises:
-        InputError: it was not, or was changed since.
-    """
+    """Refuse a ``kit.json`` that was not sealed with this key, or was changed since."""
     seal = kit.read_seal()
     if seal is None:
         _refuse(kit, "this kit has no seal: it was packed without a key", "pack it again with --key")
@@ -109,11 +79,7 @@ def check_kit_seal(key: PackerKey, document: bytes, kit: Bundle) -> None:
 
 
 def check_result_seal(key: RunKey, document: bytes, returned: Bundle) -> None:
-    """Whether this ``result.json`` was signed with the run key of its kit.
-
-    Raises:
-        InputError: it was not, or was changed since.
-    """
+    """Refuse a ``result.json`` that was not signed with the run key of its kit, or was changed since."""
     seal = returned.read_seal()
     if seal is None:
         what = "the result is not signed, so anybody can have written it"

@@ -41,28 +41,11 @@ _Bounds = dict[Literal["dml", "cpu"], Tolerance]
 
 @dataclass(frozen=True)
 class KitRequest:
-    """What a kit is asked for.
+    """The arguments of ``dmlprep.api.pack_kit``, with paths and feeds that are read.
 
     Attributes:
-        model: the model to try; its data files come along.
-        out: the zip.
-        reference: what the expected outputs are computed by; ``None``: the original that the record beside the model
-            names, or the model itself where there is no record.
-        feeds: the user's feeds; seeded ones are made where this is empty.
-        tolerance: a name, or empty for the record's, else ``auto``.
-        sizes: sizes for free dimensions, for seeded feeds.
-        seeds: how many seeded feeds; ``None`` for the record's, else 2.
-        session: options in the words of ``runtime.ortoptions``.
-        warm_up: runs of each feed before the timed ones.
-        runs: timed runs of each feed.
-        time_limit: seconds for everything on the other machine, and for one load or run here.
-        metric: name of the user's own measure (``file.py:function``); the record's where it is empty. It is not run.
-        measures: outputs that are another kind than their makers tell (``metrics.output_groups``).
-        key: file of the packer's own key, made where it is not there. The kit is sealed with it, and the key for
-            whoever runs the kit is written beside ``out`` (``keyfiles.run_key_file``).
-        force: replace ``out``, and the run key.
-        candidates: files of models to choose from by name, ``model`` first; empty where there is nothing to choose.
-        tuned: what is known of these.
+        candidates: files of models to choose from by name, ``model`` first; empty if there is no choice.
+        tuned: the result of ``tune`` about these.
     """
 
     model: Path
@@ -104,9 +87,9 @@ def pack(request: KitRequest) -> Packed:
     """Write a kit.
 
     Raises:
-        InputError: a model, a feed or the record beside the model cannot be used, or a file was changed meanwhile.
+        InputError: a model, a feed or the record next to the model cannot be used, or a file changed meanwhile.
         ModelRefused: the model has names or types that a kit cannot carry.
-        CheckNotRun: there are no expected outputs: the reference does not run, draws random numbers or has no outputs.
+        CheckNotRun: no expected outputs: the reference does not run, draws random numbers or has no outputs.
         OutputError: the zip exists or cannot be written.
     """
     _check_out(request)
@@ -246,12 +229,9 @@ def _check_original(known: FromRecord, paths: Sequence[Path], files: Unchanged) 
     for path in paths:
         then = known.digests.get(path.name)
         if then is not None and files.digests[str(path)] not in then:
-            raise InputError(
-                f"{path.name} was changed since the model was prepared from it",
-                where=str(path),
-                code="DP811",
-                fix="prepare the model again, or name what the outputs are to be compared with by --reference",
-            )
+            what = f"{path.name} was changed since the model was prepared from it"
+            fix = "prepare the model again, or name what the outputs are to be compared with by --reference"
+            raise InputError(what, where=str(path), code="DP811", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -303,23 +283,17 @@ def _check_values(model: Model, request: KitRequest) -> None:
     """Types that numpy's files hold, and dimensions that the model has."""
     odd = [v for v in (*model.ir.graph.inputs, *model.ir.graph.outputs) if not _plain(v)]
     if odd:
-        raise ModelRefused(
-            f"{odd[0].name!r} is {odd[0].type or 'of no known type'}, and a kit holds plain arrays only",
-            where=str(request.model),
-            code="DP813",
-            fix="let the model take and give float32, float16, integers, booleans or strings",
-        )
+        what = f"{odd[0].name!r} is {odd[0].type or 'of no known type'}, and a kit holds plain arrays only"
+        fix = "let the model take and give float32, float16, integers, booleans or strings"
+        raise ModelRefused(what, where=str(request.model), code="DP813", fix=fix)
     inputs = graph_inputs(model)
     known = {dim for one in inputs for dim in one.dims or () if isinstance(dim, str)}
     for option in request.session:
         kind, _, name = option.partition(":")
         if kind == "dim" and name not in known:
-            raise InputError(
-                f"no input has a free dimension {name!r}",
-                where=str(request.model),
-                code="DP203",
-                fix=f"it has: {', '.join(sorted(known & free_dimensions(inputs))) or 'none'}",
-            )
+            what = f"no input has a free dimension {name!r}"
+            fix = f"it has: {', '.join(sorted(known & free_dimensions(inputs))) or 'none'}"
+            raise InputError(what, where=str(request.model), code="DP203", fix=fix)
 
 
 def _plain(value: ir.Value) -> bool:
@@ -335,23 +309,16 @@ def _plain(value: ir.Value) -> bool:
 
 
 def _data_files(model: Model) -> dict[str, Path]:
-    """The model's data files by their names in the model's folder.
-
-    Raises:
-        ModelRefused: Windows cannot hold them under these names.
-    """
+    """Return the model's data files by their names in its folder; Windows must accept these names."""
     named = named_data_files(model)
     folded: dict[str, str] = {}
     for name in named:
         wrong = any(file_name_problem(part) for part in name.split("/"))
         twin = folded.setdefault(name.casefold(), name)
         if wrong or twin != name or len(name) > 120:
-            raise ModelRefused(
-                f"Windows cannot hold its data file under the name {name!r}",
-                where=str(model.path),
-                code="DP813",
-                fix="dmlprep prepare -r @check-only writes it with one data file, model.onnx.data",
-            )
+            what = f"Windows cannot hold its data file under the name {name!r}"
+            fix = "dmlprep prepare -r @check-only writes it with one data file, model.onnx.data"
+            raise ModelRefused(what, where=str(model.path), code="DP813", fix=fix)
     return named
 
 
@@ -364,27 +331,17 @@ def _feeds(reference: Reference, model: Model, request: KitRequest) -> list[dict
     try:
         count = reference.compute(request.progress)
     except SessionFailure as failure:
-        raise CheckNotRun(
-            f"the reference does not run on the CPU, so nothing is expected: {failure.message}",
-            where=str(reference.path),
-            code="DP703",
-            fix="give --feeds or --size that fit, or another --reference",
-        ) from failure
+        what = f"the reference does not run on the CPU, so nothing is expected: {failure.message}"
+        fix = "give --feeds or --size that fit, or another --reference"
+        raise CheckNotRun(what, where=str(reference.path), code="DP703", fix=fix) from failure
     outputs = [reference.outputs(index) for index in range(len(reference.feeds))]
     if count == 0 or not any(tells_something(array) for one in outputs for array in one.values()):
-        raise CheckNotRun(
-            "every output of the reference is empty, NaN or infinite: there is no number to compare with",
-            where=str(reference.path),
-            code="DP703",
-            fix="give --feeds",
-        )
+        what = "every output of the reference is empty, NaN or infinite: there is no number to compare with"
+        raise CheckNotRun(what, where=str(reference.path), code="DP703", fix="give --feeds")
     if drawn := reference.random_node():
-        raise CheckNotRun(
-            f"the reference draws random numbers ({drawn}): its outputs differ from run to run",
-            where=str(reference.path),
-            code="DP703",
-            fix="export it with a seed, or feed the numbers as an input",
-        )
+        what = f"the reference draws random numbers ({drawn}): its outputs differ from run to run"
+        fix = "export it with a seed, or feed the numbers as an input"
+        raise CheckNotRun(what, where=str(reference.path), code="DP703", fix=fix)
     return fit_feeds(model, [adapt_feed(feed, types, where) for feed in reference.feeds], where)
 
 
@@ -403,11 +360,7 @@ def _runner(kit: ZipWriter) -> None:
 
 
 def _model(kit: ZipWriter, files: Unchanged, path: Path, data: Mapping[str, Path], folder: str) -> list[str]:
-    """The model as ``model.onnx`` in a folder, its data files under their own names; the model's name first.
-
-    Raises:
-        InputError: what went into the kit is not what the files held when the run began.
-    """
+    """Add a model as ``model.onnx`` of a folder, and its data files by their names; return the names in the kit."""
     taken = {name.casefold() for name in data}
     own = next(n for n in ("model.onnx", "the_model.onnx", "the_very_model.onnx") if n not in taken)
     names = []

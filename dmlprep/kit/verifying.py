@@ -32,16 +32,7 @@ _ROOM = 64 << 20
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """What is verified.
-
-    Attributes:
-        result: the ``result.zip`` that came back, the folder it was extracted to, or the ``result.json`` in it.
-        kit: the ``kit.zip`` that was sent, or its folder.
-        model: the model that it should be about.
-        record: the ``run.json`` that takes the verdict; without one, that beside ``model``, where there is one.
-        metric: the user's own, which decides in place of the tolerance. That which the kit names is never run.
-        key: file of the packer's key. With it the kit must have its seal, and the result that of the kit's run key.
-    """
+    """The arguments of ``dmlprep.api.verify_kit``. The metric is loaded; the one that the kit names never runs."""
 
     result: Path
     kit: Path
@@ -55,12 +46,12 @@ def verify(request: VerifyRequest) -> tuple[Verdict, Path | None]:
     """Judge a result, and put the verdict into the record.
 
     Returns:
-        the verdict, and the record that took it. ``passed`` and ``failed`` are about the provider that the check
-        names: a run on the CPU provider is never a verdict on DirectML, nor is one in which DirectML took no node.
+        the verdict, and the path of the record. ``passed`` and ``failed`` are about the provider in the check: a run on
+        the CPU provider is never a verdict on DirectML, nor is one in which DirectML ran no node.
 
     Raises:
-        InputError: the kit or the result is damaged, edited or hostile, the result is of another kit or model, or one
-            of them does not have the seal that the key asks for.
+        InputError: the kit or the result is damaged, edited or hostile, they do not belong together, or a seal that the
+            key needs is missing.
     """
     with returned(request.result, request.kit, request.key) as found:
         if request.model is not None:
@@ -76,12 +67,7 @@ def verify(request: VerifyRequest) -> tuple[Verdict, Path | None]:
 
 @dataclass(frozen=True)
 class Returned:
-    """A kit, and a result of it; their files are open.
-
-    Attributes:
-        name: the kit's.
-        keyed: the seals of both were checked.
-    """
+    """A kit and its result, whose files are open; ``keyed``: the seals of both were checked."""
 
     kit: Bundle
     answer: Bundle
@@ -91,18 +77,14 @@ class Returned:
     keyed: bool
 
     def check_files(self) -> None:
-        """Check every file of both.
-
-        Raises:
-            InputError: one is missing, strange, or was changed.
-        """
+        """Check every file of both."""
         self.kit.check_files(self.manifest.files)
         outputs = (f for feed in self.manifest.feeds for f in feed.outputs.values())
         expected = sum(self.manifest.files[file].bytes for file in outputs) * max(len(self.manifest.candidates), 1)
         self.answer.check_files(self.result.files, most=2 * expected + _ROOM)
 
     def judge(self, metric: UserMetric | None, number: int = 0) -> Verdict:
-        """The verdict on the kit's model, or on one of its candidates."""
+        """Return the verdict on the kit's model, or on one of its candidates."""
         manifest = self.manifest.of(self.manifest.candidates[number]) if number else self.manifest
         result = self.result.of(number)
         verdict = _judge(manifest, self.name, result, self.kit, self.answer, metric).on(manifest.inputs)
@@ -111,12 +93,7 @@ class Returned:
 
 @contextmanager
 def returned(result: Path, kit: Path, key: Path | None) -> Iterator[Returned]:
-    """Open a result and its kit.
-
-    Raises:
-        InputError: one of them is damaged, edited or hostile, they do not belong together, or one does not have the
-            seal that the key asks for.
-    """
+    """Open a result and its kit, and check that they belong together; with ``key`` check their seals too."""
     own = packer_key(key) if key is not None else None
     with Bundle(kit, MANIFEST, KIT_SEAL) as sent, Bundle(result, "result.json", RESULT_SEAL) as answer:
         packed, document = sent.read_document(), answer.read_document()
@@ -125,24 +102,16 @@ def returned(result: Path, kit: Path, key: Path | None) -> Iterator[Returned]:
         manifest, name = read_manifest(packed, str(kit))
         found = read_result(document, str(result))
         if found.kit != name:
-            raise InputError(
-                f"the result is of kit {found.kit[:12]}, and this is kit {name[:12]}",
-                where=str(result),
-                code="DP811",
-                fix="pass the kit.zip that this result came from; a kit that was packed anew is another one",
-            )
+            what = f"the result is of kit {found.kit[:12]}, and this is kit {name[:12]}"
+            fix = "pass the kit.zip that this result came from; a kit that was packed anew is another one"
+            raise InputError(what, where=str(result), code="DP811", fix=fix)
         if own is not None:
             check_result_seal(own.run_key(name), document, answer)
         yield Returned(sent, answer, manifest, name, found, own is not None)
 
 
 def _with_origin(verdict: Verdict, *, keyed: bool, sealed: bool) -> Verdict:
-    """The verdict, with what shows who wrote the result.
-
-    Args:
-        keyed: its seal was checked.
-        sealed: it has one.
-    """
+    """Add to the verdict what shows who wrote the result: a seal that was checked, a seal, or none."""
     device = verdict.device or DeviceInfo("unknown")
     if keyed:
         origin, findings = "signed with the run key of this kit", verdict.findings
@@ -169,12 +138,8 @@ def _check_model(model: Path, manifest: Manifest) -> None:
 def _record(path: Path, manifest: Manifest) -> RunRecord:
     record = RunRecord.read(path)
     if record.output_sha256 != manifest.files[manifest.model.file].sha256:
-        raise InputError(
-            "this record is of another model than the kit's",
-            where=str(path),
-            code="DP811",
-            fix="pass the run.json of the model that was packed",
-        )
+        what = "this record is of another model than the kit's"
+        raise InputError(what, where=str(path), code="DP811", fix="pass the run.json of the model that was packed")
     return record
 
 

@@ -1,7 +1,7 @@
-"""What an app's folder will load on Windows: which onnxruntime.dll and DirectML.dll, and whether they fit its models.
+"""What an app's folder loads on Windows: which onnxruntime.dll and DirectML.dll, and whether they fit its models.
 
-Windows looks for a library in the folder of the program, then in System32, where an onnxruntime.dll of its own lies.
-ONNX Runtime looks for DirectML.dll beside itself, then there too. Nothing is run, and every file may be a stranger's.
+Windows searches a library in the folder of the program, then in System32, which has an onnxruntime.dll of its own. ONNX
+Runtime searches DirectML.dll in its own folder, then there too. Nothing runs, and every file may be a stranger's.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ class Library:
 
     Attributes:
         path: below the app's folder; empty for the one of Windows.
-        version: its file version; ``?`` where it is not known. Of ONNX Runtime only the first two numbers are the
-            release's, the others a date.
-        machine: ``x64``, ``x86``, ``arm64``; ``?`` where it is not known.
+        version: its file version; ``?`` if unknown. In ONNX Runtime's, the release is the first two numbers.
+        machine: ``x64``, ``x86``, ``arm64``; ``?`` if unknown.
     """
 
     path: str
@@ -47,9 +46,9 @@ class Place:
     """A folder whose programs run models, or whose ONNX Runtime is loaded by its path (Python, Node, .NET).
 
     Attributes:
-        folder: below the app's; ``.`` for that itself.
-        programs: names of the programs that were looked at.
-        directml: ``None`` where this ONNX Runtime never loads it.
+        folder: below the app's; ``.`` for the app's folder itself.
+        programs: names of its programs.
+        directml: ``None`` if this ONNX Runtime never loads it.
     """
 
     folder: str
@@ -78,14 +77,13 @@ class AppReport:
 
 
 def inspect_app(folder: Path, system: Path | None = None) -> AppReport:
-    """Look at an app's folder.
+    """Inspect an app's folder.
 
     Args:
-        system: Windows' own folder of libraries (System32); ``None`` where this machine has none.
+        system: Windows' own folder of libraries (System32); ``None`` if this machine has none.
 
     Raises:
-        InputError: it cannot be read, is too large for an app, or has neither a program, nor ONNX Runtime, nor a
-            package.
+        InputError: the folder cannot be read, is too large for an app, or has no program, ONNX Runtime or package.
     """
     if not folder.is_dir():
         raise InputError("this is no folder", where=str(folder), fix="name the folder of the app's program")
@@ -212,7 +210,7 @@ class _Inspection:
         return library
 
     def _old(self, what: str, library: Library, digits: int, lowest: Callable[[TargetVersions], str]) -> None:
-        """Tell of a library that is older than a model needs, by the first ``digits`` numbers of its version."""
+        """Report a library that is older than a model needs, by the first ``digits`` numbers of its version."""
         if library.version == "?":
             return
         where = library.path or f"the {what} of Windows"

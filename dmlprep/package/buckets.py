@@ -18,12 +18,7 @@ from dmlprep.record.buckets import BUCKETS, BucketsFile
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its model, and where that lies.
-
-    Attributes:
-        name: of the bucket; empty for a run without.
-        unproven: why it did not pass, one sentence each.
-    """
+    """A run with its model; ``name`` is empty without buckets, ``unproven`` has the reasons if it did not pass."""
 
     name: str
     sizes: dict[str, int]
@@ -35,12 +30,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """All runs of a package.
-
-    Attributes:
-        all: at least one.
-        digests: SHA-256 that a file must have, by its name.
-    """
+    """All runs of a package, at least one; ``digests`` has the SHA-256 that a file must have, by its name."""
 
     all: list[Run]
     digests: dict[str, str]
@@ -52,18 +42,18 @@ class Runs:
 
     @property
     def unproven(self) -> list[str]:
-        """What was not proved; nothing for runs that passed."""
+        """What was not proved, with the name of the bucket."""
         return [f"{run.name}: {text}" if run.name else text for run in self.all for text in run.unproven]
 
 
 def open_runs(folder: Path) -> Runs:
-    """The runs in a folder that ``prepare`` wrote.
+    """Open the runs in a folder that ``prepare`` wrote.
 
     Args:
         folder: or the model in it, for that one alone; or ``buckets.json``.
 
     Raises:
-        InputError: what is there is no run, or its files do not belong together.
+        InputError: the folder has no run, or its files do not belong together.
     """
     listed = folder if folder.name == BUCKETS else folder / BUCKETS
     if not listed.is_file():

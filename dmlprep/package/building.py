@@ -1,4 +1,4 @@
-"""What a run's folder says about its model, as a contract; and whether the run passed."""
+"""The contract of a package, from a run's folder; and whether the run passed."""
 
 from __future__ import annotations
 
@@ -35,14 +35,7 @@ _SESSION = {
 
 
 def open_run(run: Path) -> tuple[Model, Path, RunRecord]:
-    """The model of a run's folder, its path and its record.
-
-    Args:
-        run: the folder that ``prepare -o`` wrote, or the model in it.
-
-    Raises:
-        InputError: there is no such model or record, or they do not belong together.
-    """
+    """Return the model, its path and its record, from the folder that ``prepare -o`` wrote or the model in it."""
     model = run if run.is_file() else run / "model.onnx"
     record = next((p for p in (model.with_suffix(".run.json"), model.with_name("run.json")) if p.is_file()), None)
     if not model.is_file() or record is None:
@@ -58,7 +51,7 @@ def open_run(run: Path) -> tuple[Model, Path, RunRecord]:
 
 
 def not_proved(record: RunRecord) -> list[str]:
-    """Why this run did not prove its model on DirectML, one sentence each; nothing where it did."""
+    """Return why a run did not prove its model on DirectML, one sentence for each reason."""
     found = [f"{v.check}: {v.outcome}: {v.reason}" for v in record.verdicts if v.decides and v.outcome != "passed"]
     if record.exit_code and not found:
         found.append(f"the run ended with exit code {record.exit_code}: {record.error or 'no reason given'}")
@@ -70,32 +63,20 @@ def not_proved(record: RunRecord) -> list[str]:
 
 
 def data_files(model: Model) -> list[Path]:
-    """The model's data files, all in its folder: a package has no folders in it.
-
-    Raises:
-        ModelRefused: one is in a folder below, or Windows cannot hold its name.
-    """
+    """Return the model's data files. They must be in its folder, because a package has no folders in it."""
     named = named_data_files(model)
     for name in named:
         if "/" in name or file_name_problem(name):
-            raise ModelRefused(
-                f"its data file {name!r} is not in the model's folder under a name that Windows allows",
-                where=str(model.path),
-                code="DP820",
-                fix="dmlprep prepare writes it with one data file, model.onnx.data",
-            )
+            what = f"its data file {name!r} is not in the model's folder under a name that Windows allows"
+            fix = "dmlprep prepare writes it with one data file, model.onnx.data"
+            raise ModelRefused(what, where=str(model.path), code="DP820", fix=fix)
     return list(named.values())
 
 
 def build_contract(
     model: Model, path: Path, record: RunRecord, language: str, files: Mapping[str, FileEntry], unproven: list[str]
 ) -> Contract:
-    """The contract of a package.
-
-    Args:
-        files: what is in it, by name.
-        unproven: what was not proved.
-    """
+    """Return the contract of a package; ``files`` is its content by name."""
     graph = model.ir.graph
     known = meanings(model)
     inputs = [_tensor(value, path, known.get(("input", value.name or ""), Known())) for value in graph.inputs]

@@ -19,10 +19,9 @@ class Language:
     """One language.
 
     Attributes:
-        title: as people write it.
-        folder: of its texts in this room.
-        names: of those texts, which are copied as they are.
-        modules: modules of ``portable``, by the name that each gets.
+        folder: folder of its texts in this room.
+        names: names of those texts, which are copied unchanged.
+        modules: the name that each module of ``portable`` gets, and the module.
     """
 
     title: str
@@ -67,11 +66,7 @@ def read_part(name: str) -> str:
 
 
 def find_language(name: str) -> Language:
-    """The language of a word.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return a language by the word for ``--for``."""
     from dmlprep.core.errors import UsageError
 
     if name not in LANGUAGES:

@@ -49,11 +49,7 @@ class Known:
 
 
 def meanings(model: Model) -> dict[tuple[Side, str], Known]:
-    """What is known of the inputs and outputs of a model, by side and name.
-
-    Raises:
-        ModelRefused: DP305, it has a note of a frame that cannot be read.
-    """
+    """Return what is known of the inputs and outputs of a model, by side and name."""
     found: dict[tuple[Side, str], Known] = {}
     for value in model.ir.graph.inputs:
         if value.dtype == ir.DataType.BOOL:

@@ -47,17 +47,7 @@ _LOADER = {"csharp": ("Dmlprep", ".cs"), "cpp": ("dmlprep_model", ".cpp")}
 
 @dataclass(frozen=True)
 class NuGetRequest:
-    """What a NuGet package is asked for.
-
-    Attributes:
-        folder: of the package, which is verified first.
-        out: the folder to write into, such as a local feed; it must be there.
-        name: its id.
-        version: its version.
-        authors: who made it; the id where nobody is named.
-        loader: whether projects that refer to it compile the loader; one package of a project is enough.
-        force: replace a file of this name.
-    """
+    """The arguments of ``dmlprep.api.write_nupkg``; ``out`` must exist."""
 
     folder: Path
     out: Path
@@ -80,7 +70,7 @@ def write_nupkg(request: NuGetRequest) -> NuGetPackage:
     """Write a NuGet package.
 
     Raises:
-        UsageError: the id or version is none of NuGet's, or the package is for a language without NuGet.
+        UsageError: NuGet does not allow the id or version, or the package is for a language without NuGet.
         InputError: the package is damaged, was changed meanwhile, or has the loader of another version.
         OutputError: the file exists, or cannot be written.
     """

@@ -38,16 +38,7 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class PackageRequest:
-    """What a package is asked for.
-
-    Attributes:
-        run: the folder that ``prepare -o`` wrote, or the model in it.
-        out: the folder of the package; made where it is not there.
-        language: a word of ``LANGUAGES``.
-        sign: file of the private key that signs the contract, made where it is not there; ``None`` for no signature.
-        unproven: make it also of a run that did not pass; the contract and the README say so.
-        force: replace the package in ``out``.
-    """
+    """The arguments of ``dmlprep.api.package_model``; ``run`` may also be the model in the folder."""
 
     run: Path
     out: Path
@@ -60,12 +51,7 @@ class PackageRequest:
 
 @dataclass(frozen=True)
 class Package:
-    """A package that was written.
-
-    Attributes:
-        digest: SHA-256 of its contract.
-        public_key: file of the key that shows who signed it; ``None`` where it is not signed.
-    """
+    """A package; ``digest`` is the SHA-256 of its contract, ``public_key`` is ``None`` if it is not signed."""
 
     folder: Path
     contract: Contract
@@ -77,8 +63,8 @@ def package(request: PackageRequest) -> Package:
     """Write a package.
 
     Raises:
-        InputError: the run's folder holds no model with its record.
-        ModelRefused: the run failed, or the model cannot be handed to an app.
+        InputError: the run's folder has no model with its record.
+        ModelRefused: the run failed, or an app cannot use the model.
         CheckNotRun: nothing proved the model on DirectML.
         OutputError: the folder is in use, or cannot be written.
     """
@@ -133,7 +119,7 @@ def package(request: PackageRequest) -> Package:
 
 
 def _refused(request: PackageRequest, runs: Runs) -> DmlprepError:
-    """Why runs that did not pass are not packaged."""
+    """Return the reason why runs that did not pass are not packaged."""
     records = [run.record for run in runs.all]
     failed = any(r.exit_code == 1 or any(v.outcome == "failed" and v.decides for v in r.verdicts) for r in records)
     return (ModelRefused if failed else CheckNotRun)(
@@ -146,11 +132,7 @@ def _refused(request: PackageRequest, runs: Runs) -> DmlprepError:
 
 
 def _key(request: PackageRequest) -> SigningKey | None:
-    """The key that signs.
-
-    Raises:
-        UsageError: it would lie in the package, and be handed on with it.
-    """
+    """Return the key that signs; it must not be in the package, which is handed on."""
     if request.sign is None:
         return None
     if request.sign.absolute().parent.resolve() == request.out.resolve():
@@ -161,27 +143,14 @@ def _key(request: PackageRequest) -> SigningKey | None:
 
 @dataclass(frozen=True)
 class _Before:
-    """What is in the folder of the package before the work.
-
-    Attributes:
-        folder: it.
-        own: names of plain files that are byte for byte those of an earlier package, by its contract.
-        seen: watches them until they go.
-    """
+    """The earlier package: ``own`` are its files that no one changed, ``seen`` watches them until they are removed."""
 
     folder: Path
     own: tuple[str, ...] = ()
     seen: Unchanged = field(default_factory=lambda: Unchanged(contents=False))
 
     def replaced_by(self, names: Sequence[str]) -> list[str]:
-        """The files that go: those of the earlier package, which nobody changed. All others of the folder stay.
-
-        Args:
-            names: of the files of the new package.
-
-        Raises:
-            OutputError: a new file would replace one that is not the earlier package's.
-        """
+        """Return the files to remove: those of the earlier package. Refuse to replace any other file by ``names``."""
         for name in names:
             place = self.folder / name
             if name not in self.own and os.path.lexists(place):
@@ -191,11 +160,7 @@ class _Before:
 
 
 def _check_out(request: PackageRequest) -> _Before:
-    """Fail before the work.
-
-    Raises:
-        OutputError: the folder holds something else, or may not be replaced.
-    """
+    """Refuse, before the work, a folder with other content, or one that may not be replaced."""
     check_path(request.out / CONTRACT)
     where = str(request.out)
     if not request.out.exists():
@@ -220,7 +185,7 @@ def _check_out(request: PackageRequest) -> _Before:
 
 
 def _own(folder: Path) -> Iterator[str]:
-    """Names of the plain files of a folder that an earlier package wrote: the contract's digest is that of the file.
+    """Yield the names of the plain files in a folder that an earlier package wrote, with the digests in its contract.
 
     A contract can name any file of the user's (``.git``), and somebody else may have written the contract.
     """
@@ -254,12 +219,9 @@ def _copy(file: Path, target: BinaryIO, files: dict[str, FileEntry], done: int, 
 
 
 def texts_of(contract: Contract) -> dict[str, bytes]:
-    """Every file of a package but the model's own, the contract, its digest and its signature.
+    """Return every file of a package except the model's own, the contract, its digest and its signature.
 
     The contract as it is read from ``model.json`` gives the same bytes as when it was written.
-
-    Raises:
-        DmlprepError: the language or the target is unknown to this version.
     """
     language = find_language(contract.language)
     made_for = find_target(contract.target.name).package

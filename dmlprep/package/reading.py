@@ -19,16 +19,7 @@ _DOCUMENT = 64 << 20
 
 
 def read_small(path: Path, *, code: str, fix: str, limit: int = _DOCUMENT) -> bytes:
-    """The bytes of a plain file.
-
-    Args:
-        code: of the error where it cannot be read.
-        fix: what to do then.
-        limit: bytes that it may have.
-
-    Raises:
-        InputError: it cannot be read, is no plain file, or is larger.
-    """
+    """Read a plain file of at most ``limit`` bytes; ``code`` and ``fix`` are for the error."""
     try:
         return read_given(path, limit)
     except FileNotFoundError as error:
@@ -40,11 +31,7 @@ def read_small(path: Path, *, code: str, fix: str, limit: int = _DOCUMENT) -> by
 
 
 def read_contract(folder: Path) -> tuple[Contract, bytes]:
-    """The contract of a package, and its bytes. Every name in it is a plain file name.
-
-    Raises:
-        InputError: it is missing, or no contract.
-    """
+    """Return the contract of a package, and its bytes. Every name in it is a plain file name."""
     raw = read_small(folder / CONTRACT, code="DP822", fix=REPAIR)
     try:
         contract = parse_json(raw, Contract)
@@ -60,9 +47,5 @@ def read_contract(folder: Path) -> tuple[Contract, bytes]:
 
 
 def refuse(path: Path, what: str) -> NoReturn:
-    """Refuse a file of a package.
-
-    Raises:
-        InputError: in any case.
-    """
+    """Raise an ``InputError`` about a file of a package."""
     raise InputError(what, where=str(path), code="DP822", fix=REPAIR)

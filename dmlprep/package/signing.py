@@ -27,12 +27,7 @@ _FORM = re.compile(rb"[A-Za-z0-9+/]{86}==\n")
 
 
 class SigningKey:
-    """A private key, and where its public half lies.
-
-    Args:
-        path: the private key's file; its public half lies beside it.
-        is_new: no file holds it until ``keep``: a package that is refused leaves none.
-    """
+    """A private key. No file has a new key until ``keep``, so that a refused package leaves none."""
 
     def __init__(self, private: Ed25519PrivateKey, path: Path, *, is_new: bool) -> None:
         self._private = private
@@ -41,11 +36,7 @@ class SigningKey:
         self.public = public_file(path)
 
     def keep(self) -> None:
-        """Write both halves of a new key: the private one for its owner alone (``core.files.writing``).
-
-        Raises:
-            OutputError: they cannot be written, or another run made a key meanwhile.
-        """
+        """Write both halves of a new key: the private one for its owner alone (``core.files.writing``)."""
         if not self._is_new:
             return
         made = _library()
@@ -64,18 +55,12 @@ class SigningKey:
 
 
 def public_file(key: Path) -> Path:
-    """Where the public half of a key is written."""
+    """Return the path of the public half of a key."""
     return key.with_name(f"{key.name}.pub")
 
 
 def signing_key(path: Path) -> SigningKey:
-    """The key of a PEM file (PKCS 8). Where there is none, a new one, which ``SigningKey.keep`` writes.
-
-    Raises:
-        UsageError: ``cryptography`` is not installed.
-        InputError: the file cannot be read, or holds no such key.
-        OutputError: there is none, and none can be made.
-    """
+    """Read the key of a PEM file (PKCS 8); if there is no file, return a new key, which ``keep`` writes."""
     made = _library()
     if not os.path.lexists(path):
         check_output(path)
@@ -101,16 +86,7 @@ def is_signature(path: Path) -> bool:
 
 
 def check_signature(document: bytes, signature: Path, key: Path) -> None:
-    """Whether a document was signed by the private half of a public key.
-
-    Args:
-        signature: the file beside it.
-        key: file of the public key (PEM).
-
-    Raises:
-        UsageError: ``cryptography`` is not installed.
-        InputError: a file cannot be read, or the signature does not fit.
-    """
+    """Refuse a document whose ``signature`` file was not made by the private half of ``key``, a public key (PEM)."""
     made = _library()
     raw = _read(key, "pass the .pub file beside the key that signed")
     try:

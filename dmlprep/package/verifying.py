@@ -19,14 +19,14 @@ from dmlprep.portable.integrity import file_digest
 
 @dataclass(frozen=True)
 class Verified:
-    """A package that is as it was made.
+    """A package that is unchanged.
 
     Attributes:
         digest: SHA-256 of its contract.
-        signature: what is known of its signature, as a phrase.
+        signature: the state of its signature, as a phrase.
         loader: ``compared``: the loader and all other texts are byte for byte those of this version of dmlprep;
             ``signed``: another version wrote them, and the key vouches for them; ``not compared``: another version
-            wrote them, so that the contract alone speaks for them.
+            wrote them, and only the contract vouches for them.
         others: files in the folder that the contract does not list, such as the app's own.
     """
 
@@ -47,12 +47,12 @@ def verify(folder: Path, key: Path | None = None, *, whole: bool = True) -> Veri
     """Check every file of a package.
 
     Args:
-        whole: ``False`` in an app's folder, where only the model must be there: what is there must fit all the same.
+        whole: ``False`` in an app's folder, where only the model must exist; every file that exists must fit.
         key: file of the public key that must have signed it.
 
     Raises:
-        InputError: a file is missing or changed, is not what this version writes though the contract says so, or the
-            key did not sign it; the message names the file.
+        InputError: a file is missing or changed, this version does not write it though the contract says so, or the key
+            did not sign it; the message names the file.
         UsageError: there is a key, and ``cryptography`` is not installed.
     """
     contract, raw = read_contract(folder)
@@ -98,15 +98,9 @@ def _check_files(folder: Path, contract: Contract, whole: bool) -> None:
 
 
 def _check_texts(folder: Path, contract: Contract) -> bool:
-    """Compare the loader, the sample and the README with what this version writes for the same contract.
+    """Compare the loader, the sample and the README with those of this version; return whether this version wrote them.
 
-    The contract's digests say that nothing was changed since somebody wrote the contract, and not who did.
-
-    Returns:
-        whether they could be compared: not where another version wrote the package.
-
-    Raises:
-        InputError: a text is another one, or there is a file that dmlprep does not write.
+    The contract's digests show that nothing changed since somebody wrote the contract, and not who did.
     """
     if contract.made_by != f"dmlprep {__version__}":
         return False

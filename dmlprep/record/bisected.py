@@ -11,18 +11,17 @@ class Bisected(msgspec.Struct, omit_defaults=True):
     """A bisection, as far as views show it.
 
     Attributes:
-        reference, candidate: paths of the two models; equal where a device was bisected.
-        kind: whether numbers part, or the candidate does not run.
-        nodes, op_types: the nodes that were found, and their operators.
-        values: names of values that were compared, in the order of the candidate's nodes.
-        places: of the node that makes each, in topological order, from 0.
-        errors: max|d| / max|reference| of each; ``None`` where elements are not finite.
+        reference, candidate: paths of the two models; equal if a device was bisected.
+        kind: whether numbers differ, or the candidate does not run.
+        values: names of the compared values, in the order of the candidate's nodes.
+        places: place of the node that makes each, in topological order, from 0.
+        errors: max|d| / max|reference| of each; ``None`` if elements are not finite.
         total_nodes: nodes of the candidate's main graph.
-        bound: of the errors.
+        bound: bound of the errors.
         hidden: the fault does not show while values between the nodes are outputs.
-        settings: what the candidate did under other session settings: name, outcome, text.
-        files: what was written to show the fault.
-        runs: sessions opened.
+        settings: results under other session settings: name, outcome, text.
+        files: the files that show the fault.
+        runs: number of sessions.
     """
 
     reference: str

@@ -1,4 +1,4 @@
-"""A digest of dmlprep's own code: what is kept of a run holds for the code that made it."""
+"""A digest of dmlprep's own code: kept results are valid for the code that made them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ _CODE = (".py", ".json", ".c", ".h", ".spec", ".sh")
 
 @cache
 def code_digest() -> str:
-    """SHA-256 over this package's files.
-
-    Raises:
-        OSError: they cannot be read.
-    """
+    """Return the SHA-256 over this package's files; ``OSError`` if one cannot be read."""
     folder = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.suffix in _CODE and path.is_file()):

@@ -27,11 +27,11 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         code: stable code, a key of ``CODES`` or declared by a quirk.
-        severity: ``error`` fails the model, ``warning`` deserves a look, ``note`` is information.
+        severity: ``error`` fails the model, ``warning`` needs a review, ``note`` is information.
         message: one sentence with this model's names and numbers.
-        node: the node (or value) concerned, if one is.
+        node: the node (or value) concerned, if any.
         facts: the numbers behind the sentence.
-        remedy: what to do about it; the code's general remedy when empty.
+        remedy: how to fix it; empty: the code's general remedy.
     """
 
     code: str

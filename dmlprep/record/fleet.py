@@ -113,7 +113,7 @@ class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def outcome_of(exit_code: int) -> Outcome:
-    """The word for an exit code; one that no command has is a bug's."""
+    """Return the word for an exit code; a code that no command has is a bug."""
     return OUTCOMES.get(exit_code, "internal-error")
 
 

@@ -1,4 +1,4 @@
-"""What matters most of a run, in a sentence, as good as its worst news."""
+"""The most important news of a run, in a sentence."""
 
 from __future__ import annotations
 

@@ -9,23 +9,14 @@ from dmlprep.record.placement import PlacementFacts
 
 
 class BuilderFacts(msgspec.Struct, frozen=True):
-    """The builder of onnxruntime-genai that made the models.
-
-    Attributes:
-        versions: of Python and of the builder's packages.
-    """
+    """The builder of onnxruntime-genai that made the models; ``versions`` are those of Python and its packages."""
 
     precision: str
     versions: dict[str, str]
 
 
 class PreparedModelFacts(msgspec.Struct, frozen=True):
-    """One prepared model of a folder.
-
-    Attributes:
-        sections: of the config that name it.
-        placement: where its nodes go.
-    """
+    """One prepared model of a folder; ``sections`` of the config name it."""
 
     sections: list[str]
     opset: int
@@ -36,13 +27,13 @@ class GenaiFacts(msgspec.Struct):
     """What ``genai prepare`` did to a folder.
 
     Attributes:
-        builder: ``None`` where the models were there.
+        builder: ``None`` if the models existed.
         models: by their paths in the folder.
-        config: what was changed in the config.
-        proof: ``None`` where nothing was proved.
+        config: changes of the config.
+        proof: ``None`` if nothing was proved.
         copied: other files, by their paths in the folder.
         written: SHA-256 of each file of the result.
-        fallback: name of the folder for the CPU beside the result; empty where there is none.
+        fallback: name of the folder for the CPU; empty if there is none.
     """
 
     builder: BuilderFacts | None = None
@@ -55,29 +46,24 @@ class GenaiFacts(msgspec.Struct):
 
 
 class CheckedModelFacts(msgspec.Struct, frozen=True):
-    """One model that ``genai check`` looked at.
-
-    Attributes:
-        file: its name.
-        placement: ``None`` where it could not be opened, or its nodes could not be placed.
-    """
+    """One model that ``genai check`` examined; ``placement`` is ``None`` if it failed."""
 
     file: str
     placement: PlacementFacts | None = None
 
 
 class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the decoder of a folder holds of the device's memory.
+    """The memory of the device for the decoder of a folder.
 
     Attributes:
         weights: bytes of the weights of all models of the folder.
         cache: bytes of keys and values at ``max_length`` and ``batch``; DirectML rounds each tensor up.
-        cache_token: bytes of keys and values that one more token of one sequence has, before rounding.
+        cache_token: bytes of keys and values for one more token of one sequence, before rounding.
         logits_token: bytes of the logits of one token.
         max_length: tokens of the longest sequence, prompt included.
-        batch: sequences at once, beams included.
-        longest_fit: the longest sequence of the context for which memory suffices at that batch; 0 for none.
-        batch_fit: the largest batch for which it suffices at that length; 0 for none.
+        batch: number of sequences, beams included.
+        longest_fit: the longest sequence that fits into the memory at that batch; 0 for none.
+        batch_fit: the largest batch that fits at that length; 0 for none.
     """
 
     weights: int

@@ -1,4 +1,4 @@
-"""How much memory of the device a model needs: what an estimate says, as records and contracts hold it."""
+"""Memory of the device for a model: an estimate, for records and contracts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import msgspec
 
 
 class Held(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that lies in the device's memory at the peak.
+    """One thing in the device's memory at the peak.
 
     Attributes:
-        name: of the tensor, or of the first node of a fused graph.
-        kind: ``weights`` are kept as long as the session; the others are of a run, ``scratch`` what a node computes in.
-        nbytes: in bytes, as the device counts them.
-        node: the node that makes or reads it, where one does.
+        name: name of the tensor, or of the first node of a fused graph.
+        kind: ``weights`` live as long as the session, the others as long as a run; ``scratch`` is a node's work space.
+        nbytes: bytes on the device.
+        node: the node that makes or reads it, if there is one.
     """
 
     name: str
@@ -24,13 +24,7 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Way(msgspec.Struct, frozen=True):
-    """A way to need less.
-
-    Attributes:
-        how: ``batch 1``, ``FP16``, ``half the height and width``, ``INT4 weights``.
-        option: what to do for it.
-        peak: bytes of the device's own memory then.
-    """
+    """A way to need less: ``how`` (``FP16``, ``batch 1``), the ``option`` for it, and the ``peak`` in bytes then."""
 
     how: str
     option: str

@@ -31,11 +31,7 @@ _PROVIDERS, _FLOATS, _ROLES = frozenset("dc"), frozenset("hsmn"), frozenset("csk
 
 
 def numbers(column: str) -> list[int]:
-    """The numbers of a column.
-
-    Raises:
-        ValueError: there is something else in it.
-    """
+    """Parse the numbers of a column; ``ValueError`` for anything else."""
     if len(column) > _CHARACTERS * NODES:
         raise ValueError("a column is longer than any table")
     return [_number(one) for one in column.split()]
@@ -168,11 +164,7 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeTables(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model before and after its steps.
-
-    Attributes:
-        after: ``None`` where no step changed it.
-    """
+    """A model before and after its steps; ``after`` is ``None`` if no step changed it."""
 
     before: NodeTable
     after: NodeTable | None = None

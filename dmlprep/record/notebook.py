@@ -16,11 +16,7 @@ _VERDICTS = 20
 
 
 def notebook_html(run: Run, name: str) -> str:
-    """A few lines of HTML; every text is escaped.
-
-    Args:
-        name: of the model.
-    """
+    """Return a few lines of HTML about a run of the model ``name``; every text is escaped."""
     told = headline(run)
     parts = [
         f"<div><b>dmlprep {html_text(run.command)}</b> <code>{html_text(name)}</code><br>",

@@ -1,4 +1,4 @@
-"""Where and when a run took place: what someone who reads its record a year later asks first."""
+"""Where and when a run took place."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """When, where and how a run was started. It names neither the user nor the computer.
 
     Attributes:
-        date: when it began, UTC, ISO 8601 to the second.
-        command_line: what was typed; empty for a call from Python.
+        date: start of the run, UTC, ISO 8601 to the second.
+        command_line: empty for a call from Python.
         system: operating system and processor's architecture.
-        processors: of the machine.
-        versions: of Python, dmlprep and the packages that it stands on.
+        versions: versions of Python, dmlprep and its packages.
     """
 
     date: str
@@ -33,7 +32,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def origin(command_line: str = "") -> Origin:
-    """That of a run that begins now."""
+    """Return the origin of a run that begins now."""
     return Origin(
         date=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         command_line=command_line,

@@ -1,4 +1,4 @@
-"""What prepare would do to a model, as ``plan`` and ``check`` say it."""
+"""What ``prepare`` would do to a model, for ``plan`` and ``check``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ class Fate(msgspec.Struct, frozen=True, omit_defaults=True):
     """What becomes of a node that runs on the CPU; shape arithmetic that ONNX Runtime keeps there is left out.
 
     Attributes:
-        node: its name, as ``check`` gives it.
         op: ``Gelu-20``: operator and version.
-        step: the step that brings it to DirectML, or makes it needless; empty where it stays.
-        reason: why it stays; empty where it does not.
+        step: the step that moves it to DirectML or removes it; empty if it stays.
+        reason: why it stays; empty if it does not.
         role: as in the placement.
     """
 
@@ -34,9 +33,9 @@ class Half(msgspec.Struct, frozen=True):
     """How many floating-point nodes become FP16, by the rules alone.
 
     Attributes:
-        half, single: nodes in FP16 and in FP32 after the step, casts left out.
-        by_rule: rule -> nodes that it keeps in FP32.
-        search: whether prepare then searches for more nodes to keep.
+        half, single: nodes in FP16 and in FP32 after the step, without casts.
+        by_rule: number of nodes that each rule keeps in FP32.
+        search: whether ``prepare`` then searches for more nodes to keep.
     """
 
     half: int

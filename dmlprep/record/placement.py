@@ -1,4 +1,4 @@
-"""Where the nodes of a model go, in numbers, as records hold it."""
+"""Where the nodes of a model go, in numbers."""
 
 from __future__ import annotations
 

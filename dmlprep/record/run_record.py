@@ -37,7 +37,7 @@ class RunError(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, error: DmlprepError) -> RunError:
-        """The same as was raised."""
+        """Return the error that was raised."""
         return cls(error.what, error.where, error.fix, error.code)
 
     def __str__(self) -> str:
@@ -96,11 +96,7 @@ class RunRecord(msgspec.Struct):
 
     @classmethod
     def from_json(cls, data: bytes | str) -> RunRecord:
-        """Read a record back.
-
-        Raises:
-            msgspec.ValidationError: the bytes are not a run record, or that of a newer dmlprep.
-        """
+        """Read a record; ``msgspec.ValidationError`` if it is not one, or of a newer dmlprep."""
         try:
             record = parse_json(data, cls)
         except Unfit as error:
@@ -111,11 +107,7 @@ class RunRecord(msgspec.Struct):
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:
-        """Read a record from a file, or from the ``run.json`` of a folder.
-
-        Raises:
-            InputError: it cannot be read, or is no record.
-        """
+        """Read a record from a file, or from the ``run.json`` of a folder; ``InputError`` if it is not one."""
         path = path / "run.json" if path.is_dir() else path
         try:
             return cls.from_json(read_text(path))

@@ -20,8 +20,8 @@ class Times:
     ``parity/bench/statistics.py`` computes them; ``report/speed.py`` has the columns of the table and of the page.
 
     Attributes:
-        runs: how many were timed.
-        p10, p90: a tenth of the runs took less than the one, and a tenth more than the other.
+        runs: number of timed runs.
+        p10, p90: a tenth of the runs was faster than p10, and a tenth was slower than p90.
         per_second: runs a second, one after the other.
     """
 
@@ -34,13 +34,13 @@ class Times:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How long one model takes, as a multiple of another.
+    """The time of one model, as a multiple of another.
 
     Attributes:
         to: name of the other.
         value: the quotient of the same quantile of both, over the rounds in which both ran.
-        low, high: between them it lies with 95 %; ``None`` where there were too few rounds to say so.
-        rounds: how many these are.
+        low, high: interval of 95 % confidence; ``None`` if there were too few rounds.
+        rounds: number of these rounds.
     """
 
     to: str
@@ -103,14 +103,14 @@ class Timed:
 
 @dataclass(frozen=True)
 class Bench:
-    """What was measured of all models in one run, in turn. It is information: no verdict comes of it.
+    """Times of all models in one run, in turn. They are information: no verdict comes from them.
 
     Attributes:
-        device: which device answered; empty where no model ran.
-        inputs: whether the models were fed what the user gave, or ``seeded`` feeds.
-        note: what the times do not say: ``SOFTWARE`` for a device that computes on the CPU; else empty.
-        rounds: how often every model had its turn.
-        seconds: how long all of it took.
+        device: the device that answered; empty if no model ran.
+        inputs: ``given`` by the user, or ``seeded`` feeds.
+        note: limits of the times: ``SOFTWARE`` for a device that computes on the CPU; otherwise empty.
+        rounds: number of turns of every model.
+        seconds: total time.
     """
 
     device: str

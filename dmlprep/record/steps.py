@@ -13,24 +13,14 @@ _Number = float | None
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """Why a node stays in FP32.
-
-    Attributes:
-        rule: name of the rule; ``user`` for a node that the user names.
-        why: the reason, with its numbers.
-    """
+    """Why a node stays in FP32: the name of the rule (``user`` if the user names the node), and its reason."""
 
     rule: str
     why: str
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """One run of a search.
-
-    Attributes:
-        kept: nodes that were kept.
-        error: the largest error of an output.
-    """
+    """One run of a search: the number of nodes that were kept, and the largest error of an output."""
 
     kept: int
     error: _Number
@@ -57,9 +47,9 @@ class Profile(msgspec.Struct, frozen=True):
     """The range profile along the model.
 
     Attributes:
-        nodes: place of each node that makes a floating value, in the order of the graph.
-        peaks: largest magnitude of what it makes, over all feeds.
-        left_out: values of smaller magnitude that are not here.
+        nodes: name of each node that makes a floating value, in the order of the graph.
+        peaks: largest magnitude of each node's output, over all feeds.
+        left_out: number of values of smaller magnitude that are not here.
     """
 
     nodes: list[str]

@@ -1,4 +1,4 @@
-"""What ``tune`` found: candidates with what placement says of each, their proofs and times, and the recipe chosen."""
+"""The result of ``tune``: candidates with their placement, proofs and times, and the recipe chosen."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class Candidate:
     """One way to prepare the model.
 
     Attributes:
-        name: its recipe, and what of it was set otherwise.
+        name: its recipe, and the settings that differ.
         recipe: the same as TOML.
-        figures: of the prepared model where it was proved, else as foretold; ``None`` where a step refuses.
-        proof: outcome of its proof; empty where none was made.
-        reason: why a step refuses it, or it is not proved; empty else.
-        devices: which devices passed it.
-        time: its median as a multiple of the input's; ``None`` where it was not timed.
-        same: names of others that give the same model.
+        figures: of the prepared model if it was proved, otherwise predicted; ``None`` if a step refuses.
+        proof: outcome of its proof; empty without one.
+        reason: why a step refuses it, or it is not proved; otherwise empty.
+        devices: devices on which it passed.
+        time: its median as a multiple of the input's; ``None`` if it was not timed.
+        same: names of other candidates that give the same model.
     """
 
     name: str
@@ -97,22 +97,21 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What ``tune`` found.
+    """The result of ``tune``.
 
     Attributes:
-        model: its path.
+        model: path of the model.
         target: the DirectML release that it was tuned for.
-        before: the model as it came.
+        before: the original model.
         candidates: best first, those that a step refuses last.
-        chosen: name of the best that passed, or of the best by rank where nothing was to be proved; empty where there
-            is none.
+        chosen: name of the best that passed, or of the best by rank without proofs; empty if there is none.
         chosen_by: ``placement`` or ``time``.
-        recipe: the chosen one as TOML; empty where there is none.
+        recipe: the chosen one as TOML; empty if there is none.
         left_out: what was not tried, each with the reason.
-        free: inputs' dimensions that no size was given for: DirectML fuses nothing that depends on them.
-        bench: what was measured, ``None`` where nothing was to be.
-        searched_seconds: how long the ranking took.
-        exit_code: 0 one was found, and proved where that was asked for; 1 none is good; 3 a demanded check did not run.
+        free: dimensions of inputs without a size: DirectML fuses nothing that depends on them.
+        bench: ``None`` without times.
+        searched_seconds: time of the ranking.
+        exit_code: 0 one was found, and proved if required; 1 no candidate is good; 3 a required check did not run.
     """
 
     model: str

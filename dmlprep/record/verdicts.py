@@ -15,15 +15,14 @@ REAL_INPUTS = "give real ones with --feeds; dmlprep feeds makes them from pictur
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which device answered.
+    """The device that answered.
 
     Attributes:
         name: for people: ``cpu``, ``fp16 emulation``, ``dml on linux: lavapipe`` or ``dml on windows: ADAPTER``.
         details: for people: versions and traits (``DirectML 1.15.4``, ``no native FP16``).
-        provider: what computed; ``evaluator`` is that of onnx, and ``""`` one that is not known.
+        provider: ``evaluator`` is that of onnx, and ``""`` is unknown.
         software: whether it is an adapter that computes on the CPU.
-        onnxruntime: version of ONNX Runtime; empty where it is not known.
-        driver: version of the adapter's driver; empty where it is not known.
+        onnxruntime, driver: versions of ONNX Runtime and of the adapter's driver; empty if unknown.
     """
 
     name: str
