@@ -6,15 +6,14 @@ this machine.
 """
 
 from dmlprep.fleet.engine import Ended, Engine, Event, Progress, Started, Task
-from dmlprep.fleet.file import FleetFile, Rule, read_fleet
+from dmlprep.fleet.file import FleetFile, read_fleet
 from dmlprep.fleet.local import LocalEngine
-from dmlprep.fleet.matrix import MOST_JOBS, Job, Shard, jobs_of, read_shard, selected, sharded
+from dmlprep.fleet.matrix import Job, Shard, jobs_of, read_shard, selected, sharded
 from dmlprep.fleet.needs import job_memory, memory_needed, model_bytes, room
 from dmlprep.fleet.pruning import gone_jobs, prune
 from dmlprep.fleet.run import STATE_FOLDER, FleetObserver, FleetRequest, Ran, run_fleet
 
 __all__ = [
-    "MOST_JOBS",
     "STATE_FOLDER",
     "Ended",
     "Engine",
@@ -26,7 +25,6 @@ __all__ = [
     "LocalEngine",
     "Progress",
     "Ran",
-    "Rule",
     "Shard",
     "Started",
     "Task",

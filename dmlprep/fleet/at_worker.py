@@ -14,7 +14,7 @@ from typing import Any
 from dmlprep.core.errors import CheckNotRun, DmlprepError
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.engine import Ended, Progress, Task
-from dmlprep.fleet.keys import Keys, key_of, versions_here
+from dmlprep.fleet.keys import Keys, key_of
 from dmlprep.fleet.local import LocalEngine
 from dmlprep.fleet.needs import Room
 from dmlprep.fleet.places import Place
@@ -109,28 +109,15 @@ def _gate(_worker: str, memory: int) -> Gate:
     return Gate(memory)
 
 
-class _Here:
-    """What this process has looked at: files, versions, devices."""
-
-    def __init__(self) -> None:
-        self._keys = Keys(Digests())
-        self._lock = threading.Lock()
-        self.versions = versions_here()
-
-    def facts(self, task: Task) -> dict[str, object]:
-        assert task.job is not None
-        with self._lock:
-            return self._keys.facts(task.job)
-
-
 @cache
-def _here() -> _Here:
-    return _Here()
+def _keys() -> tuple[Keys, threading.Lock]:
+    """Return the keys of this process, and the lock of the thread that uses them."""
+    return Keys(Digests()), threading.Lock()
 
 
 def other_versions(there: Sequence[Any]) -> str:
     """Describe the version differences between this worker and the machine of the fleet; empty for none."""
-    here = _here().versions
+    here = _keys()[0].here
     if list(there) == here:
         return ""
     theirs, ours = dict(there[3]), dict(here[3])
@@ -150,7 +137,9 @@ def _other(task: Task, host: Host) -> str:
     if not Path(task.job.model).is_file():
         return f"sees no file {task.job.model}: workers and the machine of the fleet must see the same folders"
     try:
-        here = _here().facts(task)
+        keys, lock = _keys()
+        with lock:
+            here = keys.facts(task.job)
     except (DmlprepError, OSError) as error:
         return f"cannot run the job: {error}"
     if list(task.facts.get("here", ())) != here["here"]:

@@ -10,6 +10,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,10 @@ class Keys:
         self._digests = digests
         self._plans: dict[bytes, Plan] = {}
         self._devices: dict[str, str] = {}
-        self._here: list[object] | None = None
+
+    @cached_property
+    def here(self) -> list[Any]:
+        return versions_here()
 
     def plan(self, job: Job) -> Plan:
         """Return the plan of a job with all its settings; ``UsageError`` if the recipe or a setting is wrong."""
@@ -65,7 +69,7 @@ class Keys:
         plan = self.plan(job)
         recipe = plan.recipe
         facts = {
-            "here": self._versions(),
+            "here": self.here,
             "model": self._digests.of(job.model),
             "target": plan.target.name,
             "steps": [[step.name, step.pass_.name, step.options] for step in plan.steps],
@@ -78,11 +82,6 @@ class Keys:
         }
         plain: dict[str, object] = msgspec.to_builtins(facts, order="sorted")
         return plain
-
-    def _versions(self) -> list[object]:
-        if self._here is None:
-            self._here = versions_here()
-        return self._here
 
     def _metric(self, job: Job, plan: Plan) -> list[object]:
         """The user's measure: its function, the bytes of its file, its bound."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from dmlprep.fleet.matrix import Job
@@ -39,11 +40,12 @@ def job_memory(job: Job) -> int:
     return memory_needed(model_bytes(job.model), dml=job.given.get("device") != "cpu")
 
 
+@dataclass(frozen=True)
 class Room:
     """The room for all jobs together: how many at a time, and their bytes of memory; 0 if unknown."""
 
-    def __init__(self, jobs: int, memory: int) -> None:
-        self.jobs, self.memory = jobs, memory
+    jobs: int
+    memory: int
 
     def limit(self, needed: int) -> int:
         """Bytes that a job may hold: its part, or what it needs where that is more. 0 for no limit."""

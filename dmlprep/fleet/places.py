@@ -33,6 +33,15 @@ def is_result(path: Path) -> bool:
     return path.name in FILES and os.path.isfile(path.parent / STATE)
 
 
+def remove_empty(folder: Path, top: Path) -> None:
+    """Remove a folder and those above it, up to ``top``, that are empty."""
+    for path in (folder, *folder.parents):
+        if path == top:
+            break
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``job.json``.
 
@@ -130,11 +139,7 @@ class Place:
         if any(os.path.lexists(self.folder / name) for name in FILES):
             return  # it was about to end: the next run does it again
         remove(self.folder / STATE)
-        for path in (self.folder, *self.folder.parents):
-            if path == top:
-                break
-            with contextlib.suppress(OSError):
-                path.rmdir()
+        remove_empty(self.folder, top)
 
     def _shown(self, path: Path) -> str:
         with contextlib.suppress(ValueError):  # another drive

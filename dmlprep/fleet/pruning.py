@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import stat
@@ -15,7 +14,7 @@ from pathlib import Path
 from dmlprep.core.errors import OutputError
 from dmlprep.core.files import remove, unwritable
 from dmlprep.fleet.digests import Digests
-from dmlprep.fleet.places import FILES, STATE, Place, State
+from dmlprep.fleet.places import FILES, STATE, Place, State, remove_empty
 from dmlprep.fleet.run import STATE_FOLDER, FleetObserver, lock_of
 from dmlprep.portable.locks import held
 
@@ -64,11 +63,7 @@ def _pruned(out: Path, name: str, digests: Digests) -> bool:
             remove(folder / STATE)
         except OSError as error:
             raise unwritable(error, folder, "close what has it open, and run again") from error
-    for path in (folder, *folder.parents):
-        if path == out:
-            break
-        with contextlib.suppress(OSError):  # what is not empty stays
-            path.rmdir()
+    remove_empty(folder, out)
     return not os.path.lexists(folder)
 
 

@@ -20,7 +20,7 @@ from dmlprep.core.files import remove, unreadable, unwritable
 from dmlprep.core.files.links import check_no_links
 from dmlprep.core.text.documents import toml_value
 from dmlprep.fleet.digests import Digests
-from dmlprep.fleet.engine import Ended, Engine, Event, Progress, Started, Task
+from dmlprep.fleet.engine import Ended, Engine, Progress, Started, Task
 from dmlprep.fleet.keys import Keys, key_of, metric_of
 from dmlprep.fleet.matrix import Job, Shard
 from dmlprep.fleet.needs import job_memory
@@ -167,8 +167,7 @@ class _Run:
                     self._hear(engine, wait=True)
                 if engine is not None:
                     self._hear(engine, wait=False)
-                task = self._begin(job)
-                if task is not None:
+                if (task := self._begin(job)) is not None:
                     engine = engine or self._request.engine()
                     engine.submit(task)
             while engine is not None and self._active:
@@ -188,7 +187,7 @@ class _Run:
             key = key_of(facts)
             place = Place(self._request.out / job.name, self._request.base)
             check_no_links(self._request.out, place.folder)
-            if not lock.enter_context(held(self._lock(job))):
+            if not lock.enter_context(held(lock_of(self._own, job.name))):
                 raise OutputError("another run works on this job", where=str(place.folder), fix="wait, and run again")
             state = place.state()
             if not self._request.fresh and (kept := place.kept(key, self._digests)) is not None:
@@ -220,17 +219,14 @@ class _Run:
             self._request.observer.runs_code(*named)
 
     def _hear(self, engine: Engine, *, wait: bool) -> None:
-        for event in engine.results(wait=wait):
-            self._told(event)
-
-    def _told(self, event: Event) -> None:
         observer = self._request.observer
-        if isinstance(event, Started):
-            observer.job_started(event.name)
-        elif isinstance(event, Progress):
-            observer.job_progress(event.name, event.text)
-        else:
-            self._end(self._settled(self._active.pop(event.name), event))
+        for event in engine.results(wait=wait):
+            if isinstance(event, Started):
+                observer.job_started(event.name)
+            elif isinstance(event, Progress):
+                observer.job_progress(event.name, event.text)
+            else:
+                self._end(self._settled(self._active.pop(event.name), event))
 
     def _settled(self, active: _Active, ended: Ended) -> Done:
         """Keep what a job came to."""
@@ -281,9 +277,6 @@ class _Run:
 
     def _record(self, job: Job) -> Path:
         return self._own / "records" / f"{_short(job.name)}.json"
-
-    def _lock(self, job: Job) -> Path:
-        return lock_of(self._own, job.name)
 
 
 def lock_of(own: Path, name: str) -> Path:

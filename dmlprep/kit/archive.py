@@ -22,9 +22,9 @@ import numpy as np
 from dmlprep.core.errors import InputError
 from dmlprep.core.files import Unfit, check_plain, explain
 from dmlprep.core.files.outputs import file_name_problem
-from dmlprep.kit.forms import FileEntry
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.keys import LONGEST
+from dmlprep.record.buckets import FileEntry
 
 _DOCUMENT_BYTES = 64 << 20
 """Largest kit.json or result.json: some hundred bytes for each feed, output and file."""

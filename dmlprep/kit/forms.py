@@ -13,17 +13,8 @@ from dmlprep.core.text.documents import to_json
 from dmlprep.metrics import OutputGroup, Tolerance
 from dmlprep.portable import integrity
 from dmlprep.portable.bounds import MOST_RUNS, MOST_SECONDS
+from dmlprep.record.buckets import Count, Digest, FileEntry
 from dmlprep.record.tuning import Tuned
-
-Size = Annotated[int, msgspec.Meta(ge=0)]
-Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-
-
-class FileEntry(msgspec.Struct, frozen=True):
-    """Bytes and SHA-256 of a file."""
-
-    bytes: Size
-    sha256: Digest
 
 
 class KitModel(msgspec.Struct, frozen=True):
@@ -128,8 +119,8 @@ class ResultSession(msgspec.Struct, frozen=True):
     options: dict[str, str]
     available: list[str] = []
     providers: list[str] = []
-    kernels: dict[str, Size] = {}
-    nodes: dict[str, Size] = {}
+    kernels: dict[str, Count] = {}
+    nodes: dict[str, Count] = {}
     nodes_elsewhere: list[str] = []
     slowest: list[str] = []
     load_seconds: float = 0.0
@@ -167,7 +158,7 @@ class Result(msgspec.Struct, frozen=True):
     format: Literal[1]
     kit: Digest
     provider: Literal["DmlExecutionProvider", "CPUExecutionProvider"]
-    runs: Size
+    runs: Count
     outcome: Literal["passed", "failed", "not-run"]
     reason: str
     failure: ResultFailure | None

@@ -15,9 +15,9 @@ from typing import IO, BinaryIO, cast
 
 import numpy as np
 
-from dmlprep.kit.forms import FileEntry
 from dmlprep.portable.arrays import Array
 from dmlprep.record.aliases import Progress
+from dmlprep.record.buckets import FileEntry
 
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PIECE = 1 << 20

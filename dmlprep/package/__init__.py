@@ -5,7 +5,6 @@ See ``docs/ship-it.md``.
 """
 
 from dmlprep.package.app_folder import AppReport, inspect_app
-from dmlprep.package.contract import Contract
 from dmlprep.package.languages import LANGUAGES
 from dmlprep.package.nupkg import NuGetPackage, NuGetRequest, write_nupkg
 from dmlprep.package.packing import Package, PackageRequest, package
@@ -14,7 +13,6 @@ from dmlprep.package.verifying import Verified, verify
 __all__ = [
     "LANGUAGES",
     "AppReport",
-    "Contract",
     "NuGetPackage",
     "NuGetRequest",
     "Package",

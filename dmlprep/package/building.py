@@ -16,9 +16,10 @@ from dmlprep.directml.targets import Target, find_target, target_names
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import named_data_files
 from dmlprep.metrics import holds_fp16
-from dmlprep.package.contract import Contract, FileEntry, Memory, PackagedModel, Proof, TargetVersions, Tensor
+from dmlprep.package.contract import Contract, Memory, PackagedModel, Proof, TargetVersions, Tensor
 from dmlprep.package.meanings import Known, meanings
 from dmlprep.record import Check, RunRecord, Verdict
+from dmlprep.record.buckets import FileEntry
 
 _ON_DIRECTML = Check("parity", "dml")
 _GPU_STEP, _GPU_ALIGNMENT, _PLACEMENT = 4, 16, 65536

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from dmlprep.core.text.documents import to_json
+from dmlprep.record.buckets import Count, FileEntry, FileName
 
 CONTRACT, DIGEST, SIGNATURE, SCHEMA = "model.json", "model.json.sha256", "model.json.sig", "model.schema.json"
 
 FORMAT = 1
 """Version of the contract. Raised when a field changes its meaning or goes away; loaders refuse another one."""
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-FileName = Annotated[str, msgspec.Meta(pattern=r"^[^/\\:*?\"<>|]+$", max_length=255)]
-
-
-class FileEntry(msgspec.Struct, frozen=True):
-    """Bytes and SHA-256 of a file."""
-
-    bytes: Count
-    sha256: Digest
 
 
 class PackagedModel(msgspec.Struct, frozen=True):

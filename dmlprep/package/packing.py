@@ -23,7 +23,7 @@ from dmlprep.core.text.markdown import Markdown, code, table, text
 from dmlprep.directml.targets import find_target
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.package.buckets import Runs, joined, open_runs
-from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Bucket, Contract, FileEntry, Tensor, schema
+from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Bucket, Contract, Tensor, schema
 from dmlprep.package.languages import Language, find_language, read_part
 from dmlprep.package.meanings import sentence
 from dmlprep.package.reading import read_contract
@@ -31,6 +31,7 @@ from dmlprep.package.shipping import WHEELS, nuget_version, shipped_files
 from dmlprep.package.signing import SigningKey, is_signature, signing_key
 from dmlprep.portable.integrity import file_digest
 from dmlprep.record.aliases import Progress
+from dmlprep.record.buckets import FileEntry
 
 README = "README.md"
 _PIECE = 1 << 20

@@ -20,6 +20,13 @@ Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 FileName = Annotated[str, msgspec.Meta(pattern=r"^[^/\\:*?\"<>|]+$", max_length=255)]
 
 
+class FileEntry(msgspec.Struct, frozen=True):
+    """Bytes and SHA-256 of a file."""
+
+    bytes: Count
+    sha256: Digest
+
+
 class BucketFacts(msgspec.Struct, frozen=True):
     """What a run's record says of the bucket that it made.
 

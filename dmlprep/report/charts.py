@@ -146,16 +146,11 @@ def profile_along(profile: Profile) -> Along | None:
     decades = _range([FP16_MAX, 1.0, *(peak for _, _, peak in found)])
     unit = 1000 / len(peaks)
     _, name, highest = max(found, key=lambda row: row[2])
-    return Along(
-        points=tuple((round((at + 0.5) * unit, 1), round(100 - _log(peak, decades), 1)) for at, _, peak in found),
-        bars=(),
-        limit=100 - _log(FP16_MAX, decades),
-        limit_text="largest FP16 number, 65504",
-        beyond=sum(peak > FP16_MAX for _, _, peak in found),
-        marks=tuple(_marks(decades)),
-        said=f"The largest is {highest:.3g}, made by {name}.",
-        left_out=profile.left_out,
-    )
+    points = tuple((round((at + 0.5) * unit, 1), round(100 - _log(peak, decades), 1)) for at, _, peak in found)
+    beyond = sum(peak > FP16_MAX for _, _, peak in found)
+    said = f"The largest is {highest:.3g}, made by {name}."
+    limit, text = 100 - _log(FP16_MAX, decades), "largest FP16 number, 65504"
+    return Along(points, (), limit, text, beyond, _marks(decades), said, profile.left_out)
 
 
 def blocks_along(half: HalfStep, table: NodeTable | None, tolerance: float) -> Along | None:
@@ -174,44 +169,34 @@ def blocks_along(half: HalfStep, table: NodeTable | None, tolerance: float) -> A
     decades = _range([tolerance, *(error for _, _, error, _ in found)])
     unit = 1000 / len(table.names)
     *_, highest, worst = max(found, key=lambda row: row[2])
-    return Along(
-        points=(),
-        bars=tuple(
-            (round(at * unit, 1), round(100 - _log(error, decades), 1), round(count * unit, 1))
-            for at, count, error, _ in found
-        ),
-        limit=100 - _log(tolerance, decades),
-        limit_text=f"tolerance of the search, {tolerance:g}",
-        beyond=sum(error > tolerance for _, _, error, _ in found),
-        marks=tuple(_marks(decades)),
-        said=f"The largest is {highest:.2g}, of {worst}.",
-        left_out=len(half.blocks) - len(found),
+    bars = tuple(
+        (round(at * unit, 1), round(100 - _log(error, decades), 1), round(count * unit, 1))
+        for at, count, error, _ in found
     )
+    beyond = sum(error > tolerance for _, _, error, _ in found)
+    said = f"The largest is {highest:.2g}, of {worst}."
+    limit, text = 100 - _log(tolerance, decades), f"tolerance of the search, {tolerance:g}"
+    return Along((), bars, limit, text, beyond, _marks(decades), said, len(half.blocks) - len(found))
 
 
 def errors_along(said: Bisected) -> Along | None:
     """The error of each value that a bisection compared, where its node stands in the model, against the bound."""
     if not said.values or said.bound <= 0:
         return None
-    found = [(place, name, error) for place, name, error in zip(said.places, said.values, said.errors, strict=True)]
-    measured = [error for *_, error in found if error is not None and error > 0]
+    measured = [error for error in said.errors if error is not None and error > 0]
     decades = _range([said.bound / _BELOW, said.bound * _BELOW, *measured])
     unit = 1000 / said.total_nodes
-    heights = [math.inf if error is None else error for *_, error in found]
-    worst = max(range(len(found)), key=heights.__getitem__)
-    text = "not finite" if found[worst][2] is None else f"{heights[worst]:.2g}"
-    return Along(
-        points=tuple(
-            (round((place + 0.5) * unit, 1), round(100 - _log(height, decades), 1))
-            for (place, *_), height in zip(found, heights, strict=True)
-        ),
-        bars=(),
-        limit=100 - _log(said.bound, decades),
-        limit_text=f"bound of the error, {said.bound:g}",
-        beyond=sum(height > said.bound for height in heights),
-        marks=tuple(_marks(decades)),
-        said=f"The largest is {text}, of {found[worst][1]}.",
+    heights = [math.inf if error is None else error for error in said.errors]
+    worst = max(range(len(heights)), key=heights.__getitem__)
+    highest = "not finite" if said.errors[worst] is None else f"{heights[worst]:.2g}"
+    points = tuple(
+        (round((place + 0.5) * unit, 1), round(100 - _log(height, decades), 1))
+        for place, height in zip(said.places, heights, strict=True)
     )
+    beyond = sum(height > said.bound for height in heights)
+    text = f"The largest is {highest}, of {said.values[worst]}."
+    limit, limit_text = 100 - _log(said.bound, decades), f"bound of the error, {said.bound:g}"
+    return Along(points, (), limit, limit_text, beyond, _marks(decades), text)
 
 
 def _log(value: float, decades: tuple[int, int]) -> float:
@@ -230,10 +215,10 @@ def _range(values: Iterable[float]) -> tuple[int, int]:
     return max(low, -12), min(max(high, low + 1), 40)
 
 
-def _marks(decades: tuple[int, int]) -> Iterable[Tickmark]:
+def _marks(decades: tuple[int, int]) -> tuple[Tickmark, ...]:
     low, high = decades
     step = max(1, math.ceil((high - low) / 5))
-    return (Tickmark(100 - _log(10.0**p, decades), _power(p)) for p in range(low, high + 1, step))
+    return tuple(Tickmark(100 - _log(10.0**p, decades), _power(p)) for p in range(low, high + 1, step))
 
 
 def _power(exponent: int) -> str:

@@ -18,6 +18,8 @@ _ROWS = 200
 _REASON = 300
 """Characters of a reason in the table."""
 
+COLUMNS = ("job", "verdict", "on DirectML", "worst error", "weights", "seconds")
+
 _WORDS: dict[Outcome, str] = {
     "good": "good",
     "failed": "failed",
@@ -35,6 +37,14 @@ def word_of(job: JobRecord) -> str:
     return _WORDS[job.outcome]
 
 
+def numbers_of(job: JobRecord) -> tuple[str, str, str, str]:
+    """Return the cells of a job after its verdict."""
+    placed = "" if job.nodes is None else f"{job.dml_nodes or 0} of {job.nodes}"
+    error = "" if job.worst_error is None else f"{job.worst_error:.2g}"
+    size = "" if job.bytes_after is None else bytes_text(job.bytes_after)
+    return placed, error, size, "kept" if job.kept else f"{job.seconds:.1f}"
+
+
 def counted(record: FleetRecord) -> str:
     """``30 jobs: 1 failed, 29 good (20 known from before)``."""
     jobs = len(record.jobs)
@@ -50,13 +60,8 @@ def show_fleet(record: FleetRecord, console: Console) -> None:
     rows = []
     for job in shown[:_ROWS]:
         word = word_of(job)
-        placed = "" if job.nodes is None else f"{job.dml_nodes or 0} of {job.nodes}"
-        error = "" if job.worst_error is None else f"{job.worst_error:.2g}"
-        size = "" if job.bytes_after is None else bytes_text(job.bytes_after)
-        taken = "kept" if job.kept else f"{job.seconds:.1f}"
-        rows.append((job.name, Text(word, style=_STYLE.get(word, "red")), placed, error, size, taken))
-    columns = ("job", "verdict", "on DirectML", "worst error", "weights", "seconds")
-    show_table(console, columns, rows, left=("verdict",))
+        rows.append((job.name, Text(word, style=_STYLE.get(word, "red")), *numbers_of(job)))
+    show_table(console, COLUMNS, rows, left=("verdict",))
     if len(shown) > _ROWS:
         console.print(Text(f"{len(shown) - _ROWS} more are in fleet.json", style="dim"))
     _show_reasons(record, console)

@@ -1,32 +1,35 @@
-"""What a fleet leaves in its folder for all jobs: ``fleet.json``, an index, SARIF, JUnit XML, and a table."""
+"""The files of a fleet for all its jobs: ``fleet.json``, an index, SARIF, JUnit XML, and a table in Markdown."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 from dmlprep.core.errors import OutputError
 from dmlprep.core.files.writing import write_file
+from dmlprep.core.text.markdown import Markdown, table, text
+from dmlprep.portable.printable import printable
 from dmlprep.record import RunRecord
-from dmlprep.record.fleet import FleetRecord
+from dmlprep.record.fleet import FleetRecord, JobRecord
+from dmlprep.report.fleet import COLUMNS, counted, numbers_of, word_of, worst_first
+
+_ROWS = 200
+_NAME, _REASON = 200, 600
+"""Characters of a name and of a reason in Markdown; escaped they are at most twice as many."""
+
+_ALIGN = ("---", "---", "--:", "--:", "--:", "--:")
 
 
 def report_names(shard: str = "") -> tuple[str, str, str, str, str]:
-    """Names of the record, the index, SARIF, JUnit XML and the table in Markdown; a part (``3/8``) has its number."""
+    """Return the names of the record, the index, SARIF, JUnit XML and the table; those of a shard have its number."""
     part = f"-{shard.replace('/', '-of-')}" if shard else ""
     return f"fleet{part}.json", f"index{part}.html", f"fleet{part}.sarif", f"junit{part}.xml", f"fleet{part}.md"
 
 
 def check_reports(out: Path, shard: str, own: str, *, force: bool = False) -> None:
-    """Fail before the work where files of these names are there that no fleet wrote.
-
-    Args:
-        own: name of the folder that a fleet makes in ``out``.
-
-    Raises:
-        OutputError: they are, or ``out`` is no folder.
-    """
+    """Refuse, before the work, a folder with such files that no fleet wrote; ``own`` is the folder of a fleet."""
     if os.path.lexists(out) and not os.path.isdir(out):
         raise OutputError("this is no folder", where=str(out), fix="name a folder with -o")
     if force or os.path.isdir(out / own):
@@ -38,22 +41,78 @@ def check_reports(out: Path, shard: str, own: str, *, force: bool = False) -> No
 
 
 def write_reports(out: Path, record: FleetRecord, findings: Sequence[RunRecord]) -> None:
-    """Write all five, each whole or not at all.
-
-    Args:
-        findings: of each job, its record with its findings.
-
-    Raises:
-        OutputError: one cannot be written.
-    """
+    """Write all five, each atomically; ``findings`` has a record with its findings for each job."""
     from dmlprep.report import sarif
     from dmlprep.report.fleet_html import render_index
-    from dmlprep.report.fleet_markdown import render_markdown
-    from dmlprep.report.junit import render_junit
 
-    json, html, log, junit, table = (out / name for name in report_names(record.shard))
+    json, html, log, junit, summary = (out / name for name in report_names(record.shard))
     write_file(html, render_index(record).encode())
     write_file(log, sarif.render(list(findings)))
     write_file(junit, render_junit(record))
-    write_file(table, render_markdown(record).encode())
+    write_file(summary, render_markdown(record).encode())
     write_file(json, record.to_json())  # the last: who finds it finds the others
+
+
+def render_markdown(record: FleetRecord) -> str:
+    """Return the record as GitHub Flavored Markdown, in which names of files are plain text.
+
+    GitHub takes 1 MiB of summary a step (GitHub Docs, "Workflow commands for GitHub Actions"): rows and texts are
+    bounded.
+    """
+    part = f", part {text(record.shard)}" if record.shard else ""
+    lines = [f"### {text(counted(record), _REASON)}{part}", ""]
+    jobs = worst_first(record.jobs) if len(record.jobs) > _ROWS else record.jobs
+    if jobs:
+        lines += table(COLUMNS, map(_cells, jobs[:_ROWS]), _ALIGN)
+        lines += ["", *_more(len(jobs))]
+    wrong = [job for job in worst_first(record.jobs) if job.exit_code]
+    if wrong:
+        lines += [f"- **{text(job.name, _NAME)}**: {text(job.error, _REASON)}" for job in wrong[:_ROWS]]
+        lines += ["", *_more(len(wrong))]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _cells(job: JobRecord) -> list[Markdown]:
+    word = word_of(job)
+    verdict = text(word) if word == "good" else Markdown(f"**{text(word)}**")
+    return [text(job.name, _NAME), verdict, *map(text, numbers_of(job))]
+
+
+def _more(count: int) -> list[str]:
+    return [f"{count - _ROWS} more are in fleet.json", ""] if count > _ROWS else []
+
+
+def render_junit(record: FleetRecord) -> bytes:
+    """Return the record as JUnit XML, UTF-8, a test case for each job.
+
+    The form is that of Jenkins' xunit plugin (its schema ``junit-10.xsd``), which GitLab, Azure Pipelines and GitHub's
+    actions for test reports read. A check that did not run is an error there: skipped cases count as well.
+    """
+    failed = [job for job in record.jobs if job.outcome == "failed"]
+    errors = [job for job in record.jobs if job.exit_code and job.outcome != "failed"]
+    counts = {
+        "name": printable(record.file),
+        "tests": str(len(record.jobs)),
+        "failures": str(len(failed)),
+        "errors": str(len(errors)),
+        "time": f"{record.seconds:.3f}",
+    }
+    top = ElementTree.Element("testsuites", counts)
+    suite = ElementTree.SubElement(top, "testsuite", {**counts, "skipped": "0"})
+    for job in record.jobs:
+        _case(suite, job)
+    ElementTree.indent(top)
+    text: bytes = ElementTree.tostring(top, encoding="utf-8", xml_declaration=True)
+    return text.replace(b"##", b"#&#35;") + b"\n"  # in the log of a CI machine ``##[`` is a command
+
+
+def _case(suite: ElementTree.Element, job: JobRecord) -> None:
+    seconds = 0.0 if job.kept else job.seconds
+    case = ElementTree.SubElement(
+        suite, "testcase", {"classname": printable(job.model), "name": printable(job.name), "time": f"{seconds:.3f}"}
+    )
+    if not job.exit_code:
+        return
+    kind = "failure" if job.outcome == "failed" else "error"
+    wrong = ElementTree.SubElement(case, kind, {"type": job.outcome, "message": printable(job.error)})
+    wrong.text = printable(job.summary or job.error)

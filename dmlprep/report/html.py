@@ -7,11 +7,14 @@ run none. The script adds what follows the pointer and the keys, and the view of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from dmlprep.core.errors import DmlprepError
 from dmlprep.core.files import check_output
 from dmlprep.core.files.writing import write_file
 from dmlprep.core.text.documents import toml_value
@@ -20,8 +23,8 @@ from dmlprep.portable.shares import percent
 from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
 from dmlprep.record.headline import headline
 from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
-from dmlprep.report.code_pages import page_html
 from dmlprep.report.fp16 import HalfStep, half_steps, modes, worst_output
+from dmlprep.report.pages import page
 from dmlprep.report.payload import payload
 from dmlprep.report.rendering import render_page
 from dmlprep.report.ribbon import ribbon
@@ -112,9 +115,32 @@ def _groups(record: RunRecord) -> list[_Group]:
     found = sorted(record.all_findings(), key=lambda f: (SEVERITIES.index(f.severity), f.code))
     groups = []
     for (severity, code), run in groupby(found, key=lambda f: (f.severity, f.code)):
-        title, page = CODES[code].title if code in CODES else "", page_html(code)
-        groups.append(_Group(code, title, severity, list(run), page))
+        title = CODES[code].title if code in CODES else ""
+        groups.append(_Group(code, title, severity, list(run), page_html(code)))
     return groups
+
+
+@cache
+def page_html(code: str) -> Markup:
+    """Return the page of a finding code without its title; empty if there is none. Links become text.
+
+    What a link leads to is not in the file.
+    """
+    try:
+        text = page(code)
+    except DmlprepError:
+        return Markup("")
+    body = text.partition("\n")[2] if text.startswith("# ") else text
+    return Markup(_renderer().render(body))
+
+
+@cache
+def _renderer() -> MarkdownIt:
+    renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
+    written = {"link_open": "", "link_close": "", "image": "", "heading_open": "<h3>", "heading_close": "</h3>"}
+    for part, html in written.items():
+        renderer.add_render_rule(part, lambda *_, html=html: html)
+    return renderer
 
 
 def _change(before: object, after: object) -> str:

@@ -37,18 +37,20 @@ def ratio_text(ratio: Ratio | None) -> str:
     return f"{ratio.value:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
 
 
-def _device_peak(one: Timed) -> str:
-    if one.device_peak is None:
-        return ""
-    return bytes_text(one.device_peak) + (f" + {bytes_text(one.shared_peak)} shared" if one.shared_peak else "")
-
-
-def _memory(one: Timed) -> str:
-    return "" if one.peak_memory is None else bytes_text(one.peak_memory)
-
-
-def _on_cpu(one: Timed) -> str:
-    return "" if one.cpu_nodes is None else f"{one.cpu_nodes} of {one.nodes}"
+def _cells(one: Timed) -> dict[str, str]:
+    """Return what a table says of a model, apart from its times, by the name of the column."""
+    peak = "" if one.device_peak is None else bytes_text(one.device_peak)
+    peak += f" + {bytes_text(one.shared_peak)} shared" if peak and one.shared_peak else ""
+    return {
+        "load": seconds_text(one.load_seconds),
+        "first run": seconds_text(one.first_seconds),
+        "copies": seconds_text(one.copying_seconds),
+        "peak memory": "" if one.peak_memory is None else bytes_text(one.peak_memory),
+        "on the device": "" if one.device_memory is None else bytes_text(one.device_memory),
+        "device peak": peak,
+        "fused partitions": "" if one.partitions is None else str(one.partitions),
+        "nodes on the CPU": "" if one.cpu_nodes is None else f"{one.cpu_nodes} of {one.nodes}",
+    }
 
 
 def show_bench(found: Bench, console: Console) -> None:
@@ -59,7 +61,7 @@ def show_bench(found: Bench, console: Console) -> None:
     if ran:
         _show_times(ran, console)
         console.print()
-        _show_rest(ran, console)
+        show_table(console, ["", *_cells(ran[0])], [(one.name, *_cells(one).values()) for one in ran])
     for one in found.models:
         if one.not_run:
             line = Text(f"{printable(one.name)}: ")
@@ -104,35 +106,6 @@ def _quantiles(times: Times) -> tuple[str, ...]:
     return (*spread, f"{times.per_second:.4g}", str(times.runs))
 
 
-def _show_rest(ran: list[Timed], console: Console) -> None:
-    columns = [
-        "",
-        "load",
-        "first run",
-        "copies",
-        "peak memory",
-        "on the device",
-        "device peak",
-        "fused partitions",
-        "nodes on the CPU",
-    ]
-    show_table(console, columns, [_facts(one) for one in ran])
-
-
-def _facts(one: Timed) -> tuple[str, ...]:
-    return (
-        one.name,
-        seconds_text(one.load_seconds),
-        seconds_text(one.first_seconds),
-        seconds_text(one.copying_seconds),
-        _memory(one),
-        "" if one.device_memory is None else bytes_text(one.device_memory),
-        _device_peak(one),
-        "" if one.partitions is None else str(one.partitions),
-        _on_cpu(one),
-    )
-
-
 @dataclass(frozen=True)
 class SpeedRow:
     """A model on the page: what its cells say, and its bar in units of the chart.
@@ -168,21 +141,14 @@ def _row(one: Timed, share: Callable[[float], float]) -> SpeedRow:
     if one.times is None:
         return SpeedRow(one.name, sizes, one.not_run or "no times", {})
     times = one.times
+    facts = _cells(one)
+    on_cpu = facts.pop("nodes on the CPU")
     cells = {
-        "load": seconds_text(one.load_seconds),
-        "first run": seconds_text(one.first_seconds),
-        "median": seconds_text(times.median),
-        "p10": seconds_text(times.p10),
-        "p90": seconds_text(times.p90),
-        "runs/s": f"{times.per_second:.4g}",
-        "runs": str(times.runs),
+        **{name: facts.pop(name) for name in ("load", "first run")},
+        **dict(zip(("median", "p10", "p90", "runs/s", "runs"), _quantiles(times), strict=True)),
         "without copies": seconds_text(one.on_device.median if one.on_device else None),
-        "copies": seconds_text(one.copying_seconds),
-        "peak memory": _memory(one),
-        "on the device": "" if one.device_memory is None else bytes_text(one.device_memory),
-        "device peak": _device_peak(one),
-        "fused partitions": "" if one.partitions is None else str(one.partitions),
-        "on the CPU": _on_cpu(one),
+        **facts,
+        "on the CPU": on_cpu,
         "ratio": ratio_text(one.ratio),
         "ratio of p10": ratio_text(one.least_disturbed),
     }

@@ -15,9 +15,8 @@ from dmlprep.record.facts import RunFacts
 from dmlprep.record.nodes import CrossingTable, NodeTable, NodeTables, Reason
 from dmlprep.record.steps import Block, Profile, StepFacts
 from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
-from dmlprep.report.code_pages import page_html
 from dmlprep.report.fp16 import half_steps
-from dmlprep.report.html import render_html
+from dmlprep.report.html import page_html, render_html
 from dmlprep.report.payload import payload
 from dmlprep.report.ribbon import WIDTH, ribbon
 from dmlprep.report.text import render_text
