@@ -35,11 +35,7 @@ def err(quiet: bool = False) -> Console:
 
 
 def say_code(console: Console, file: str, code: str) -> None:
-    """Write to stderr which code is about to run because a file names it. ``-q`` does not silence it.
-
-    Args:
-        console: of the bars that are shown.
-    """
+    """Write to stderr, also with ``-q``, which code is about to run because a file names it."""
     (err() if console.quiet else console).print(f"{file} names the metric {code}: its code runs now", soft_wrap=True)
 
 

@@ -34,25 +34,17 @@ if TYPE_CHECKING:
 @prepare_options(*ADAPTER)
 @option(
     "-p",
-    "--pin",
+    "--pin DIM=SIZE",
     "pins",
     multiple=True,
-    metavar="DIM=SIZE",
     help="Override a dimension in the sessions, by name (batch=1) or by input and axis (x:0=1).",
 )
 @sizes_option
+@option("--seconds SECONDS", type=Number(0, MOST_SECONDS), default=10.0, help="Total time for the runs of all models.")
 @option(
-    "--seconds",
-    type=Number(0, MOST_SECONDS),
-    default=10.0,
-    metavar="SECONDS",
-    help="Total time for the runs of all models.",
-)
-@option(
-    "--runs",
+    "--runs N",
     type=click.IntRange(1, MOST_RUNS),
     default=10,
-    metavar="N",
     help="Smallest number of timed runs for each model, even if they exceed --seconds.",
 )
 @time_limit_option(600.0, "Time limit for one load or run.")

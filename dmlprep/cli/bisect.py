@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @prepare_options("feeds")
 @device_option("Where CANDIDATE runs; REFERENCE runs on the CPU. Default: dml for one model, cpu for two.", None)
 @prepare_options(*ADAPTER)
-@option("--tolerance", default="auto", metavar="NAME", help="Named tolerance (docs/parity.md), or rel:0.001.")
+@option("--tolerance NAME", default="auto", help="Named tolerance (docs/parity.md), or rel:0.001.")
 @sizes_option
 @optimization_option("Graph optimisation level of the candidate's sessions.")
 @option("--unfused", is_flag=True, help="Turn off fusion: DirectML runs each node separately.")

@@ -22,26 +22,19 @@ _MOST_WASTE = 1e6
 @click.command("buckets")
 @click.argument("log", type=PATH)
 @option(
-    "--waste",
+    "--waste RATIO",
     type=Number(1, _MOST_WASTE),
-    metavar="RATIO",
     help="Few buckets that pad to at most this, elements padded over elements asked for.  [default: 1.3]",
 )
+@option("--count N", type=click.IntRange(1, MOST_BUCKETS), help="In its place: at most N buckets that pad little.")
 @option(
-    "--count",
-    type=click.IntRange(1, MOST_BUCKETS),
-    metavar="N",
-    help="In its place: at most N buckets that pad little.",
-)
-@option(
-    "--multiple",
+    "--multiple N",
     type=click.IntRange(1, MOST_SIZE),
     default=1,
-    metavar="N",
     help="Sizes of buckets are multiples of N, as models that halve their input demand it.",
     show_default=False,
 )
-@option("--dim", "dims", multiple=True, metavar="NAME", help="Read this from each line, and leave the rest out.")
+@option("--dim NAME", "dims", multiple=True, help="Read this from each line, and leave the rest out.")
 @output_options("text", "json")
 def command(
     log: Path,

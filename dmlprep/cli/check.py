@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 @click.command("check")
 @models_argument
 @option(
-    "--target",
+    "--target NAME",
     "target_name",
-    metavar="NAME",
     shell_complete=targets,
     help="DirectML release (dmlprep target list), or all for a table of all releases. Default: the release in the "
     "project file, otherwise latest.",

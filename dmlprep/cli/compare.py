@@ -31,16 +31,12 @@ from dmlprep.portable.bounds import MOST_FEEDS
 @device_option("Where CANDIDATE runs; REFERENCE runs on the CPU.")
 @prepare_options(*ADAPTER)
 @option(
-    "--tolerance",
-    default="auto",
-    metavar="NAME",
-    help="Named tolerance (docs/parity.md). auto: from the weights of CANDIDATE.",
+    "--tolerance NAME", default="auto", help="Named tolerance (docs/parity.md). auto: from the weights of CANDIDATE."
 )
 @option(
-    "--measure",
+    "--measure OUTPUT=KIND",
     "measures",
     multiple=True,
-    metavar="OUTPUT=KIND",
     help="Kind of an output: elements, map, classes or logits. Default: detected from the node that computes it.",
 )
 @prepare_options(*METRIC)

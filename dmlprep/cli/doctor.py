@@ -82,9 +82,8 @@ def _code(findings: Iterable[Finding]) -> int:
 @option("--no-dml", is_flag=True, help="Do not try DirectML (its self-test takes about 10 s the first time).")
 @option("--adapters", is_flag=True, help="Only list the graphics adapters, and the options that select each.")
 @option(
-    "--app",
+    "--app FOLDER",
     type=PATH,
-    metavar="FOLDER",
     help="Only check this folder of a Windows app: which onnxruntime.dll and DirectML.dll it will load.",
 )
 def command(quiet: bool, output_format: str, no_dml: bool, adapters: bool, app: Path | None) -> None:

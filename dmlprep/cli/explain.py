@@ -12,8 +12,8 @@ from dmlprep.cli.output import echo_page, print_json
 
 @click.command("explain")
 @click.argument("what")
-@option("--node", metavar="NAME", help="Explain the placement of this node of the model WHAT.")
-@option("--target", "target_name", metavar="NAME", default="latest", help="DirectML release.")
+@option("--node NAME", help="Explain the placement of this node of the model WHAT.")
+@option("--target NAME", "target_name", default="latest", help="DirectML release.")
 @output_options("text", "json")
 def command(what: str, node: str | None, target_name: str, quiet: bool, output_format: str) -> int:
     """Explain the finding code WHAT, or with --node the placement of one node of the model WHAT.

@@ -21,9 +21,9 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
 @click.argument("sources", nargs=-1, required=True, type=PATH)
 @option("-o", "--out", type=PATH, required=True, help="Folder for the .npz files.")
 @option("--count", type=click.IntRange(1, MOST_FEEDS), default=4, help="Number of feeds.")
-@option("--input", default="", metavar="NAME", help="Input of MODEL for SOURCES, if several are possible.")
+@option("--input NAME", default="", help="Input of MODEL for SOURCES, if several are possible.")
 @sizes_option
-@option("--set", "values", multiple=True, metavar="NAME=VALUE", help="Value of another input: numbers, or file.npy.")
+@option("--set NAME=VALUE", "values", multiple=True, help="Value of another input: numbers, or file.npy.")
 @option(
     "--layout",
     type=click.Choice(["nchw", "nhwc", "chw", "hwc"]),
@@ -44,7 +44,7 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
     default="crop",
     help="Pictures: how to fit them to the shape of the input.",
 )
-@option("--rate", type=click.IntRange(1, 1 << 30), metavar="HZ", help="Audio: sample rate of the model.")
+@option("--rate HZ", type=click.IntRange(1, 1 << 30), help="Audio: sample rate of the model.")
 @option("--tokenizer", type=PATH, help="Text: path of tokenizer.json. Default: the one next to MODEL.")
 @option("--force", is_flag=True, help="Replace existing feeds.")
 @output_options("text", "json")

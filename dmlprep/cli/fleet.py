@@ -24,19 +24,17 @@ _MOST_JOBS = 1024
 @option("-o", "--out", type=PATH, help="Folder for all results. Required unless FILE sets it.")
 @option(
     "-j",
-    "--jobs",
+    "--jobs N",
     type=click.IntRange(1, _MOST_JOBS),
-    metavar="N",
     help="Parallel jobs. Default: one per processor, or fewer if memory is short.",
 )
 @option(
-    "--scheduler",
+    "--scheduler ADDRESS",
     default="",
-    metavar="ADDRESS",
     help="Run the jobs on the workers of this Dask scheduler (tcp://HOST:PORT). They need the same folders.",
 )
-@option("--only", multiple=True, metavar="PATTERN", help="Run only jobs with this name or model. Repeatable.")
-@option("--shard", default="", metavar="PART/PARTS", help="Run one part of the jobs, such as 3/8, for CI.")
+@option("--only PATTERN", multiple=True, help="Run only jobs with this name or model. Repeatable.")
+@option("--shard PART/PARTS", default="", help="Run one part of the jobs, such as 3/8, for CI.")
 @option("--dry-run", is_flag=True, help="Show the jobs, and run nothing.")
 @option("--fresh", is_flag=True, help="Ignore cached results and verdicts: run every job again.")
 @option("--force", is_flag=True, help="Replace existing files that no fleet wrote.")

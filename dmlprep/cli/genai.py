@@ -51,25 +51,15 @@ def command() -> None:
 @option("-o", "--out", type=PATH, required=True, help="Folder to write.")
 @option("--precision", type=click.Choice(["fp16", "int4"]), default="fp16", help="FP16, or 4-bit weights.")
 @option(
-    "-r",
-    "--recipe",
-    default="",
-    metavar="NAME",
-    shell_complete=recipes,
-    help="Recipe to use instead of @llm-fp16 or @llm-int4.",
+    "-r", "--recipe NAME", default="", shell_complete=recipes, help="Recipe to use instead of @llm-fp16 or @llm-int4."
 )
 @prepare_options("settings", settings="Override a recipe field: step.opset.version=21.")
 @option(
-    "--target",
-    default="",
-    metavar="NAME",
-    shell_complete=targets,
-    help="DirectML release to prepare for (dmlprep target list).",
+    "--target NAME", default="", shell_complete=targets, help="DirectML release to prepare for (dmlprep target list)."
 )
 @option(
-    "--device-index",
+    "--device-index N",
     type=click.IntRange(0, MOST_ADAPTERS),
-    metavar="N",
     help="Adapter for genai, counted from 0 in the order in which Windows lists adapters by performance.",
 )
 @option(
@@ -84,9 +74,8 @@ def command() -> None:
     help="Write two folders: OUT/dml for DirectML, and OUT/cpu, a copy of FOLDER for the CPU.",
 )
 @option(
-    "--builder-python",
+    "--builder-python PATH",
     default="",
-    metavar="PATH",
     help="Python with onnxruntime-genai, torch and transformers, to build a Hugging Face folder. Default: this one.",
 )
 @time_limit_option(3600.0, "Time limit for genai's builder.")
@@ -94,7 +83,7 @@ def command() -> None:
 @device_option("Device for the proof.")
 @option("--steps", type=click.IntRange(1, 1024), default=16, help="Tokens to generate after each prompt of the proof.")
 @option("--text", type=PATH, help="Text file (UTF-8) for the perplexity.")
-@option("--tolerance", default="auto", metavar="NAME", help="Tolerance: fp32, fp16, int8 or int4.")
+@option("--tolerance NAME", default="auto", help="Tolerance: fp32, fp16, int8 or int4.")
 @prepare_options("vram")
 @option("--force", is_flag=True, help="Replace the files of an earlier run.")
 @option("--record", "record_to", type=PATH, help="Write the record here as well.")
@@ -151,9 +140,8 @@ def _show_use(record: RunRecord) -> None:
 @command.command("check")
 @click.argument("folder", type=PATH)
 @option(
-    "--target",
+    "--target NAME",
     "target_name",
-    metavar="NAME",
     default="latest",
     shell_complete=targets,
     help="DirectML release (dmlprep target list). Default: latest.",
@@ -195,21 +183,11 @@ def check(folder: Path, target_name: str, vram: str | None, quiet: bool, output_
 @command.command("compare")
 @click.argument("original", type=PATH)
 @click.argument("prepared", type=PATH)
-@option("--prompt", "prompts", multiple=True, metavar="TEXT", help="Text for both models to continue. Repeatable.")
-@option("--text", type=PATH, metavar="FILE", help="Text file for the perplexity.")
+@option("--prompt TEXT", "prompts", multiple=True, help="Text for both models to continue. Repeatable.")
+@option("--text FILE", type=PATH, help="Text file for the perplexity.")
+@option("--text-tokens N", type=click.IntRange(2, 1 << 20), default=512, help="Number of tokens of the text to use.")
 @option(
-    "--text-tokens",
-    type=click.IntRange(2, 1 << 20),
-    default=512,
-    metavar="N",
-    help="Number of tokens of the text to use.",
-)
-@option(
-    "--steps",
-    type=click.IntRange(1, 1024),
-    default=16,
-    metavar="N",
-    help="Tokens after each prompt, one by one with the cache.",
+    "--steps N", type=click.IntRange(1, 1024), default=16, help="Tokens after each prompt, one by one with the cache."
 )
 @device_option("Device for PREPARED. ORIGINAL runs on the CPU.")
 @prepare_options(*ADAPTER)

@@ -22,7 +22,7 @@ _NAME = "dmlprep.toml"
 @click.command("init")
 @click.argument("models", type=PATH, nargs=-1, metavar="[MODEL...]")
 @option("-o", "--out", type=PATH, default=Path(_NAME), help="Project file to write.")
-@option("--results", default="build/models", metavar="FOLDER", help="Folder for results.")
+@option("--results FOLDER", default="build/models", help="Folder for results.")
 @option("-y", "--yes", is_flag=True, help="Do not ask: use example sizes for unknown dimensions.")
 @option(
     "--for",

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from dmlprep import api
-from dmlprep.cli.groups import PackGroup
 from dmlprep.cli.options import (
     METRIC,
     PATH,
+    PackGroup,
     optimization_option,
     option,
     output_options,
@@ -45,34 +45,21 @@ def command() -> None:
     "names, otherwise MODEL.",
 )
 @prepare_options("feeds")
-@option(
-    "--tolerance", default="", metavar="NAME", help="Named tolerance. Default: the one in run.json, otherwise auto."
-)
+@option("--tolerance NAME", default="", help="Named tolerance. Default: the one in run.json, otherwise auto.")
 @sizes_option
 @option(
     "--seeds",
     type=click.IntRange(1, MOST_FEEDS),
     help="Number of seeded random inputs without --feeds. Default: as in run.json, otherwise 2.",
 )
-@option(
-    "--free-dimension",
-    "free",
-    multiple=True,
-    metavar="DIM=SIZE",
-    help="Override a free dimension in the session, by name.",
-)
+@option("--free-dimension DIM=SIZE", "free", multiple=True, help="Override a free dimension in the session, by name.")
 @prepare_options("device_id", "adapter")
 @option("--disable-metacommands", is_flag=True, help="Use DirectML's own shaders instead of the vendor's.")
 @optimization_option("Graph optimisation level.")
 @option("--warm-up", type=click.IntRange(1, MOST_RUNS), default=1, help="Runs before the timed ones.")
 @option("--runs", type=click.IntRange(1, MOST_RUNS), default=5, help="Timed runs of each feed.")
 @time_limit_option(1800.0, "Time limit for all runs on the other machine.")
-@option(
-    "--metric",
-    default="",
-    metavar="FILE.py:FUNCTION",
-    help="Your own measure. dmlprep records its name and does not run it.",
-)
+@option("--metric FILE.py:FUNCTION", default="", help="Your own measure. dmlprep records its name and does not run it.")
 @option(
     "--key",
     type=PATH,

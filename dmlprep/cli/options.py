@@ -26,8 +26,23 @@ PATH = click.Path(path_type=Path)
 
 
 def option(*names: str, **more: Any) -> Callable[[F], F]:
-    """An option of click whose help names its default, unless ``show_default`` is false."""
-    return click.option(*names, **{"show_default": bool(more.get("default")), **more})
+    """Return an option of click: ``option("-j", "--jobs N", help="...")``.
+
+    The word after a flag is the value in the help, which also names the default, unless ``show_default`` is false.
+    """
+    flags = [name.partition(" ") for name in names]
+    metavar = next((word for _, _, word in flags if word), None)
+    shown = {"metavar": metavar, "show_default": bool(more.get("default"))}
+    return click.option(*(flag for flag, _, _ in flags), **shown | more)
+
+
+class PackGroup(click.Group):
+    """``dmlprep kit MODEL`` packs: the word ``pack`` may be left out."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "--help", "-h"):
+            args = ["pack", *args]
+        return super().parse_args(ctx, args)
 
 
 def models_argument(function: F) -> F:
@@ -36,11 +51,7 @@ def models_argument(function: F) -> F:
 
 
 def given_models(paths: tuple[Path, ...]) -> list[Path]:
-    """The files that are meant: patterns (``models/*.onnx``), which the shells of Windows leave as they are, expanded.
-
-    Raises:
-        UsageError: no file matches a pattern, or too many do.
-    """
+    """Return the files on the command line, with patterns expanded, which the shells of Windows leave."""
     found: list[Path] = []
     for path in paths:
         text = str(path)
@@ -78,11 +89,7 @@ RECIPE = ("recipe", "pins", "settings", "target")
 
 
 def prepare_options(*names: str, **helps: str) -> Callable[[F], F]:
-    """Options of ``dmlprep.pipeline.options``, in this order.
-
-    Args:
-        helps: other words for ``--help``, by the option's name.
-    """
+    """Add options of ``dmlprep.pipeline.options``, in this order; ``helps`` replace their help, by name."""
 
     def decorate(function: F) -> F:
         for name in reversed(names):
@@ -131,7 +138,7 @@ _DEFAULTS = PrepareOptions()
 def sizes_option(function: F) -> F:
     """``--size``, for dimensions that stay free in feeds made from a seed."""
     says = "Size of a free dimension."
-    return option("--size", "sizes", multiple=True, metavar="DIM=SIZE", help=says)(function)
+    return option("--size DIM=SIZE", "sizes", multiple=True, help=says)(function)
 
 
 def optimization_option(says: str) -> Callable[[F], F]:
@@ -143,7 +150,7 @@ def optimization_option(says: str) -> Callable[[F], F]:
 def time_limit_option(seconds: float, says: str) -> Callable[[F], F]:
     """``--time-limit``; ``seconds`` by default."""
     kind = Number(0, MOST_SECONDS, min_open=True)
-    return option("--time-limit", type=kind, default=seconds, metavar="SECONDS", help=says)
+    return option("--time-limit SECONDS", type=kind, default=seconds, help=says)
 
 
 def device_option(says: str, default: str | None = "cpu") -> Callable[[F], F]:

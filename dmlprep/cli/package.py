@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from dmlprep import api
-from dmlprep.cli.groups import PackGroup
-from dmlprep.cli.options import PATH, option, output_options
+from dmlprep.cli.options import PATH, PackGroup, option, output_options
 from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, unheard
 from dmlprep.core._version import __version__
 
@@ -38,9 +37,8 @@ def command() -> None:
     help="Package a model that did not pass, or did not run on DirectML. The contract and the README record this.",
 )
 @option(
-    "--sign",
+    "--sign KEY",
     type=PATH,
-    metavar="KEY",
     help="Sign the contract with this private key (Ed25519, PEM), created if missing. Publish KEY.pub.",
 )
 @option("--force", is_flag=True, help="Replace an existing package.")

@@ -37,10 +37,9 @@ if TYPE_CHECKING:
 @project_options
 @prepare_options(*RECIPE)
 @option(
-    "--bucket",
+    "--bucket DIM=SIZE,...",
     "buckets",
     multiple=True,
-    metavar="DIM=SIZE,...",
     help="Write a static graph for these sizes. All buckets share one data file (docs/buckets.md), and --pin applies "
     "to each. dmlprep buckets finds sizes from a log.",
 )

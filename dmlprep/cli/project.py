@@ -23,10 +23,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 def project_options(function: F) -> F:
     """``--project`` and ``--no-project``."""
     named = option(
-        "--project",
+        "--project FILE",
         "project_file",
         type=PATH,
-        metavar="FILE",
         help="Project file; by default dmlprep.toml, or [tool.dmlprep] of pyproject.toml, here or in the repository.",
     )
     none = option("--no-project", is_flag=True, help="Read no project file.")
@@ -43,12 +42,9 @@ def the_project(project_file: Path | None, no_project: bool) -> Project | None:
 
 
 def completed(project: Project | None, model: Path, options: dict[str, Any], *, quiet: bool = True) -> dict[str, Any]:
-    """The options of a command, completed by those of the project file for a model.
+    """Complete the options of a command by those of the project file for a model, and print them unless ``quiet``.
 
-    The command line goes over the file: pins and settings by name, every other option if it was typed.
-
-    Args:
-        quiet: do not print what came from the file.
+    The command line overrides the file: pins and settings by name, every other option if it was typed.
     """
     from click.core import ParameterSource
 

@@ -25,13 +25,12 @@ def command() -> None:
 
 @command.command()
 @option(
-    "--release",
+    "--release VERSION",
     default="",
-    metavar="VERSION",
     help="Release of ONNX Runtime, such as 1.24.4. You can install several. Default: 1.30.0.",
 )
 @option("--wheel", type=PATH, help="A win_amd64 wheel or an npm package to use, instead of a download by pip or npm.")
-@option("--mirror", default="", metavar="URL", help="Debian mirror. Default: the one that apt uses here.")
+@option("--mirror URL", default="", help="Debian mirror. Default: the one that apt uses here.")
 @option("--keyring", type=PATH, help="Keys of Debian's archive, for gpgv.")
 @output_options("text", "json")
 def install(
@@ -139,7 +138,7 @@ def _print_status(found: Runtime, *, packages: bool) -> None:
 
 
 @command.command()
-@option("--release", default="", metavar="VERSION", help="Only this release of ONNX Runtime.")
+@option("--release VERSION", default="", help="Only this release of ONNX Runtime.")
 @quiet_option
 def remove(release: str, quiet: bool) -> None:
     """Remove the runtime, or one release of it."""

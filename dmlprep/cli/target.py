@@ -67,7 +67,7 @@ def _facts(target: Target) -> dict[str, object]:
 
 @command.command("show")
 @click.argument("name", shell_complete=targets)
-@option("--op", metavar="OPERATOR", help="Show only the kernels of one operator (Conv, com.microsoft::Gelu).")
+@option("--op OPERATOR", help="Show only the kernels of one operator (Conv, com.microsoft::Gelu).")
 @output_options("text", "json")
 def show(name: str, op: str | None, quiet: bool, output_format: str) -> int:
     """Show the release NAME: versions, limits, kernels, FP16 faults, sources."""

@@ -25,11 +25,10 @@ _MOST_PROVED = 64
 @option("-o", "--out", type=PATH, help="File for the best recipe (.toml).")
 @option(
     "-r",
-    "--recipe",
+    "--recipe NAME",
     "recipes",
     multiple=True,
     default=("@static-fp32", "@vision-fp16"),
-    metavar="NAME",
     help="Recipe to start from: built-in or a .toml file. Repeatable. The search keeps its settings.",
 )
 @prepare_options("pins", "settings", "target")
@@ -42,17 +41,15 @@ _MOST_PROVED = 64
 @option("--only-directml", is_flag=True, help="Also try operators that the CPU provider cannot run (GroupNorm).")
 @option("--offline", is_flag=True, help="Rank by placement alone, and prove nothing.")
 @option(
-    "--search-seconds",
+    "--search-seconds SECONDS",
     type=Number(0, MOST_SECONDS),
     default=60.0,
-    metavar="SECONDS",
     help="Time limit for the ranking. The output names the candidates that were skipped.",
 )
 @option(
-    "--top",
+    "--top N",
     type=click.IntRange(1, _MOST_PROVED),
     default=3,
-    metavar="N",
     help="Largest number of candidates to prove. The first that passes wins; with --bench, all N are timed.",
 )
 @prepare_options("feeds", *DEVICE, *METRIC)

@@ -38,7 +38,7 @@ def _number(text: str, kind: Callable[[str], N]) -> N | None:
 
 
 def read_limits(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, object]:
-    """Arguments of ``api.limits``, which checks the ranges, from texts of the form ``NAME=N``."""
+    """Parse arguments of ``api.limits``, which checks the ranges, from ``NAME=N``."""
     limits: dict[str, object] = {}
     for text in texts:
         name, _, number = text.partition("=")
@@ -52,11 +52,7 @@ def read_limits(ctx: click.Context, param: click.Parameter, texts: tuple[str, ..
 
 
 def read_pins(pins: tuple[str, ...]) -> dict[str, Value]:
-    """``batch=1`` -> ``{"batch": 1}``, a size; ``sr:=16000`` -> ``{"sr:": 16000}``, a value.
-
-    Raises:
-        UsageError: neither NAME=SIZE nor INPUT:=VALUE, or one name with two sizes or values.
-    """
+    """Parse pins: ``batch=1`` -> ``{"batch": 1}``, a size; ``sr:=16000`` -> ``{"sr:": 16000}``, a value."""
     values: dict[str, Value] = {}
     for pin in pins:
         name, given, text = pin.partition(":=")
@@ -72,11 +68,7 @@ def read_pins(pins: tuple[str, ...]) -> dict[str, Value]:
 
 
 def read_bucket(text: str) -> dict[str, int]:
-    """``batch=1,height=512`` -> ``{"batch": 1, "height": 512}``.
-
-    Raises:
-        UsageError: a part is not NAME=SIZE, or a size is 0.
-    """
+    """Parse a bucket: ``batch=1,height=512`` -> ``{"batch": 1, "height": 512}``; no size may be 0."""
     sizes = read_sizes(tuple(part.strip() for part in text.split(",")), "--bucket")
     if empty := next((name for name, size in sizes.items() if not size), ""):
         raise UsageError(f"{empty!r} has size 0, which holds nothing", where="--bucket", fix="give sizes from 1")
@@ -84,14 +76,7 @@ def read_bucket(text: str) -> dict[str, int]:
 
 
 def read_sizes(pins: tuple[str, ...], option: str = "--pin") -> dict[str, int]:
-    """``batch=1`` -> ``{"batch": 1}``.
-
-    Args:
-        option: by which they were given, for errors.
-
-    Raises:
-        UsageError: not NAME=SIZE, or one name with two sizes.
-    """
+    """Parse sizes: ``batch=1`` -> ``{"batch": 1}``; ``option`` is their name in errors."""
     sizes: dict[str, int] = {}
     for pin in pins:
         name, _, text = pin.rpartition("=")
@@ -108,11 +93,7 @@ def read_sizes(pins: tuple[str, ...], option: str = "--pin") -> dict[str, int]:
 
 
 def read_numbers(_context: click.Context, option: click.Parameter, text: str) -> tuple[float, ...]:
-    """``0.5`` or ``0.485,0.456,0.406``, for an option of click.
-
-    Raises:
-        UsageError: a part is not a finite number.
-    """
+    """Parse the value of an option: ``0.5`` or ``0.485,0.456,0.406``."""
     numbers = [_number(part, float) for part in text.split(",")]
     if not all(number is not None and abs(number) <= MOST_VALUE for number in numbers):  # NaN is not
         fix = "write one number, or one for each channel: 0.485,0.456,0.406"
@@ -121,11 +102,7 @@ def read_numbers(_context: click.Context, option: click.Parameter, text: str) ->
 
 
 def read_inputs(texts: tuple[str, ...]) -> dict[str, Array | Path]:
-    """Parse values of inputs: ``sr=16000``, ``h=0,0``, ``mask=file.npy``.
-
-    Raises:
-        UsageError: a text is neither NAME=NUMBER,... nor NAME=file.npy.
-    """
+    """Parse values of inputs: ``sr=16000``, ``h=0,0``, ``mask=file.npy``."""
     import numpy as np
 
     values: dict[str, Array | Path] = {}
@@ -143,11 +120,7 @@ def read_inputs(texts: tuple[str, ...]) -> dict[str, Array | Path]:
 
 
 def read_measures(texts: tuple[str, ...]) -> dict[str, str]:
-    """``output=map`` -> ``{"output": "map"}``.
-
-    Raises:
-        UsageError: a text is not OUTPUT=KIND, or there is no such kind.
-    """
+    """Parse kinds of outputs: ``output=map`` -> ``{"output": "map"}``."""
     kinds = {}
     for text in texts:
         name, _, kind = text.rpartition("=")

@@ -12,11 +12,7 @@ from dmlprep.record.fleet import FleetRecord
 
 
 def job_issues(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
-    """A line for each job of a fleet that is not good.
-
-    Args:
-        inputs: path of each job's model, as seen from the working folder.
-    """
+    """Yield a line for each job that is not good; ``inputs`` are the models' paths from the working folder."""
     for job, path in zip(record.jobs, inputs, strict=True):
         if job.exit_code:
             said = f"dmlprep {job.name}: {job.outcome}: {job.error}"
@@ -24,7 +20,7 @@ def job_issues(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
 
 
 def command_line(command: str, properties: dict[str, str], text: str) -> str:
-    """One command for the agent; whatever the texts hold, it is no other command."""
+    """Return one command for the agent; no text in it can begin another command."""
     said = ";".join(f"{name}={_property(value)}" for name, value in properties.items())
     return f"##vso[{command} {said}]{_data(text)}"
 

@@ -20,11 +20,7 @@ class PlainConsole(Console):
     """
 
     def __init__(self, *, text_width: int | None = None, **options: Any) -> None:
-        """A console of rich.
-
-        Args:
-            text_width: characters a line of a text, which goes on with an indent; by default those of the console.
-        """
+        """Make a console of rich; ``text_width`` is the width at which a text is broken, by default the console's."""
         super().__init__(markup=False, emoji=False, highlight=False, **options)
         self._text_width = text_width
 

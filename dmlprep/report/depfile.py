@@ -11,21 +11,13 @@ from dmlprep.record import RunRecord
 
 
 def make_rule(record: RunRecord) -> bytes:
-    """A rule in the form that make and ninja read.
-
-    Raises:
-        OutputError: a file has a name that they cannot hold.
-    """
+    """Return a rule for make and ninja; ``OutputError`` if they cannot hold the name of a file."""
     sources = " \\\n  ".join(_escaped(name) for name in _named(record))
     return os.fsencode(f"{_escaped(str(Path(record.output).absolute()))}: \\\n  {sources}\n")
 
 
 def lines(record: RunRecord) -> bytes:
-    """A file a line, UTF-8, no folders: MSBuild takes a folder for a file that is missing.
-
-    Raises:
-        OutputError: a file has a name that a line cannot hold.
-    """
+    """Return one file in each line, UTF-8, without folders: MSBuild reports a folder as a missing file."""
     kept = [_whole(name, "a line holds") for name in _named(record) if not os.path.isdir(name)]
     try:
         return "".join(f"{name}\n" for name in kept).encode()

@@ -14,11 +14,7 @@ from dmlprep.report.text import show_findings, show_verdicts
 
 
 def show_proof(proof: GenaiProof, console: Console, *, brief: bool = False) -> None:
-    """Each check with its figures, then what was found.
-
-    Args:
-        brief: verdicts alone.
-    """
+    """Print each check with its figures, then the findings; ``brief``: verdicts alone."""
     for check in proof.checks:
         show_verdicts([check.verdict], console, brief=brief)
         if not brief:

@@ -30,11 +30,7 @@ def annotation_lines(record: RunRecord) -> Iterator[str]:
 
 
 def job_lines(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
-    """A line for each job of a fleet that is not good.
-
-    Args:
-        inputs: path of each job's model, as seen from the working folder.
-    """
+    """Yield a line for each job that is not good; ``inputs`` are the models' paths from the working folder."""
     for job, path in zip(record.jobs, inputs, strict=True):
         if job.exit_code:
             yield _line("error", path, f"{job.name}: {job.outcome}", job.error)

@@ -20,9 +20,9 @@ class FindingGroup:
     """Findings of one severity, code and remedy.
 
     Attributes:
-        head: what follows the code on the first line.
-        items: a line for each finding, where they say different things; ``left_out`` more are not shown.
-        remedy: empty for notes, which ask for nothing.
+        head: the text after the code on the first line.
+        items: a line for each finding, if they differ; ``left_out`` more are not shown.
+        remedy: empty for notes.
     """
 
     severity: str

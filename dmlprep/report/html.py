@@ -122,10 +122,7 @@ def _groups(record: RunRecord) -> list[_Group]:
 
 @cache
 def page_html(code: str) -> Markup:
-    """Return the page of a finding code without its title; empty if there is none. Links become text.
-
-    What a link leads to is not in the file.
-    """
+    """Return the page of a finding code without its title; empty if there is none. Links to other files become text."""
     try:
         text = page(code)
     except DmlprepError:
@@ -148,10 +145,6 @@ def _change(before: object, after: object) -> str:
 
 
 def write_html(record: RunRecord, path: Path, *, force: bool = False) -> None:
-    """Write the report, whole or not at all.
-
-    Raises:
-        OutputError: the file exists, or cannot be written.
-    """
+    """Write the report, atomically; ``force`` replaces an existing file."""
     check_output(path, force=force)
     write_file(path, render_html(record).encode(), force=force)

@@ -13,11 +13,7 @@ from dmlprep.record import CODES
 
 
 def page(code: str) -> str:
-    """The page of a finding code, Markdown.
-
-    Raises:
-        UsageError: there is no such code.
-    """
+    """Return the page of a finding code, Markdown; ``UsageError`` if there is no such code."""
     if re.fullmatch(r"DP\d{3}", code):
         shipped = resources.files("dmlprep.record") / "pages" / f"{code}.md"
         if shipped.is_file():

@@ -13,11 +13,7 @@ _LETTERS = {"dml": "d", "single": "s", "cpu": "c"}
 
 
 def payload(tables: NodeTables | None, *, half: bool) -> str:
-    """JSON without ``<``, ``>`` and ``&``; names are printable, and written behind what they share with the one before.
-
-    Args:
-        half: whether the steps asked for FP16; before them it was not asked for.
-    """
+    """Return JSON without ``<``, ``>`` and ``&`` and with printable names; ``half``: whether the steps make FP16."""
     if tables is None:
         return "{}"
     data = [_table(tables.before, "before" if tables.after else "nodes", half=False if tables.after else half)]

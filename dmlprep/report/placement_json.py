@@ -17,11 +17,7 @@ and ``--target all`` tells each of them 16 times."""
 
 
 def to_object(record: RunRecord, placement: Placement | None, most: int = NODES) -> dict[str, object]:
-    """One model on one target, as plain values.
-
-    Args:
-        most: nodes, crossings and names of nodes on the CPU that are told, of each.
-    """
+    """Return one model on one target as plain values, with at most ``most`` nodes, crossings and names."""
     found: dict[str, object] = {
         "format": FORMAT,
         "dmlprep": record.version,

@@ -16,13 +16,10 @@ _STYLE = "page.css"
 
 
 def render_page(template: str, scripts: Sequence[str], **values: object) -> str:
-    """A template of ``report/page`` with values, which are escaped and made printable.
+    """Render a template of ``report/page`` with scripts of that folder, and values that are escaped and made printable.
 
     A content security policy lets the page's own script and style run, by their digests, and nothing else: no file, no
     address, no text as HTML.
-
-    Args:
-        scripts: names of files of ``report/page``, which become one script.
     """
     script = "\n".join(["'use strict';", "{", *map(_asset, scripts), "}"])
     style = _asset(_STYLE)

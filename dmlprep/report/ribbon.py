@@ -116,11 +116,7 @@ def kinds(table: NodeTable, *, half: bool) -> list[Kind]:
 
 
 def ribbon(table: NodeTable, name: str, *, half: bool) -> Ribbon:
-    """The ribbon of a table, at most ``WIDTH`` cells.
-
-    Args:
-        half: whether FP16 was asked for.
-    """
+    """Return the ribbon of a table, at most ``WIDTH`` cells; ``half``: whether the steps make FP16."""
     every = kinds(table, half=half)
     known = [size for size in numbers(table.crossings.nbytes) if size >= 0]
     copied = tuple(_copied(table))

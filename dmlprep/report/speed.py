@@ -108,12 +108,7 @@ def _quantiles(times: Times) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """A model on the page: what its cells say, and its bar in units of the chart.
-
-    Attributes:
-        cells: by the name of a column.
-        bar: median; ``low`` and ``high`` are p10 and p90.
-    """
+    """A model on the page: its cells by column, and its bar, the median from p10 (``low``) to p90 (``high``)."""
 
     name: str
     sizes: str

@@ -21,11 +21,9 @@ _BETWEEN = 2
 def show_table(
     console: Console, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], left: Sequence[str] = ()
 ) -> None:
-    """Print rows below bold heads; columns that say nothing in any row are left out.
+    """Print rows below bold heads; columns without a text are left out.
 
-    Args:
-        columns: the heads. The first column and those of ``left`` begin at the left, all others end at the right.
-        rows: cells, one for each column. The first one names the row.
+    The first column, which names the row, and those of ``left`` are aligned to the left, all others to the right.
     """
     # As text: in a plain string, rich takes what stands in brackets for a style.
     cells = [[Text(inert(shortened(printable(c)))) if isinstance(c, str) else c for c in row] for row in rows]

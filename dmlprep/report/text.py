@@ -63,11 +63,7 @@ def show_findings(findings: list[Finding], console: Console) -> None:
 
 
 def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = False) -> None:
-    """One line a verdict with its worst output; where it failed, one line for each output that did.
-
-    Args:
-        brief: leave out what computed it.
-    """
+    """Print a line for each verdict, and one for each output that failed; ``brief``: leave out the device."""
     for verdict in verdicts:
         line = Text(f"{verdict.check}: ")
         line.append(verdict.outcome, style=f"bold {_OUTCOME[verdict.outcome]}")

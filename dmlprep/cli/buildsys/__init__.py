@@ -6,11 +6,7 @@ __all__ = ["folder"]
 
 
 def folder(system: str) -> Path:
-    """The folder of the files for ``cmake`` or ``msbuild``.
-
-    Raises:
-        KeyError: no such build system.
-    """
+    """Return the folder of the files for ``cmake`` or ``msbuild``; ``KeyError`` for other systems."""
     if system not in ("cmake", "msbuild"):
         raise KeyError(system)
     return Path(__file__).resolve().parent / system

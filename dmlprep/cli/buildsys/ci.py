@@ -81,14 +81,7 @@ class _Inputs:
 
 
 def main(arguments: Sequence[str]) -> tuple[int, str]:
-    """Do one step.
-
-    Returns:
-        the exit code of this process, and lines for stdout.
-
-    Raises:
-        DmlprepError: an input is wrong.
-    """
+    """Do one step, and return the exit code of this process, and lines for stdout."""
     parser = argparse.ArgumentParser(prog="python -m dmlprep.cli.buildsys ci", allow_abbrev=False)
     parser.add_argument("step", choices=("keys", "runtime", "run"))
     parser.add_argument("--system", choices=tuple(SYSTEMS), required=True)

@@ -30,11 +30,7 @@ class DmlprepBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     PLUGIN_NAME = "dmlprep"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Prepare every model, each time a wheel is built: nothing is kept between builds.
-
-        Raises:
-            SystemExit: an entry is wrong, a model was refused, or parity failed. The build stops with one line of why.
-        """
+        """Prepare every model, each time a wheel is built; an error stops the build with one line."""
         from dmlprep.core.errors import DmlprepError
         from dmlprep.core.files.run_folder import temporary_folder
 

@@ -49,14 +49,7 @@ _TRANSITIVE = f"""<Project xmlns="http://schemas.microsoft.com/developer/msbuild
 
 
 def write_package(into: Path) -> Path:
-    """Write ``dmlprep.MSBuild.VERSION.nupkg`` into a folder; one that is there is replaced. The same bytes each time.
-
-    Returns:
-        the path of the package.
-
-    Raises:
-        OutputError: the package cannot be written.
-    """
+    """Write ``dmlprep.MSBuild.VERSION.nupkg`` into a folder, the same bytes each time; return its path."""
     targets = (folder("msbuild") / "dmlprep.targets").read_text(encoding="utf-8")
     # NuGet imports the file that is named as the package is. buildTransitive is for projects that refer to it through
     # another package or project.
