@@ -104,32 +104,26 @@ def _outcome(found: Bisection) -> str:
     return f"{found.outcome}: {found.reason}" + (" [DP706]" if found.outcome == "found" else "")
 
 
+_FIELDS = (
+    *("outcome", "reason", "kind", "nodes", "op_types", "values", "hidden", "reproduced", "on_cpu", "runs"),
+    *("total_nodes", "device", "tolerance", "along", "bound", "settings", "files"),
+)
+"""Attributes of a bisection, in their order in JSON."""
+
+
 def _show(found: Bisection, output_format: str) -> None:
     if output_format == "json":
         import msgspec
 
-        data: dict[str, Any] = {
-            "outcome": found.outcome,
-            "reason": found.reason,
-            "kind": found.kind,
-            "nodes": found.nodes,
-            "op_types": found.op_types,
-            "values": msgspec.to_builtins(found.values),
-            "hidden": found.hidden,
-            "reproduced": found.reproduced,
-            "on_cpu": found.on_cpu,
-            "runs": found.runs,
-            "total_nodes": found.total_nodes,
-            "device": str(found.device or ""),
-            "tolerance": found.tolerance,
-            "along": [
-                {"value": s.value, "node": s.node, "place": s.place, "error": s.error if s.error < math.inf else None}
-                for s in found.along
-            ],
-            "bound": found.bound,
-            "settings": [{"name": s.name, "outcome": s.verdict.outcome, "text": s.text} for s in found.settings],
-            "files": [str(path) for path in found.files],
-        }
+        data: dict[str, Any] = {name: getattr(found, name) for name in _FIELDS}
+        data["values"] = msgspec.to_builtins(found.values)
+        data["device"] = str(found.device or "")
+        data["along"] = [
+            {"value": s.value, "node": s.node, "place": s.place, "error": s.error if s.error < math.inf else None}
+            for s in found.along
+        ]
+        data["settings"] = [{"name": s.name, "outcome": s.verdict.outcome, "text": s.text} for s in found.settings]
+        data["files"] = [str(path) for path in found.files]
         print_json(data)
         return
     for setting in found.settings:

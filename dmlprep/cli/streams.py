@@ -62,25 +62,20 @@ class Guarded(io.TextIOBase):
             self.own.flush()
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
         return self.own.isatty()
 
     def fileno(self) -> int:
-        """The stream's descriptor."""
         return self.own.fileno()
 
     def writable(self) -> bool:
-        """It is."""
         return True
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The stream's encoding."""
         return self.own.encoding
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        """What happens to characters that the encoding lacks."""
         return self.own.errors
 
 

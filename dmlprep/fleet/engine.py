@@ -74,16 +74,12 @@ class Engine(Protocol):
     @property
     def room(self) -> int:
         """How many more tasks it wants now; with fewer than one, ``results`` comes first."""
-        ...
 
     def submit(self, task: Task) -> None:
         """Run a task, when its turn comes."""
-        ...
 
     def results(self, *, wait: bool | float) -> Iterator[Event]:
         """Yield what happened since; ``wait`` (or seconds at most) for the next event if a task has not ended."""
-        ...
 
     def close(self) -> None:
         """End what still runs, with all that it began."""
-        ...

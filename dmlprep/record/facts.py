@@ -1,4 +1,4 @@
-"""What a run found, besides its steps, verdicts and findings."""
+"""The facts of a run besides its steps, verdicts and findings."""
 
 from __future__ import annotations
 
@@ -16,20 +16,17 @@ from dmlprep.record.speed import Bench
 
 
 class RunFacts(msgspec.Struct, omit_defaults=True):
-    """What a run found. Each command sets what it knows.
+    """The facts of a run. Each command sets those that it knows.
 
     Attributes:
         digests: SHA-256 of all files that were read, by path.
-        files: that the result depends on.
-        placement_before, placement_after: before and after the steps of ``prepare``.
-        placement: of a model as it is (``check``).
-        memory: of the device that a session needs.
-        best_opset: at which most of the model runs on DirectML.
-        prepare: what ``prepare`` would do to the model.
-        prepare_fails: why ``prepare`` would fail on it; empty where it would not.
-        genai: what ``genai prepare`` made.
-        models: of a folder that ``genai check`` looked at, by section of the config.
-        needs: memory that the decoder of that folder needs.
+        files: files that the result depends on.
+        placement_before, placement_after, placement: before and after the steps of ``prepare``; unchanged (``check``).
+        memory: memory of the device for a session.
+        best_opset: opset at which most of the model runs on DirectML.
+        prepare, prepare_fails: what ``prepare`` would do to the model, and why it would fail, if it would.
+        genai: the result of ``genai prepare``.
+        models, needs: of ``genai check``: its models by section of the config, and the memory for the decoder.
     """
 
     origin: Origin | None = None

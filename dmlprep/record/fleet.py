@@ -29,25 +29,23 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One job of a fleet.
 
     Attributes:
-        name: of the job, which is its folder below the fleet's.
-        model: the model's path.
-        recipe: as the fleet's file names it.
-        target: name of the release; empty for the recipe's own.
-        size: name of the sizes; empty where there is no such axis.
+        name: name of the job, which is its folder below the fleet's.
+        recipe: as in the fleet's file.
+        target, size: names of the release and of the sizes; empty for the recipe's own release, and without such an
+            axis.
         pins: sizes by dimension, and values under ``input:``.
-        kept: whether it was done before, and nothing of what it depends on has changed.
-        seconds: that it took when it ran.
-        key: digest of all that it depends on (SHA-256), but for data files, which ``facts.digests`` of its record
-            has; empty where it has none.
-        record: of the run, relative to the fleet's folder; empty where there is none.
-        report: the run as HTML, relative to the fleet's folder; empty where there is none.
-        output: the prepared model, relative to the fleet's folder; empty where nothing was written.
+        kept: whether it was done before, and nothing that it depends on has changed.
+        seconds: time of its run.
+        key: digest of all that it depends on (SHA-256), except data files, which are in ``facts.digests`` of its
+            record.
+        record, report, output: the run's record, its HTML report and the prepared model, relative to the fleet's
+            folder; empty if there is none.
         level, summary: the headline of its record: ``good``, ``warn`` or ``bad``, and one to three sentences.
-        error: why it is not good; empty where it is.
-        nodes, dml_nodes: of the result, all and those on DirectML; ``None`` where it is not known.
-        worst_error: the largest relative error of all checks that decide; ``None`` where nothing was compared.
-        devices: which compared outputs.
-        bytes_before, bytes_after: of the tensors of the model and of the result.
+        error: why it is not good; empty if it is.
+        nodes, dml_nodes: nodes of the result, all and those on DirectML; ``None`` if unknown.
+        worst_error: the largest relative error of all checks that decide; ``None`` without a comparison.
+        devices: devices that compared outputs.
+        bytes_before, bytes_after: bytes of the tensors of the model and of the result.
     """
 
     name: str
@@ -83,9 +81,8 @@ class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a fleet.
 
     Attributes:
-        file: the fleet's file.
-        shard: the part that was run, as it was given (``3/8``); empty for all.
-        only: patterns of jobs that were run; empty for all.
+        shard: the part that ran (``3/8``); empty for all.
+        only: patterns of jobs that ran; empty for all.
         exit_code: the worst of the jobs' (``OUTCOMES``).
         seconds: wall time.
         jobs: in the order of the file.

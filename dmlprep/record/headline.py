@@ -1,12 +1,13 @@
-"""The most important news of a run, in a sentence."""
+"""The most important news of a run, in a sentence, and in the few lines of HTML that a notebook shows."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from dmlprep.core.text.markup import html_text
 from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record.check import Check
 from dmlprep.record.facts import RunFacts
@@ -18,6 +19,10 @@ Level = Literal["good", "warn", "bad"]
 
 _NAMED = 3
 """Operators on the CPU that are named."""
+
+_COLOURS = {"good": "#1a7f37", "warn": "#b07400", "bad": "#cf222e"}
+_OUTCOMES = {"passed": "good", "failed": "bad"}
+_VERDICTS = 20
 
 
 class Outcome(Protocol):
@@ -152,3 +157,32 @@ def _dml_passed(record: Run) -> bool:
 
 def _count(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def notebook_html(run: Run, name: str) -> str:
+    """Return a few lines of HTML about a run of the model ``name``; every text is escaped."""
+    told = headline(run)
+    parts = [
+        f"<div><b>dmlprep {html_text(run.command)}</b> <code>{html_text(name)}</code><br>",
+        f'<b style="color:{_COLOURS[told.level]}">{told.word}</b> {html_text(told.text)}',
+        *_placement_rows(run),
+        *(_verdict(one) for one in run.verdicts[:_VERDICTS]),
+        "</div>",
+    ]
+    return "".join(parts)
+
+
+def _placement_rows(run: Run) -> Iterator[str]:
+    before, after = run.facts.placement_before, run.facts.placement_after
+    if before is None or after is None:
+        return
+    yield "<table><tr><th></th><th>on DirectML</th><th>fused partitions</th><th>crossings</th></tr>"
+    for key, placed in (("before", before), ("after", after)):
+        cells = (f"{placed.dml_nodes} of {placed.nodes}", placed.partitions, placed.crossings)
+        yield f"<tr><td>{key}</td>{''.join(f'<td>{html_text(cell)}</td>' for cell in cells)}</tr>"
+    yield "</table>"
+
+
+def _verdict(one: Outcome) -> str:
+    colour = _COLOURS[_OUTCOMES.get(one.outcome, "warn")]
+    return f'{html_text(str(one.check))}: <b style="color:{colour}">{html_text(one.outcome)}</b><br>'

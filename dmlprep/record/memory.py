@@ -32,23 +32,23 @@ class Way(msgspec.Struct, frozen=True):
 
 
 class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a DirectML session on a model holds, in bytes.
+    """The memory of a DirectML session for a model, in bytes.
 
-    A GPU with memory of its own has two kinds: its own, which the fields without ``shared`` count, and the machine's,
-    which it reads over the bus. A GPU without takes both from the machine.
+    A GPU with its own memory uses two kinds: its own (fields without ``shared``), and system memory, which it reads
+    over the bus. A GPU without its own memory takes both from the system.
 
     Attributes:
-        unknown: why nothing can be said; empty where it can. All numbers are 0 then.
+        unknown: why there is no estimate; empty if there is one. All numbers are 0 then.
         peak: the most of the device's own memory, while it runs.
-        load: the same once the session is made, before the first run.
-        shared_peak, shared_load: of the machine's memory that the device reads: copies of the weights of fused graphs,
-            and what goes up and comes down.
-        weights: of ``load``, what DirectML keeps of the weights.
+        load: the same before the first run.
+        shared_peak, shared_load: system memory that the device reads: copies of the weights of fused graphs, and
+            transfers.
+        weights: of ``load``, DirectML's copies of the weights.
         activations: of ``peak``, the tensors between nodes and inside fused graphs.
         feeds: of ``peak``, inputs and outputs.
-        at: the node, or the first node of the fused graph, that runs when most is held.
-        largest: what is the largest there, largest first.
-        ways: to need less, the one that helps most first; where it is known that the device has less than ``peak``.
+        at: the node, or the first node of the fused graph, that runs at the peak.
+        largest: the largest things at the peak, largest first.
+        ways: ways to need less, the most effective first, if the device has less than ``peak``.
     """
 
     unknown: str = ""

@@ -45,18 +45,17 @@ class Half(msgspec.Struct, frozen=True):
 
 
 class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What prepare would do to a model.
+    """What ``prepare`` would do to a model.
 
     Attributes:
-        sizes, values: the sizes, and values of inputs, that were given.
-        free: free dimensions of inputs that the steps leave, with their places.
-        before, after: of the placement; ``after`` is ``None`` where a step refuses the model.
-        steps: what each step did.
-        fates: of each node that runs on the CPU.
+        sizes, values: sizes of dimensions and values of inputs that the user set.
+        free: dimensions of inputs that stay free, with their places.
+        before, after: the placement; ``after`` is ``None`` if a step refuses the model.
+        fates: what becomes of each node that runs on the CPU.
         staying: compute nodes on the CPU afterwards, also those that a step made.
-        refused: why a step refuses the model; empty where none does.
-        memory: what a session holds of the device's memory afterwards; ``None`` where no step changed the model.
-        example: the same with a size for each free dimension, where there are such; the graph may refuse these sizes.
+        refused: why a step refuses the model; otherwise empty.
+        memory: memory of the device for a session afterwards; ``None`` if no step changed the model.
+        example: the same with a size for each free dimension, if there are any; the graph may refuse these sizes.
     """
 
     recipe: str

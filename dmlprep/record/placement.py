@@ -9,13 +9,12 @@ class PlacementFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Where the nodes of a model go, in numbers.
 
     Attributes:
-        node_share: of the nodes, on DirectML, 0 to 1.
-        flop_share: of the floating-point operations, on DirectML, 0 to 1; ``None`` where it is not known.
+        node_share, flop_share: share of nodes and of floating-point operations on DirectML, 0 to 1; ``None`` if
+            unknown.
         fused_nodes: nodes in fused partitions.
         crossings: tensors that are copied between CPU and GPU in each run.
         crossing_bytes: their size, as far as it is known.
-        compute_on_cpu: compute nodes on the CPU, the first 50 of them.
-        compute_nodes_on_cpu: how many there are.
+        compute_on_cpu: the first 50 of the ``compute_nodes_on_cpu`` compute nodes on the CPU.
     """
 
     target: str = ""

@@ -12,7 +12,7 @@ from dmlprep.core.files import Unfit, meant, parse_json, read_text, unreadable
 from dmlprep.core.text.documents import to_json
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import Finding
-from dmlprep.record.notebook import notebook_html
+from dmlprep.record.headline import notebook_html
 from dmlprep.record.steps import StepRecord
 from dmlprep.record.verdicts import Verdict
 

@@ -52,30 +52,26 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Timed:
-    """One model, or one way to open it. What was not measured, or cannot be known there, is ``None``.
+    """One model, or one way to open it. What was not measured, or is unknown, is ``None``.
 
     Attributes:
-        name: what it is called beside the others.
-        sizes: free dimensions that the session was told to override, by name.
-        not_run: why it did not run; empty where it did.
-        load_seconds: how long the session took to be made.
-        first_seconds: the first run, which prepares what later ones need.
-        times: of runs after that, each with its inputs uploaded and its outputs read back.
-        on_device: of runs whose inputs lay on the device, and whose outputs stayed there.
-        copying_seconds: what upload and readback add: the median of ``times`` less that of ``on_device``. Below zero
-            where it is less than the noise.
-        not_apart: why there is no ``on_device``.
-        peak_memory: bytes that the worker held in the machine's memory at most; ``idle_memory`` of them before it
-            loaded the model.
-        committed_memory: bytes of its private memory at most, on Windows.
-        device_memory: bytes of the adapter's memory that it held at the end, where DXGI tells.
-        device_peak: bytes of the device's own memory at most, up to the end of the first run; ``shared_peak`` the same
-            of the machine's memory that the device reads. On Windows those of the moments at which DXGI was asked.
-        nodes: of the graph that the session made of the file before it fused any.
-        cpu_nodes: those of them on the CPU.
+        name: its name among the others.
+        sizes: free dimensions that the session overrides, by name.
+        not_run: why it did not run; otherwise empty.
+        load_seconds, first_seconds: time to make the session, and of the first run, which prepares later ones.
+        times: later runs, each with its inputs uploaded and its outputs read back.
+        on_device: runs with inputs and outputs on the device; ``not_apart``: why there are none.
+        copying_seconds: time of upload and readback: the median of ``times`` minus that of ``on_device``. Negative if
+            it is less than the noise.
+        peak_memory: peak of the worker's system memory in bytes; ``idle_memory`` of them before it loaded the model.
+        committed_memory: peak of its private memory in bytes, on Windows.
+        device_memory: bytes of the adapter's memory at the end, from DXGI.
+        device_peak, shared_peak: peaks of the device's own memory, and of the system memory that it reads, in bytes, up
+            to the end of the first run. On Windows DXGI is asked now and then.
+        nodes, cpu_nodes: nodes of the session's graph before fusion, and those of them on the CPU.
         partitions: graphs that DirectML fuses, by the placement rules.
         ratio: its median as a multiple of the first model's that ran; ``None`` for that one.
-        least_disturbed: the same of p10, which other programs on the machine change least.
+        least_disturbed: the same for p10, which other programs on the machine change least.
     """
 
     name: str

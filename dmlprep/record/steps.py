@@ -84,31 +84,28 @@ class Inlined(msgspec.Struct, frozen=True):
 
 
 class StepFacts(msgspec.Struct, omit_defaults=True):
-    """What a step noted. Each pass sets what it knows.
+    """The facts of a step. Each pass sets those that it knows.
 
     Attributes:
-        opset_chosen_by: ``target``, ``placement`` or ``option``.
-        nodes_changed: by the way in which the opset step changed them.
-        weights_not_inputs: weights that are graph inputs no longer.
-        constants_that_were_inputs: the same in ``pin``, of a model before IR version 4.
+        nodes_changed: nodes that the opset step changed, by the way.
+        weights_not_inputs, constants_that_were_inputs: weights that are graph inputs no longer; the second is for
+            models before IR version 4.
         values: shapes of the values that replace inputs, by input.
         pinned: sizes by dimension, or by ``INPUT:AXIS``.
-        nodes, bytes: of the model before and after ``simplify``, also where the result was undone.
-        guard_on_values: whether outputs were compared, and how that ended.
-        fused: nodes that were written, by operator.
-        frame_nodes: nodes that the frame consists of.
-        rewritten: nodes by quirk.
-        casts: between floating types that are left; ``None`` where no step to FP16 ran.
-        kept_fp32: floating nodes that stay in FP32.
-        kept_by_rule: how many each rule keeps.
+        nodes, bytes: of the model before and after ``simplify``, even if the result was undone.
+        guard_on_values: the result of comparing outputs, if it was done.
+        fused, rewritten: nodes that were written, by operator and by quirk.
+        frame_nodes: nodes of the frame.
+        casts: remaining casts between floating types; ``None`` if no step to FP16 ran.
+        kept_fp32, kept_by_rule: floating nodes that stay in FP32, and how many each rule keeps.
         emulation: where the FP16 emulation rounds, and how.
         outputs_in_fp16: error of each output with everything in FP16.
-        worst_values, profile: of the range profile, where one was needed.
-        islands: nodes that the search keeps in FP32, and why; ``islands_computing`` those that compute there.
+        worst_values, profile: the range profile, if one was needed.
+        islands, islands_computing: nodes that the search keeps in FP32, with the reason; those that also compute there.
         island_recipe, keep_recipe: TOML that gives the same result without a search.
-        error_of_all, error: of the weights' search: with every weight rounded, and with the result.
-        kept: nodes that keep their weights, and why.
-        kept_bytes, bytes_to_round: of the weights that stay, and of all that could be rounded.
+        error_of_all, error: error of the weights' search with every weight rounded, and with the result.
+        kept: nodes that keep their weights, with the reason.
+        kept_bytes, bytes_to_round: bytes of the weights that stay, and of all that could be rounded.
         products, tables, convolutions: nodes with rounded weights.
     """
 

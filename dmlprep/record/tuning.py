@@ -17,21 +17,19 @@ _STEPS = 16
 
 @dataclass(frozen=True)
 class Figures:
-    """What the placement rules say of a model. Fewer is better in each; ``rank`` says which counts first.
+    """The placement of a model, in numbers. Fewer is better in each; ``rank`` has their order.
 
     Attributes:
-        opset: of ai.onnx.
+        opset: version of ai.onnx.
         fp16: whether weights or arithmetic are FP16.
-        nodes: of all graphs, without constants.
-        cpu_nodes: those of them on the CPU, shape arithmetic included.
-        cpu_compute: those that compute.
+        nodes, cpu_nodes, cpu_compute: nodes of all graphs without constants; those on the CPU; and those that compute
+            there.
         partitions: graphs that DirectML fuses.
-        alone: nodes on DirectML that no fused graph holds. Casts do not count: what FP16 saves outweighs them.
-        crossings: tensors that go from one device to the other in each run.
-        crossing_bytes: of those whose size is known.
-        model_bytes: bytes of all tensors that the model holds.
-        feed_bytes: bytes of inputs and outputs, ``None`` where a size is free.
-        runs: whether every node has a kernel somewhere, so that a session can be made.
+        alone: nodes on DirectML outside of fused graphs. Casts do not count: FP16 saves more than they cost.
+        crossings, crossing_bytes: tensors copied between devices in each run, and their bytes, as far as known.
+        model_bytes: bytes of all tensors of the model.
+        feed_bytes: bytes of inputs and outputs, ``None`` if a size is free.
+        runs: whether every node has a kernel somewhere, so that a session is possible.
     """
 
     opset: int

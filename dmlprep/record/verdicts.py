@@ -44,23 +44,20 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcome of one check. Not run is never passed.
 
     Attributes:
-        check: what was checked.
         outcome: ``passed``, ``failed``, ``not-proven`` (it ran, on inputs that prove nothing) or ``not-run``.
-        reason: why it did not pass; empty when it passed.
-        device: which device answered, ``None`` when none did.
+        reason: why it did not pass; empty if it passed.
+        device: the device that answered, if one did.
         tolerance: for people: the name of the tolerance and its numbers.
-        tolerance_setting: the tolerance as it was set (``auto``, ``fp16-dml,rel=0.01``); empty where nothing ran.
-        decides: whether it decides about the model; one that does not is information, whatever its outcome.
-        predicted: of a DirectML session on an FP16 model, the worst relative error that is foretold: that of the FP16
-            emulation with the device's rounding on the same feeds, the original's own noise, or what last bits make of
-            a quantised original, whichever is largest; ``None`` where there is none.
-        predicted_by: what foretold ``predicted``.
-        inputs: ``given`` by the user, ``seeded`` (made, which proves less); empty where the check needs none.
-        metric: the user's own measure, which decided in place of the tolerance; empty where there is none.
-        values: what it gave, feed by feed.
-        measured: when it was measured (``2026-11-22T14:03:12Z``, UTC), where it is of an earlier run on equal files and
-            an equal device, and was kept; empty where it ran now.
-        ended: what ended a session of the check before it had a result; empty where none was ended.
+        tolerance_setting: the tolerance as it was set (``auto``, ``fp16-dml,rel=0.01``); empty if nothing ran.
+        decides: whether it decides about the model; otherwise it is information.
+        predicted, predicted_by: predicted worst relative error of a DirectML session on an FP16 model, and its source:
+            the FP16 emulation with the device's rounding on the same feeds, the original's own noise, or the effect of
+            last bits on a quantised original, whichever is largest.
+        inputs: ``given`` by the user, or ``seeded``, which proves less; empty if the check needs none.
+        metric, values: the user's own measure, which decided instead of the tolerance, and its results, feed by feed.
+        measured: time of an earlier measurement (``2026-11-22T14:03:12Z``, UTC) on equal files and an equal device;
+            empty if it ran now.
+        ended: what ended a session of the check before it had a result; otherwise empty.
     """
 
     check: Check
