@@ -45,11 +45,7 @@ class Environment:
 
 
 def check_environment(*, dml: bool = True) -> Environment:
-    """Look for conflicting packages, broken libraries and DirectML.
-
-    Args:
-        dml: try DirectML; its self-test takes about 10 seconds the first time.
-    """
+    """Look for conflicting packages, broken libraries and, with ``dml``, for DirectML (about 10 s the first time)."""
     from dmlprep.process.confinement import lacking, landlock_abi, takes_filters
     from dmlprep.runtime import dml_status, environment
     from dmlprep.runtime.catalog import catalog_lines
@@ -129,13 +125,7 @@ def _ways(one: Adapter, others: tuple[Adapter, ...]) -> list[str]:
 
 @dataclass(frozen=True)
 class Installed:
-    """A release of ONNX Runtime in the runtime for Linux.
-
-    Attributes:
-        folder: of the runtime.
-        status: the result of its self-test.
-        package: ``file``, ``sha256`` and ``pin`` of the package that it came from.
-    """
+    """A release of ONNX Runtime in the runtime for Linux, with its self-test and its package."""
 
     release: str
     folder: Path
@@ -199,12 +189,7 @@ class Runtime:
 
 
 def installed_runtime(*, gpu: str | None = None, again: bool = False) -> Runtime:
-    """Return the installed runtime for Linux, with the self-tests; ``CheckNotRun`` if a piece is missing.
-
-    Args:
-        gpu: the GPU to test on, as in ``Adapter``; without one the CPU.
-        again: run the self-tests even if their results are known.
-    """
+    """Return the installed runtime for Linux, with self-tests on a GPU or the CPU; ``again`` repeats known ones."""
     from dmlprep.core.errors import CheckNotRun
     from dmlprep.runtime import SessionOptions, choose_gpu, dml_status
     from dmlprep.runtime.adapters import gpu_listing

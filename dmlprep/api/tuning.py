@@ -162,12 +162,12 @@ def choose_kit(
     """
     from dmlprep.core.files import check_output
     from dmlprep.core.files.writing import write_file
-    from dmlprep.kit import ChooseRequest, choose_candidate
+    from dmlprep.kit import choose_candidate
 
     if out is not None:
         check_output(Path(out), force=force)
     own = Path(key) if key is not None else None
-    found = choose_candidate(ChooseRequest(Path(result), Path(kit), user_metric(metric, metric_bound), own))
+    found = choose_candidate(Path(result), Path(kit), user_metric(metric, metric_bound), own)
     if out is not None and found.chosen:
         write_file(Path(out), found.recipe.encode(), force=force)
     return found

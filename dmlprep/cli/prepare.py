@@ -155,11 +155,7 @@ class _Views:
     depfile_format: Literal["make", "lines"]
 
     def check(self, several: str) -> None:
-        """Refuse paths that cannot be written, and all paths if there are several runs.
-
-        Args:
-            several: the subject of each run; empty if there is one run.
-        """
+        """Refuse paths that cannot be written, and all paths if there are ``several`` runs (their subject)."""
         named = {"--record": self.record, "--html": self.html, "--depfile": self.depfile}
         for name, path in named.items():
             if path is not None:

@@ -47,11 +47,7 @@ def exit_code(number: int) -> int:
 
 
 class Stopping:
-    """Watches for signals from ``install`` on.
-
-    Attributes:
-        asked: the number of the signal that told the program to stop; 0 where none did.
-    """
+    """Watches for signals after ``install``; ``asked`` is the number of the one that stops the program, otherwise 0."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -82,11 +82,7 @@ def read_shard(text: str) -> Shard:
 
 
 def jobs_of(fleet: FleetFile) -> list[Job]:
-    """Return all jobs, in the order of the file, without those that are excluded.
-
-    Raises:
-        UsageError: there are too many, two have one name, or an entry or an exclusion matches nothing.
-    """
+    """Return all jobs that are not excluded, in the order of the file; ``UsageError`` if an entry matches nothing."""
     models = _models(fleet)
     count = 0
     for _, entries in models.values():

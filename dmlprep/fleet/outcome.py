@@ -79,7 +79,7 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bo
         bytes_before=record.steps[0].bytes_before if record.steps else None,
         bytes_after=record.steps[-1].bytes_after if record.steps else None,
     )
-    findings = _light(job, record, record.all_findings(), record.error)
+    findings = _light(record, record.all_findings(), record.error)
     recipe = "" if job.recipe.startswith("@") else job.recipe
     data = {Path(path): sha for path, sha in record.facts.digests.items() if path not in (str(job.model), recipe)}
     codes = {one.code for one in record.findings}
@@ -96,7 +96,7 @@ def without_record(job: Job, ended: Ended, key: str, *, kept: bool = False) -> D
     found = Finding(code=code, severity="error", message=error)
     record = RunRecord(command="prepare", input=str(job.model), version=__version__, target=job.target)
     record.recipe, record.exit_code = job.written, ended.exit_code
-    return Done(row, _light(job, record, [found], None), {}, lasting=code in _OF_THE_MODEL)
+    return Done(row, _light(record, [found], None), {}, lasting=code in _OF_THE_MODEL)
 
 
 def _row(job: Job, ended: Ended, key: str, **more: Any) -> JobRecord:
@@ -114,7 +114,7 @@ def _row(job: Job, ended: Ended, key: str, **more: Any) -> JobRecord:
     )
 
 
-def _light(job: Job, record: RunRecord, findings: list[Finding], error: RunError | None) -> RunRecord:
+def _light(record: RunRecord, findings: list[Finding], error: RunError | None) -> RunRecord:
     """The record without steps, verdicts and facts, which take most of its memory."""
     return RunRecord(
         command=record.command,

@@ -89,12 +89,7 @@ class Ran:
 
 
 def run_fleet(request: FleetRequest) -> Ran:
-    """Run the jobs, each by itself: one that fails does not end the others.
-
-    Raises:
-        UsageError: a recipe, a setting, a target or a pin is wrong. Nothing has run then.
-        OutputError: the folder cannot be written.
-    """
+    """Run the jobs: one that fails does not end the others. A ``UsageError`` is raised before anything runs."""
     return _Run(request).run()
 
 

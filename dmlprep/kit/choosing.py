@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dmlprep.core.errors import InputError
@@ -18,26 +18,16 @@ from dmlprep.record.speed import ON_CPU, SOFTWARE, Bench, Timed
 from dmlprep.record.tuning import Candidate, Tuned
 
 
-@dataclass(frozen=True)
-class ChooseRequest:
-    """The fields of a ``VerifyRequest`` that a choice needs."""
-
-    result: Path
-    kit: Path
-    metric: UserMetric | None = None
-    key: Path | None = None
-
-
-def choose_candidate(request: ChooseRequest) -> Tuned:
+def choose_candidate(result: Path, kit: Path, metric: UserMetric | None = None, key: Path | None = None) -> Tuned:
     """Return the candidates with their verdicts and times of the other machine, and the choice."""
-    with returned(request.result, request.kit, request.key) as found:
+    with returned(result, kit, key) as found:
         listed, tuned = found.manifest.candidates, found.manifest.tuned
         if not listed or tuned is None or len(found.result.others) != len(listed) - 1:
             what = "this kit and its result are of one model, and there is nothing to choose"
             fix = "dmlprep kit verify judges it; dmlprep tune --kit packs candidates"
-            raise InputError(what, where=str(request.kit), code="DP811", fix=fix)
+            raise InputError(what, where=str(kit), code="DP811", fix=fix)
         found.check_files()
-        verdicts = {one.name: found.judge(request.metric, number) for number, one in enumerate(listed)}
+        verdicts = {one.name: found.judge(metric, number) for number, one in enumerate(listed)}
         bench = _bench(found, verdicts)
     ratios = {row.name: row.ratio for row in bench.models}
     judged = [_judged(one, verdicts[one.name]) for one in tuned.candidates if one.name in verdicts]

@@ -43,12 +43,7 @@ class KitFeed(msgspec.Struct, frozen=True):
 
 
 class KitCandidate(msgspec.Struct, frozen=True):
-    """One of several models of a kit that ``tune`` packed; the first is the kit's model.
-
-    Attributes:
-        name: as the table of ``tune`` has it.
-        tolerances, weak: as in ``Manifest``.
-    """
+    """One of several models of a kit from ``tune``, by its name there; the first is the kit's model."""
 
     name: str
     model: KitModel

@@ -70,11 +70,7 @@ class KitRequest:
 
 @dataclass(frozen=True)
 class Packed:
-    """A kit that was written: its name is the SHA-256 of its manifest.
-
-    Attributes:
-        run_key: file of the key for whoever runs it, ``None`` where the kit has no seal.
-    """
+    """A kit: its name is the SHA-256 of its manifest; ``run_key`` is the file of the run key, if it is sealed."""
 
     path: Path
     name: str

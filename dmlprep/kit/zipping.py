@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO, cast
@@ -34,47 +34,38 @@ class ZipWriter:
         self._progress = progress
 
     @contextmanager
-    def _member(self, name: str, size: int) -> Iterator[Callable[[bytes | memoryview], int]]:
+    def _member(self, name: str, size: int) -> Iterator[_Member]:
         info = zipfile.ZipInfo(name, _DATE)
         info.create_system = 3
         info.external_attr = 0o644 << 16
         info.file_size = size
-        digest = hashlib.sha256()
-        written = 0
-
-        with self._zip.open(info, "w", force_zip64=size > 1 << 31) as member:
-
-            def write(piece: bytes | memoryview) -> int:
-                nonlocal written
-                digest.update(piece)
-                written += len(piece)
-                self._done += len(piece)
-                member.write(piece)
-                return len(piece)
-
-            yield write
-        self.files[name] = FileEntry(written, digest.hexdigest())
+        with self._zip.open(info, "w", force_zip64=size > 1 << 31) as file:
+            member = _Member(file)
+            yield member
+        self._done += member.size
+        self.files[name] = FileEntry(member.size, member.digest.hexdigest())
 
     def add_bytes(self, name: str, content: bytes) -> None:
-        """A small file."""
-        with self._member(name, len(content)) as write:
-            write(content)
+        """Add a small file."""
+        with self._member(name, len(content)) as member:
+            member.write(content)
 
     def add_file(self, name: str, path: Path) -> None:
-        """A file of any size, 1 MiB at a time."""
-        with path.open("rb") as source, self._member(name, path.stat().st_size) as write:
+        """Add a file of any size, 1 MiB at a time."""
+        with path.open("rb") as source, self._member(name, path.stat().st_size) as member:
             while piece := source.read(_PIECE):
-                write(piece)
-                self._progress(min(self._done / self._total, 1.0), f"packing {path.name}")
+                member.write(piece)
+                share = (self._done + member.size) / self._total
+                self._progress(min(share, 1.0), f"packing {path.name}")
 
     def add_array(self, name: str, array: Array) -> None:
-        """An array as ``.npy``."""
+        """Add an array as ``.npy``."""
         if array.dtype.kind == "V":
             # numpy's files hold no bfloat16; FP32 holds its values exactly.
             array = array.astype(np.float32)
         array = array.astype(str) if array.dtype.kind == "O" else np.ascontiguousarray(array).reshape(array.shape)
-        with self._member(name, array.nbytes + 1024) as write:
-            np.lib.format.write_array(cast(IO[bytes], _Sink(write)), array, version=(1, 0), allow_pickle=False)
+        with self._member(name, array.nbytes + 1024) as member:
+            np.lib.format.write_array(cast(IO[bytes], member), array, version=(1, 0), allow_pickle=False)
 
     def __enter__(self) -> ZipWriter:
         return self
@@ -88,8 +79,13 @@ class ZipWriter:
             self._zip.close()
 
 
-class _Sink:
-    """What numpy writes to."""
+class _Member:
+    """A file in the zip; ``size`` and ``digest`` are of the bytes that were written."""
 
-    def __init__(self, write: Callable[[bytes | memoryview], int]) -> None:
-        self.write = write
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.size, self.digest = file, 0, hashlib.sha256()
+
+    def write(self, piece: bytes | memoryview) -> int:
+        self.digest.update(piece)
+        self.size += len(piece)
+        return self._file.write(piece)

@@ -16,13 +16,7 @@ _CPP = (
 
 @dataclass(frozen=True)
 class Language:
-    """One language.
-
-    Attributes:
-        folder: folder of its texts in this room.
-        names: names of those texts, which are copied unchanged.
-        modules: the name that each module of ``portable`` gets, and the module.
-    """
+    """One language: ``names`` of texts in its ``folder``, and ``modules`` of ``portable`` with their new names."""
 
     title: str
     folder: str

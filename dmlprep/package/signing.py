@@ -7,6 +7,7 @@ import binascii
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from dmlprep.core.errors import InputError, OutputError, UsageError
@@ -104,30 +105,21 @@ def check_signature(document: bytes, signature: Path, key: Path) -> None:
         raise _unfit(signature, what) from error
 
 
-class _Library:
-    """The parts of ``cryptography`` that are used."""
-
-    def __init__(self) -> None:
+def _library() -> SimpleNamespace:
+    """Return the parts of ``cryptography`` that are used."""
+    try:
         from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
-
-        self.invalid = InvalidSignature
-        self.unsupported = UnsupportedAlgorithm
-        self.serialization: Any = serialization
-        self.ed25519: Any = ed25519
-
-
-def _library() -> _Library:
-    try:
-        return _Library()
     except ImportError as error:
-        raise UsageError(
-            f"signatures need the package cryptography: {error}", code="DP823", fix='pip install "dmlprep[sign]"'
-        ) from error
+        what = f"signatures need the package cryptography: {error}"
+        raise UsageError(what, code="DP823", fix='pip install "dmlprep[sign]"') from error
+    return SimpleNamespace(
+        invalid=InvalidSignature, unsupported=UnsupportedAlgorithm, serialization=serialization, ed25519=ed25519
+    )
 
 
-def _write_public(made: _Library, private: Any, path: Path) -> None:
+def _write_public(made: SimpleNamespace, private: Any, path: Path) -> None:
     encoding, form = made.serialization.Encoding.PEM, made.serialization.PublicFormat.SubjectPublicKeyInfo
     write_file(path, private.public_key().public_bytes(encoding, form), force=False)
 

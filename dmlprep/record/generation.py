@@ -46,11 +46,7 @@ class LogitFigures(msgspec.Struct, frozen=True):
 
 
 class Perplexity(msgspec.Struct, frozen=True):
-    """Perplexity on a text: e to the mean negative log-likelihood of each token behind those before it.
-
-    Attributes:
-        tokens: how many were predicted.
-    """
+    """Perplexity on a text of ``tokens``: e to the mean negative log-likelihood of each token after those before it."""
 
     tokens: int
     original: float

@@ -39,16 +39,14 @@ class Outcome(Protocol):
 class Run(Protocol):
     """A run record, as far as a headline tells of it: ``RunRecord`` shows itself in notebooks by this module."""
 
-    @property
-    def command(self) -> str: ...
-    @property
-    def exit_code(self) -> int: ...
+    command: str
+    exit_code: int
+    facts: RunFacts
+
     @property
     def error(self) -> object: ...
     @property
     def verdicts(self) -> Sequence[Outcome]: ...
-    @property
-    def facts(self) -> RunFacts: ...
     def all_findings(self) -> list[Finding]: ...
 
 

@@ -62,12 +62,7 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 class FreeDimension(msgspec.Struct, frozen=True):
-    """A dimension of the inputs that stays free.
-
-    Attributes:
-        where: ``INPUT:AXIS`` of each place.
-        python, c: calls of ONNX Runtime that fix its size.
-    """
+    """A dimension that stays free: ``INPUT:AXIS`` of each place, and calls of ONNX Runtime that fix its size."""
 
     name: str
     denotation: str

@@ -64,11 +64,8 @@ def _summary(placement: Placement) -> list[str]:
 
 
 def _shown_above(finding: Finding) -> bool:
-    return (
-        finding.code == "DP522"
-        or (finding.code.startswith("DP50") and "count" in finding.facts)
-        or (finding.code.startswith("DP51") and "count" in finding.facts)
-    )
+    counted = finding.code.startswith(("DP50", "DP51")) and "count" in finding.facts
+    return finding.code == "DP522" or counted
 
 
 def _groups(placement: Placement, remedies: Mapping[tuple[object, ...], str]) -> list[str]:
@@ -125,13 +122,6 @@ def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]
             f"{target.name:<14} {'yes' if loads else 'no':<6} {percent(placement.node_share):>12} {away:>15} "
             f"{placement.partitions:>11} {len(placement.crossings):>10}"
         )
-        if loads and away == 0:
-            whole = whole or target.name
-        else:
-            whole = ""
-    found.append(
-        f"all compute runs on DirectML from {whole} on"
-        if whole
-        else "no release up to the newest runs all compute on it"
-    )
-    return found
+        whole = "" if away else whole or target.name
+    none = "no release up to the newest runs all compute on it"
+    return [*found, f"all compute runs on DirectML from {whole} on" if whole else none]

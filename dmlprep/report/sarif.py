@@ -34,8 +34,6 @@ _FULL = 1000
 _REGION = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
 """A model has no lines, and code scanning shows no result without one: the begin of the file."""
 
-_LEVEL = {"note": "note", "warning": "warning", "error": "error"}
-
 
 def _uri(path: str) -> str:
     """A URI of a file: relative as it was given, ``file://`` where it is absolute."""
@@ -80,7 +78,7 @@ def _rules(codes: Iterable[str]) -> list[dict[str, object]]:
                 **_text(_section(explained, "How to fix") or row.remedy or f"dmlprep explain {code}"),
                 "markdown": explained,
             },
-            "defaultConfiguration": {"level": _LEVEL[row.severity]},
+            "defaultConfiguration": {"level": row.severity},
         }
         rules.append(rule)
     return rules
@@ -95,7 +93,7 @@ def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> d
     return {
         "ruleId": finding.code,
         "ruleIndex": index[finding.code],
-        "level": _LEVEL[finding.severity],
+        "level": finding.severity,
         "message": {"text": text},
         "locations": [location],
         "partialFingerprints": {"dmlprep/v1": hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:32]},

@@ -62,11 +62,7 @@ class _Inputs:
         return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
     def check(self) -> None:
-        """Refuse what cannot be meant.
-
-        Raises:
-            UsageError: a model and a fleet's file, a model's field without a model, or SARIF of one part.
-        """
+        """Refuse inputs that contradict each other."""
         if self.model and self.file:
             raise UsageError("a fleet's file and a model are given", where="model", fix="give one of the two")
         for name in _OF_MODEL:

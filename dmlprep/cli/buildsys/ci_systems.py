@@ -15,12 +15,7 @@ from dmlprep.report.github import error_line
 
 
 class System(Protocol):
-    """A CI system.
-
-    Attributes:
-        name: as ``dmlprep fleet --format`` knows it.
-        said: lines that stdout has to show.
-    """
+    """A CI system: its name in ``dmlprep fleet --format``, and ``said``, lines for stdout."""
 
     name: str
     said: str
