@@ -182,19 +182,10 @@ def bench(
     from dmlprep.parity.bench import BenchRequest
     from dmlprep.parity.bench import bench as run
 
-    return run(
-        BenchRequest(
-            [Path(model) for model in models],
-            feeds,
-            device,
-            Adapter(**where).resolve(device, time_limit=time_limit),
-            dict(pins or {}),
-            dict(sizes or {}),
-            seconds,
-            runs,
-            progress,
-        )
-    )
+    paths = [Path(model) for model in models]
+    session = Adapter(**where).resolve(device, time_limit=time_limit)
+    sized = (dict(pins or {}), dict(sizes or {}))
+    return run(BenchRequest(paths, feeds, device, session, *sized, seconds, runs, progress))
 
 
 def make_feeds(

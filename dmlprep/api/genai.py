@@ -13,7 +13,6 @@ from dmlprep.record.aliases import Progress, SessionDevice
 
 if TYPE_CHECKING:
     from dmlprep.genai.checking import FolderCheck
-    from dmlprep.genai.preparing import Prover
     from dmlprep.pipeline.observer import Observer
     from dmlprep.record.generation import GenaiProof
 
@@ -108,8 +107,11 @@ def genai_prepare(
     from dmlprep.directml.vram import vram_bytes
     from dmlprep.genai.dml_config import DmlOptions
     from dmlprep.genai.preparing import GenaiRequest, prepare_genai
+    from dmlprep.genai.proof import ProofRequest, prove
     from dmlprep.pipeline.observer import Observer
 
+    prompts = None if text is None else Path(text)
+    proof_request = ProofRequest(text=prompts, steps=steps, device=device, tolerance=tolerance)
     return prepare_genai(
         GenaiRequest(
             source=Path(folder),
@@ -123,20 +125,12 @@ def genai_prepare(
             force=force,
             builder=builder_python,
             time_limit=time_limit,
-            prover=_prover(device, steps, text, tolerance) if proof else None,
+            prover=partial(prove, request=proof_request) if proof else None,
             vram=None if vram is None else vram_bytes(vram),
             observer=observer or Observer(),
             command_line=command_line,
         )
     )
-
-
-def _prover(device: SessionDevice, steps: int, text: str | Path | None, tolerance: str) -> Prover:
-    """Return the function that compares the result with the source."""
-    from dmlprep.genai.proof import ProofRequest, prove
-
-    request = ProofRequest(text=None if text is None else Path(text), steps=steps, device=device, tolerance=tolerance)
-    return partial(prove, request=request)
 
 
 def genai_compare(

@@ -19,20 +19,9 @@ if TYPE_CHECKING:
     from dmlprep.pipeline.buckets.preparing import BucketRun
     from dmlprep.pipeline.observer import Observer
     from dmlprep.pipeline.prepare import PrepareRequest
-    from dmlprep.pipeline.recipe import Plan, Recipe
+    from dmlprep.pipeline.recipe import Plan
 
 __all__ = ["Progress", "cover_sizes", "prepare", "prepare_buckets", "read_sizes", "user_metric"]
-
-
-def _recipe_metric(recipe: Recipe) -> NamedMetric | None:
-    """The metric that a recipe names, or a setting of it."""
-    from dmlprep.metrics import NamedMetric
-
-    if not recipe.parity.metric:
-        return None
-    if recipe.name.startswith("@"):
-        return NamedMetric(recipe.parity.metric, "the setting parity.metric")
-    return NamedMetric(recipe.parity.metric, recipe.name, Path(recipe.name).parent)
 
 
 def user_metric(
@@ -44,8 +33,12 @@ def user_metric(
     """Return the user's measure, or the recipe's, whose path is relative to it; ``observer`` hears of code in files."""
     from dmlprep.metrics import NamedMetric, UserMetric, load_metric
 
-    if metric is None and plan is not None and (metric := _recipe_metric(plan.recipe)) is not None:
+    if metric is None and plan is not None and (name := plan.recipe.parity.metric):
         bound = bound if bound is not None else plan.recipe.parity.metric_bound
+        file = plan.recipe.name
+        builtin = file.startswith("@")
+        by, folder = ("the setting parity.metric", None) if builtin else (file, Path(file).parent)
+        metric = NamedMetric(name, by, folder)
     if isinstance(metric, NamedMetric):
         if observer is not None:
             observer.runs_code(metric.by, metric.code)
@@ -115,8 +108,7 @@ def prepare_buckets(
         nothing is written.
 
     Raises:
-        UsageError: as in ``prepare``, with the bucket; or the buckets contradict each other.
-        CheckNotRun: as in ``prepare``.
+        UsageError, CheckNotRun: as in ``prepare``, with the bucket; or the buckets contradict each other.
     """
     from dmlprep.process.onnx_worker import door
 

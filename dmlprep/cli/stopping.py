@@ -1,9 +1,8 @@
-"""What happens when the program is told to stop: Ctrl-C, SIGTERM, a terminal or console window that closes.
+"""What happens after Ctrl-C, SIGTERM, or when the terminal or console window closes.
 
-At once all worker processes are killed. The main thread gets a KeyboardInterrupt, by which everything that is half
-written goes. Where it has not left ``GRACE`` seconds later (it is in a library's code, waits for a thread, or the
-exception was caught), another thread cleans up and ends the program. Only the command line does so: signals of programs
-that import dmlprep are theirs.
+All worker processes are killed, and the main thread gets a KeyboardInterrupt, which removes everything half-written. If
+the main thread has not ended ``GRACE`` seconds later (a library's code, a wait for a thread, or a caught exception),
+another thread cleans up and ends the program. Only the command line does so, not programs that import dmlprep.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """stdout and stderr while a command runs: what others write there acts on no terminal and looks like no line of ours.
 
 Our own words go through ``cli.output`` and ``cli.console``, which make them printable and write to the stream itself.
-What is left is what click, warnings, loggers and third-party packages write.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Many models at many sizes, for many targets, with many recipes: one file, one command, one table.
 
-``file`` reads the fleet file and ``matrix`` makes the list of jobs. ``keys`` digests everything that a job depends
-on, and ``places`` finds the jobs that are done. ``run`` gives the others to an ``engine``; ``local`` is the engine of
-this machine.
+``file`` and ``matrix`` make the list of jobs; ``keys`` and ``places`` find those that are done; ``run`` gives the rest
+to an ``engine``, such as ``local``.
 """
 
 from dmlprep.fleet.engine import Ended, Engine, Event, Progress, Started, Task

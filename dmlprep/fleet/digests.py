@@ -1,7 +1,7 @@
-"""SHA-256 of files, read again only where the file system says that a file is another one.
+"""SHA-256 of files, read again only if the file system shows another file: device, number, size, or times of last
+change.
 
-What a file was is kept by its path: device, number, size, and times of last change. A file that was written in the same
-moment as it was read may change once more without a new time (git's "racy" entries): such a one is not kept.
+A file that changes in the same moment as it is read may keep its times (git's "racy" entries): it is not kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The file of a fleet: what it may say, and what of it is wrong.
-
-Its fields are those of the project file, and three that are a list of choices: axes of a matrix.
-"""
+"""The file of a fleet. Its fields are those of the project file, and three that are lists: axes of a matrix."""
 
 from __future__ import annotations
 
@@ -25,11 +22,7 @@ _SIZE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _AXES = {"recipes": "recipe", "targets": "target"}
 
-_FIELDS: dict[str, object] = {
-    "recipes": list[str],
-    "targets": list[str],
-    "sizes": dict[str, dict[str, Value]],
-}
+_FIELDS: dict[str, object] = {"recipes": list[str], "targets": list[str], "sizes": dict[str, dict[str, Value]]}
 """Axes of the matrix: recipes in place of ``recipe``, targets in place of ``target``, and pins by the name of the
 sizes, which go over ``pins``; ``sizes = {}`` takes the axis away."""
 

@@ -1,7 +1,5 @@
-"""Folders of jobs that the fleet's file no longer names: found, and emptied of what a fleet wrote, and of nothing else.
-
-``job.json`` goes last: a removal that was interrupted is gone on with by the next one.
-"""
+"""Folders of jobs that the fleet's file no longer names: found, and emptied of what a fleet wrote, and of nothing
+else."""
 
 from __future__ import annotations
 
@@ -60,7 +58,7 @@ def _pruned(out: Path, name: str, digests: Digests) -> bool:
                 path = folder / file
                 if _plain(path) and _written(state, path, digests):
                     remove(path)
-            remove(folder / STATE)
+            remove(folder / STATE)  # the last: the next run continues a removal that was interrupted
         except OSError as error:
             raise unwritable(error, folder, "close what has it open, and run again") from error
     remove_empty(folder, out)

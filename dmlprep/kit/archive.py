@@ -1,8 +1,7 @@
 """Read a kit or a result from outside: a zip, or the folder that it was extracted to. Nothing is ever extracted here.
 
-A zip from outside is hostile until shown otherwise: names that lead elsewhere, the same name twice, members that unpack
-to more than they should, encrypted members. Sizes are checked against the document that lists the files, before any
-byte is read.
+A zip from outside is hostile until shown otherwise. Sizes are checked against the document that lists the files, before
+any byte is read.
 """
 
 from __future__ import annotations

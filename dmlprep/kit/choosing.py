@@ -32,18 +32,13 @@ def choose_candidate(result: Path, kit: Path, metric: UserMetric | None = None, 
     ratios = {row.name: row.ratio for row in bench.models}
     judged = [_judged(one, verdicts[one.name]) for one in tuned.candidates if one.name in verdicts]
     rest = [one for one in tuned.candidates if one.name not in verdicts]
-    candidates = (*(replace(one, time=ratios.get(one.name)) for one in judged), *(_unproved(one) for one in rest))
+    candidates = tuple(replace(one, time=ratios.get(one.name)) for one in (*judged, *rest))
     return choose(replace(tuned, candidates=candidates, bench=bench), proved=True)
 
 
 def _judged(one: Candidate, verdict: Verdict) -> Candidate:
     by = (verdict.device.name,) if verdict.device is not None and verdict.outcome == "passed" else ()
     return replace(one, proof=verdict.outcome, reason=verdict.reason, devices=by)
-
-
-def _unproved(one: Candidate) -> Candidate:
-    """Return a candidate that was not in the kit."""
-    return replace(one, time=None)
 
 
 def _bench(found: Returned, verdicts: Mapping[str, Verdict]) -> Bench:

@@ -18,7 +18,7 @@ from dmlprep.kit.archive import Bundle, read_array
 from dmlprep.kit.forms import Manifest, Result, read_manifest, read_result
 from dmlprep.kit.found import record_beside
 from dmlprep.kit.keyfiles import check_kit_seal, check_result_seal, packer_key
-from dmlprep.metrics import Tolerance, UserMetric, proves
+from dmlprep.metrics import UserMetric, proves
 from dmlprep.parity.judging import Judge, difference, no_output
 from dmlprep.portable.integrity import MANIFEST, file_digest
 from dmlprep.portable.keys import KIT_SEAL, RESULT_SEAL
@@ -205,7 +205,10 @@ def _judge(
     if lost:
         absent = no_output("the session", lost[0])
         return said("failed", absent.message, [absent], [])
-    judge = _measured(manifest, result, kit, returned, tolerance, metric)
+    judge = Judge(manifest.groups, tolerance, manifest.noise, manifest.weak, metric)
+    for asked, got in zip(manifest.feeds, result.feeds, strict=True):
+        expected = {n: read_array(kit, file) for n, file in asked.outputs.items()}
+        judge.add(expected, {n: read_array(returned, got.outputs[n]) for n in asked.outputs})
     notes = []
     if manifest.metric and metric is None:
         text = f"the kit was made for the metric {manifest.metric}, which was not run: --metric gives it"
@@ -225,22 +228,6 @@ def _not_run(result: Result, on_dml: bool) -> str:
     if on_dml and not (result.session.kernels.get(_DML) or result.session.nodes.get(_DML)):
         return "DirectML took none of the nodes"
     return ""
-
-
-def _measured(
-    manifest: Manifest,
-    result: Result,
-    kit: Bundle,
-    returned: Bundle,
-    tolerance: Tolerance,
-    metric: UserMetric | None,
-) -> Judge:
-    judge = Judge(manifest.groups, tolerance, manifest.noise, manifest.weak, metric)
-    for asked, got in zip(manifest.feeds, result.feeds, strict=True):
-        expected = {n: read_array(kit, file) for n, file in asked.outputs.items()}
-        answers = {n: read_array(returned, got.outputs[n]) for n in asked.outputs}
-        judge.add(expected, answers)
-    return judge
 
 
 def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:

@@ -1,6 +1,5 @@
-"""The table of finding codes. Each has a page in ``docs/codes``; a test holds the two together.
-
-Each quirk of DirectML declares its code itself; ``dmlprep.directml.quirks.codes`` has this table and those.
+"""The table of finding codes. Each has a page in ``docs/codes``. Quirks declare their own
+(``dmlprep.directml.quirks.codes``).
 
 Hundreds: 0 the model file, 1 opset, 2 dimensions, 3 simplify, 4 precision, 5 placement, 6 quirks, 7 parity, 8 runtime,
 packages and folders of genai, 9 recipe. A code is never reused for another meaning.

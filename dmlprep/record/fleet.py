@@ -14,13 +14,7 @@ FORMAT = 1
 
 Outcome = Literal["good", "failed", "wrong-input", "not-run", "internal-error"]
 
-OUTCOMES: dict[int, Outcome] = {
-    70: "internal-error",
-    2: "wrong-input",
-    1: "failed",
-    3: "not-run",
-    0: "good",
-}
+OUTCOMES: dict[int, Outcome] = {70: "internal-error", 2: "wrong-input", 1: "failed", 3: "not-run", 0: "good"}
 """Outcome by exit code, the worst first: a bug of dmlprep; a model, recipe or feed that cannot be used; a model that
 fails; a check that could not run here, which says nothing against the model; all well."""
 

@@ -86,7 +86,8 @@ def headline(record: Run) -> Headline:
     if errors or any(v.outcome == "failed" and v.decides for v in record.verdicts):
         return Headline("bad", "failed", " ".join(said))
     on_cpu = placed is not None and placed.dml_nodes < placed.nodes
-    unproved = record.command == "prepare" and not _dml_passed(record)
+    proved = any(v.check.provider == "dml" and v.outcome == "passed" for v in record.verdicts)
+    unproved = record.command == "prepare" and not proved
     idle = record.facts.bench is not None and record.facts.bench.exit_code != 0
     if on_cpu or failed or not_passed or unproved or warnings or idle:
         return Headline("warn", "look", " ".join(said))
@@ -147,10 +148,6 @@ def _proof(record: Run) -> list[str]:
     if not any(v.check.provider == "dml" for v in record.verdicts):
         said.append("Not tried on DirectML.")
     return said
-
-
-def _dml_passed(record: Run) -> bool:
-    return any(v.check.provider == "dml" and v.outcome == "passed" for v in record.verdicts)
 
 
 def _count(number: int, what: str) -> str:

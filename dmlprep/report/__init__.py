@@ -1,5 +1,5 @@
 """Views of a run record: text, HTML, JSON, SARIF and the forms of build systems. They decide nothing.
 
-A module is a view, or a part of several: ``text`` is a run, ``placement_text`` is ``check``, ``speed`` is ``bench``,
-``memory_text`` is the line on device memory. The sentences of findings are in the room that reports them.
+A module is a view, or a part of several: ``text`` is a run, ``placement_text`` is ``check``, ``speed`` is ``bench``.
+The sentences of findings are in the room that reports them.
 """

@@ -8,13 +8,13 @@ from rich.text import Text
 from dmlprep.directml.placement import Placement
 from dmlprep.portable.printable import printable
 from dmlprep.record import Check, RunRecord, Verdict
-from dmlprep.record.placement import PlacementFacts
 from dmlprep.report.text import show_findings, show_verdicts
 
 
 def prepared_line(record: RunRecord) -> str:
     """``out/model.onnx: 24 of 24 nodes on DirectML, proved on cpu and dml, worst relative error 0.0012``."""
-    parts = [_placed(record.facts.placement_after)]
+    placed = record.facts.placement_after
+    parts = [] if placed is None else [f"{placed.dml_nodes} of {placed.nodes} nodes on DirectML"]
     # A session that was only loaded has compared nothing; of logits there are feeds and no outputs.
     passed = [one for one in record.verdicts if one.decides and one.outcome == "passed" and (one.outputs or one.feeds)]
     if passed:
@@ -26,7 +26,7 @@ def prepared_line(record: RunRecord) -> str:
         parts.append("not proved")
     if not any(one.check.provider == "dml" for one in passed):
         parts.append("no DirectML ran it")
-    return f"{printable(record.output)}: {', '.join(filter(None, parts))}"
+    return f"{printable(record.output)}: {', '.join(parts)}"
 
 
 def _checks(passed: list[Verdict]) -> str:
@@ -44,10 +44,6 @@ def _where(verdict: Verdict) -> str:
     names = {Check("parity", device): device for device in ("cpu", "dml")}
     names[Check("parity", "emulation", "storage")] = "fp16 emulation"
     return names.get(verdict.check, str(verdict.check)) + kept
-
-
-def _placed(found: PlacementFacts | None) -> str:
-    return "" if found is None else f"{found.dml_nodes} of {found.nodes} nodes on DirectML"
 
 
 def checked_line(record: RunRecord, placement: Placement | None) -> str:

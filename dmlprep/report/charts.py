@@ -117,8 +117,8 @@ def step_bars(record: RunRecord) -> list[StepBar]:
             step.title,
             step.outcome,
             step.seconds,
-            _change(f"{step.nodes_before:,}", f"{step.nodes_after:,}"),
-            _change(bytes_text(step.bytes_before), bytes_text(step.bytes_after)),
+            change(f"{step.nodes_before:,}", f"{step.nodes_after:,}"),
+            change(bytes_text(step.bytes_before), bytes_text(step.bytes_after)),
             step.bytes_after,
         )
         for step in record.steps
@@ -127,12 +127,13 @@ def step_bars(record: RunRecord) -> list[StepBar]:
     longest = max((row[2] for row in timed), default=0.0)
     largest = max((max(step.bytes_before, step.bytes_after) for step in record.steps), default=0)
     return [
-        StepBar(name, outcome, f"{seconds:.2f} s", _share(seconds, longest), nodes, size, _share(weights, largest))
+        StepBar(name, outcome, f"{seconds:.2f} s", share(seconds, longest), nodes, size, share(weights, largest))
         for name, outcome, seconds, nodes, size, weights in timed
     ]
 
 
-def _share(value: float, most: float) -> float:
+def share(value: float, most: float) -> float:
+    """Return the length of a bar, 0 to 100."""
     # A record may say anything; a bar stays in its chart.
     return min(max(_FULL * value / most, 0.0), _FULL) if most > 0 else 0.0
 
@@ -225,5 +226,6 @@ def _power(exponent: int) -> str:
     return f"1e{exponent}" if abs(exponent) > 3 else f"{10.0**exponent:g}"
 
 
-def _change(before: str, after: str) -> str:
-    return after if before == after else f"{before} → {after}"
+def change(before: object, after: object) -> str:
+    """Return ``before → after``, or one of them if they are equal."""
+    return str(after) if before == after else f"{before} → {after}"

@@ -20,8 +20,10 @@ _COMMAND = {"note": "notice", "warning": "warning", "error": "error"}
 def annotation_lines(record: RunRecord) -> Iterator[str]:
     """A line for each code of findings, and one for what stopped the run or did not pass."""
     for group in grouped(record.all_findings()):
-        text = "\n".join(filter(None, [group.head, *group.items, _more(group.left_out), _fix(group.remedy)]))
-        yield _line(_COMMAND[group.severity], record.input, group.code, text)
+        lines = [group.head, *group.items]
+        lines += [f"and {group.left_out} more"] if group.left_out else []
+        lines += [f"fix: {group.remedy}"] if group.remedy else []
+        yield _line(_COMMAND[group.severity], record.input, group.code, "\n".join(filter(None, lines)))
     for verdict in record.verdicts:
         if verdict.decides and verdict.outcome != "passed":
             yield _line("error", record.input, f"{verdict.check}: {verdict.outcome}", verdict.reason)
@@ -39,14 +41,6 @@ def job_lines(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
 def error_line(title: str, text: str) -> str:
     """An error that is of no file."""
     return f"::error title={_property(f'dmlprep {title}')}::{_data(text)}"
-
-
-def _more(count: int) -> str:
-    return f"and {count} more" if count else ""
-
-
-def _fix(remedy: str) -> str:
-    return f"fix: {remedy}" if remedy else ""
 
 
 def _line(command: str, file: str, title: str, text: str) -> str:

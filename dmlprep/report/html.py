@@ -1,7 +1,6 @@
-"""A run record as one HTML file that loads nothing from elsewhere: a picture first, and everything below it.
+"""A run record as one HTML file that loads nothing from elsewhere.
 
-What is drawn without a script (the ribbon, all charts) is made here, so that it is printed, and shown by readers that
-run none. The script adds what follows the pointer and the keys, and the view of the graph.
+The ribbon and all charts need no script. The script adds what follows the pointer and the keys, and the graph.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dmlprep.core.text.sizes import bytes_text
 from dmlprep.portable.shares import percent
 from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
 from dmlprep.record.headline import headline
-from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
+from dmlprep.report.charts import blocks_along, change, error_rows, errors_along, profile_along, step_bars
 from dmlprep.report.fp16 import HalfStep, half_steps, modes, worst_output
 from dmlprep.report.pages import page
 from dmlprep.report.payload import payload
@@ -82,7 +81,7 @@ def render_html(record: RunRecord) -> str:
         size=bytes_text,
         toml=toml_value,
         percent=percent,
-        change=_change,
+        change=change,
     )
 
 
@@ -138,10 +137,6 @@ def _renderer() -> MarkdownIt:
     for part, html in written.items():
         renderer.add_render_rule(part, lambda *_, html=html: html)
     return renderer
-
-
-def _change(before: object, after: object) -> str:
-    return str(after) if before == after else f"{before} → {after}"
 
 
 def write_html(record: RunRecord, path: Path, *, force: bool = False) -> None:

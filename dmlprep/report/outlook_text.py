@@ -8,11 +8,12 @@ from pathlib import PurePath
 
 from dmlprep.core.text.documents import toml_value
 from dmlprep.core.text.shell import command_line
+from dmlprep.core.text.sizes import bytes_text
 from dmlprep.portable.shares import percent
 from dmlprep.record import StepRecord
+from dmlprep.record.memory import MemoryEstimate
 from dmlprep.record.outlook import Fate, Outlook
 from dmlprep.record.placement import PlacementFacts
-from dmlprep.report.memory_text import memory_line
 
 _SHOWN = 12
 _CHOSEN = {"placement": ", where fewest nodes leave DirectML", "option": ", as the step's option says", "target": ""}
@@ -138,3 +139,13 @@ def _half(outlook: Outlook) -> list[str]:
 
 def _count(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number or 'no'} {what}s"
+
+
+def memory_line(found: MemoryEstimate) -> str:
+    """``memory of the device: about 120.1 MB (weights 102.2 MB, activations 16.8 MB, ...), and 107.9 MB shared``."""
+    if not found.known:
+        return f"memory of the device: not known, {found.unknown}"
+    parts = [("weights", found.weights), ("activations", found.activations), ("inputs and outputs", found.feeds)]
+    said = ", ".join(f"{name} {bytes_text(count)}" for name, count in parts)
+    shared = bytes_text(max(found.shared_peak, found.shared_load))
+    return f"memory of the device: about {bytes_text(found.peak)} ({said}), and {shared} of the machine's"

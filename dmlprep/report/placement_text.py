@@ -12,8 +12,7 @@ from dmlprep.directml.targets import Target
 from dmlprep.portable.shares import percent
 from dmlprep.record import CODES, Finding, RunRecord
 from dmlprep.report.grouping import finding_lines
-from dmlprep.report.memory_text import memory_line
-from dmlprep.report.outlook_text import in_short
+from dmlprep.report.outlook_text import in_short, memory_line
 
 
 def lines(record: RunRecord, placement: Placement | None, target: Target) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -11,10 +11,8 @@ from rich.text import Text
 from dmlprep.core.text.sizes import bytes_text
 from dmlprep.portable.printable import printable
 from dmlprep.record.speed import Bench, Ratio, Timed, Times
+from dmlprep.report.charts import share
 from dmlprep.report.tables import show_table
-
-_WIDTH = 100.0
-"""Of the chart, in its own units."""
 
 
 def seconds_text(seconds: float | None) -> str:
@@ -123,15 +121,10 @@ class SpeedRow:
 def speed_rows(found: Bench) -> list[SpeedRow]:
     """The rows of the page."""
     longest = max((one.times.p90 for one in found.models if one.times is not None), default=0.0)
-
-    def share(seconds: float) -> float:
-        # A record may say anything; a bar stays in its chart.
-        return min(max(_WIDTH * (seconds / longest), 0.0), _WIDTH) if longest > 0 else 0.0
-
-    return [_row(one, share) for one in found.models]
+    return [_row(one, longest) for one in found.models]
 
 
-def _row(one: Timed, share: Callable[[float], float]) -> SpeedRow:
+def _row(one: Timed, longest: float) -> SpeedRow:
     sizes = ", ".join(f"{name}={size}" for name, size in one.sizes.items())
     if one.times is None:
         return SpeedRow(one.name, sizes, one.not_run or "no times", {})
@@ -147,5 +140,6 @@ def _row(one: Timed, share: Callable[[float], float]) -> SpeedRow:
         "ratio": ratio_text(one.ratio),
         "ratio of p10": ratio_text(one.least_disturbed),
     }
-    bare = None if one.on_device is None else share(one.on_device.median)
-    return SpeedRow(one.name, sizes, "", cells, share(times.median), share(times.p10), share(times.p90), bare)
+    bare = None if one.on_device is None else share(one.on_device.median, longest)
+    median, low, high = (share(seconds, longest) for seconds in (times.median, times.p10, times.p90))
+    return SpeedRow(one.name, sizes, "", cells, median, low, high, bare)

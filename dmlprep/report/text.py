@@ -15,7 +15,7 @@ from dmlprep.record.bisected import Bisected
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.grouping import grouped
-from dmlprep.report.memory_text import memory_line
+from dmlprep.report.outlook_text import memory_line
 from dmlprep.report.speed import show_bench
 from dmlprep.report.tables import show_table
 
@@ -90,15 +90,10 @@ def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = Fa
             console.print(Text(f"  by {verdict.device}", style="dim"))
         if verdict.prediction:
             console.print(Text(f"  {verdict.prediction}", style="dim"))
-        if verdict.outcome == "failed":
-            for output in verdict.outputs:
-                if not output.passed:
-                    console.print(
-                        Text(
-                            f"  {output.output}: max abs {output.max_abs:.3g}, relative {output.max_rel:.3g}, "
-                            f"cosine {output.cosine:.6f}, non-finite {output.non_finite}"
-                        )
-                    )
+        failed = [one for one in verdict.outputs if not one.passed] if verdict.outcome == "failed" else []
+        for output in failed:
+            distances = f"max abs {output.max_abs:.3g}, relative {output.max_rel:.3g}, cosine {output.cosine:.6f}"
+            console.print(Text(f"  {output.output}: {distances}, non-finite {output.non_finite}"))
 
 
 def show_record(record: RunRecord, console: Console) -> None:

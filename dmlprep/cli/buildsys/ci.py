@@ -1,7 +1,7 @@
 """A fleet as a step of GitHub Actions or Azure Pipelines: ``action.yml`` and ``azure/dmlprep.yml`` call this.
 
-Inputs of a workflow come as arguments, one each, so that no shell reads them. ``run`` never fails for a model: its exit
-code is an output, and the workflow's last step ends with it, after caches, summary and SARIF were taken care of.
+Inputs of a workflow are arguments, so that no shell reads them. ``run`` never fails for a model: its exit code is an
+output, and the workflow's last step ends with it.
 """
 
 from __future__ import annotations
