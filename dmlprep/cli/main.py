@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import sys
+import tempfile
 import traceback
 from importlib import import_module
 from typing import Any, NoReturn, TextIO
@@ -18,7 +19,6 @@ from dmlprep import api
 from dmlprep.cli.output import echo_page, print_error, print_usage, say
 from dmlprep.cli.stopping import STOPPED, Stopping, exit_code
 from dmlprep.cli.streams import guarded, hold_descriptors
-from dmlprep.cli.temporary import choose_place
 from dmlprep.cli.values import LIMITS, read_limits
 from dmlprep.core._version import __version__
 from dmlprep.core.errors import CheckNotRun, DmlprepError, InternalError, UsageError
@@ -113,6 +113,24 @@ def _reader_left(stdout: TextIO) -> NoReturn:
     """The reader of our output (head, less) went away: no error of ours. Keeps Python from complaining at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
     sys.exit(_SIGPIPE_EXIT)
+
+
+def choose_place() -> None:
+    """Choose the place for temporary files that Python would choose, without trying it with a file that has a name.
+
+    Python's own file of eight random letters would stay if the program is killed just then, and no later start could
+    tell whose it is. Where none of these places will do, Python looks further.
+    """
+    if tempfile.tempdir is not None:
+        return
+    given = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
+    for place in filter(None, (*given, "/tmp" if os.name == "posix" else None)):
+        folder = os.path.abspath(place)
+        with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+            file.flush()
+            tempfile.tempdir = folder
+            return
 
 
 def main() -> NoReturn:

@@ -1,5 +1,4 @@
-"""SHA-256 of files, read again only if the file system shows another file: device, number, size, or times of last
-change.
+"""SHA-256 of files, read again only if device, number, size or times of last change show another file.
 
 A file that changes in the same moment as it is read may keep its times (git's "racy" entries): it is not kept.
 """

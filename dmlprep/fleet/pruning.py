@@ -1,5 +1,4 @@
-"""Folders of jobs that the fleet's file no longer names: found, and emptied of what a fleet wrote, and of nothing
-else."""
+"""Folders of jobs that the fleet's file no longer names: found, and emptied of what a fleet wrote, and no more."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The table of finding codes. Each has a page in ``docs/codes``. Quirks declare their own
-(``dmlprep.directml.quirks.codes``).
+"""The table of finding codes, each with a page in ``docs/codes``. ``dmlprep.directml.quirks.codes`` adds the quirks'.
 
 Hundreds: 0 the model file, 1 opset, 2 dimensions, 3 simplify, 4 precision, 5 placement, 6 quirks, 7 parity, 8 runtime,
 packages and folders of genai, 9 recipe. A code is never reused for another meaning.

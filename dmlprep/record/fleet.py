@@ -25,15 +25,12 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         name: name of the job, which is its folder below the fleet's.
         recipe: as in the fleet's file.
-        target, size: names of the release and of the sizes; empty for the recipe's own release, and without such an
-            axis.
+        target, size: names of the release and of the sizes; empty for the recipe's own, and without sizes.
         pins: sizes by dimension, and values under ``input:``.
         kept: whether it was done before, and nothing that it depends on has changed.
         seconds: time of its run.
-        key: digest of all that it depends on (SHA-256), except data files, which are in ``facts.digests`` of its
-            record.
-        record, report, output: the run's record, its HTML report and the prepared model, relative to the fleet's
-            folder; empty if there is none.
+        key: SHA-256 of all that it depends on, except data files, which are in ``facts.digests`` of its record.
+        record, report, output: paths of these files, relative to the fleet's folder; empty if there is none.
         level, summary: the headline of its record: ``good``, ``warn`` or ``bad``, and one to three sentences.
         error: why it is not good; empty if it is.
         nodes, dml_nodes: nodes of the result, all and those on DirectML; ``None`` if unknown.

@@ -41,8 +41,7 @@ class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
         unknown: why there is no estimate; empty if there is one. All numbers are 0 then.
         peak: the most of the device's own memory, while it runs.
         load: the same before the first run.
-        shared_peak, shared_load: system memory that the device reads: copies of the weights of fused graphs, and
-            transfers.
+        shared_peak, shared_load: system memory that the device reads: copies of fused weights, and transfers.
         weights: of ``load``, DirectML's copies of the weights.
         activations: of ``peak``, the tensors between nodes and inside fused graphs.
         feeds: of ``peak``, inputs and outputs.

@@ -9,8 +9,7 @@ class PlacementFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Where the nodes of a model go, in numbers.
 
     Attributes:
-        node_share, flop_share: share of nodes and of floating-point operations on DirectML, 0 to 1; ``None`` if
-            unknown.
+        node_share, flop_share: share of nodes and of operations on DirectML, 0 to 1; ``None`` if unknown.
         fused_nodes: nodes in fused partitions.
         crossings: tensors that are copied between CPU and GPU in each run.
         crossing_bytes: their size, as far as it is known.

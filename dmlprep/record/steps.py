@@ -83,8 +83,8 @@ class StepFacts(msgspec.Struct, omit_defaults=True):
 
     Attributes:
         nodes_changed: nodes that the opset step changed, by the way.
-        weights_not_inputs, constants_that_were_inputs: weights that are graph inputs no longer; the second is for
-            models before IR version 4.
+        weights_not_inputs: weights that are no longer graph inputs.
+        constants_that_were_inputs: the same in ``pin``, for models before IR version 4.
         values: shapes of the values that replace inputs, by input.
         pinned: sizes by dimension, or by ``INPUT:AXIS``.
         nodes, bytes: of the model before and after ``simplify``, even if the result was undone.

@@ -22,8 +22,7 @@ class Figures:
     Attributes:
         opset: version of ai.onnx.
         fp16: whether weights or arithmetic are FP16.
-        nodes, cpu_nodes, cpu_compute: nodes of all graphs without constants; those on the CPU; and those that compute
-            there.
+        nodes, cpu_nodes, cpu_compute: nodes without constants; those on the CPU; those that compute there.
         partitions: graphs that DirectML fuses.
         alone: nodes on DirectML outside of fused graphs. Casts do not count: FP16 saves more than they cost.
         crossings, crossing_bytes: tensors copied between devices in each run, and their bytes, as far as known.

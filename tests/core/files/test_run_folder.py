@@ -132,7 +132,7 @@ def test_a_refusal_leaves_no_note(place: Path) -> None:
 _KILLED = """
 import os, sys, tempfile
 from pathlib import Path
-from dmlprep.cli.temporary import choose_place
+from dmlprep.cli.main import choose_place
 from dmlprep.core.files import FileSet, staging_folder
 from dmlprep.core.files.run_folder import sweep
 from dmlprep.core.files.writing import Writer
