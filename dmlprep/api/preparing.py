@@ -42,8 +42,8 @@ def user_metric(
     if isinstance(metric, NamedMetric):
         if observer is not None:
             observer.runs_code(metric.by, metric.code)
-        found = load_metric(metric.name, bound, metric.folder)
-        return None if found is None else replace(found, named_by=metric.by)
+        loaded = load_metric(metric.name, bound, metric.folder)
+        return None if loaded is None else replace(loaded, named_by=metric.by)
     if metric is None or isinstance(metric, str):
         return load_metric(metric or "", bound)
     return UserMetric(getattr(metric, "__name__", "metric"), metric, bound)

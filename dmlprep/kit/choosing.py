@@ -20,15 +20,15 @@ from dmlprep.record.tuning import Candidate, Tuned
 
 def choose_candidate(result: Path, kit: Path, metric: UserMetric | None = None, key: Path | None = None) -> Tuned:
     """Return the candidates with their verdicts and times of the other machine, and the choice."""
-    with returned(result, kit, key) as found:
-        listed, tuned = found.manifest.candidates, found.manifest.tuned
-        if not listed or tuned is None or len(found.result.others) != len(listed) - 1:
+    with returned(result, kit, key) as answer:
+        listed, tuned = answer.manifest.candidates, answer.manifest.tuned
+        if not listed or tuned is None or len(answer.result.others) != len(listed) - 1:
             what = "this kit and its result are of one model, and there is nothing to choose"
             fix = "dmlprep kit verify judges it; dmlprep tune --kit packs candidates"
             raise InputError(what, where=str(kit), code="DP811", fix=fix)
-        found.check_files()
-        verdicts = {one.name: found.judge(metric, number) for number, one in enumerate(listed)}
-        bench = _bench(found, verdicts)
+        answer.check_files()
+        verdicts = {one.name: answer.judge(metric, number) for number, one in enumerate(listed)}
+        bench = _bench(answer, verdicts)
     ratios = {row.name: row.ratio for row in bench.models}
     judged = [_judged(one, verdicts[one.name]) for one in tuned.candidates if one.name in verdicts]
     rest = [one for one in tuned.candidates if one.name not in verdicts]

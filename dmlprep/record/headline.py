@@ -156,10 +156,10 @@ def _count(number: int, what: str) -> str:
 
 def notebook_html(run: Run, name: str) -> str:
     """Return a few lines of HTML about a run of the model ``name``; every text is escaped."""
-    told = headline(run)
+    news = headline(run)
     parts = [
         f"<div><b>dmlprep {html_text(run.command)}</b> <code>{html_text(name)}</code><br>",
-        f'<b style="color:{_COLOURS[told.level]}">{told.word}</b> {html_text(told.text)}',
+        f'<b style="color:{_COLOURS[news.level]}">{news.word}</b> {html_text(news.text)}',
         *_placement_rows(run),
         *(_verdict(one) for one in run.verdicts[:_VERDICTS]),
         "</div>",

@@ -44,8 +44,8 @@ def origin(command_line: str = "") -> Origin:
 
 
 def _installed() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions

@@ -141,14 +141,14 @@ def share(value: float, most: float) -> float:
 def profile_along(profile: Profile) -> Along | None:
     """The largest magnitude of what each node makes, in FP32, against FP16's largest number."""
     peaks = [(place, name, peak) for place, (name, peak) in enumerate(zip(profile.nodes, profile.peaks, strict=True))]
-    found = [(place, name, peak) for place, name, peak in peaks if peak is not None and peak > 0]
-    if not found:
+    measured = [(place, name, peak) for place, name, peak in peaks if peak is not None and peak > 0]
+    if not measured:
         return None
-    decades = _range([FP16_MAX, 1.0, *(peak for _, _, peak in found)])
+    decades = _range([FP16_MAX, 1.0, *(peak for _, _, peak in measured)])
     unit = 1000 / len(peaks)
-    _, name, highest = max(found, key=lambda row: row[2])
-    points = tuple((round((at + 0.5) * unit, 1), round(100 - _log(peak, decades), 1)) for at, _, peak in found)
-    beyond = sum(peak > FP16_MAX for _, _, peak in found)
+    _, name, highest = max(measured, key=lambda row: row[2])
+    points = tuple((round((at + 0.5) * unit, 1), round(100 - _log(peak, decades), 1)) for at, _, peak in measured)
+    beyond = sum(peak > FP16_MAX for _, _, peak in measured)
     said = f"The largest is {highest:.3g}, made by {name}."
     limit, text = 100 - _log(FP16_MAX, decades), "largest FP16 number, 65504"
     return Along(points, (), limit, text, beyond, _marks(decades), said, profile.left_out)
@@ -159,25 +159,25 @@ def blocks_along(half: HalfStep, table: NodeTable | None, tolerance: float) -> A
     if not half.blocks or table is None or tolerance <= 0:
         return None
     place = {name: index for index, name in reversed(list(enumerate(table.names)))}
-    found = []
+    placed = []
     for name, error in half.blocks:
         stretch = _STRETCH.fullmatch(name)
         first, count = (stretch["first"], int(stretch["count"][:9])) if stretch else (name, 1)
         if first in place and error > 0:
-            found.append((place[first], min(count, len(place)), error, name))
-    if not found:
+            placed.append((place[first], min(count, len(place)), error, name))
+    if not placed:
         return None
-    decades = _range([tolerance, *(error for _, _, error, _ in found)])
+    decades = _range([tolerance, *(error for _, _, error, _ in placed)])
     unit = 1000 / len(table.names)
-    *_, highest, worst = max(found, key=lambda row: row[2])
+    *_, highest, worst = max(placed, key=lambda row: row[2])
     bars = tuple(
         (round(at * unit, 1), round(100 - _log(error, decades), 1), round(count * unit, 1))
-        for at, count, error, _ in found
+        for at, count, error, _ in placed
     )
-    beyond = sum(error > tolerance for _, _, error, _ in found)
+    beyond = sum(error > tolerance for _, _, error, _ in placed)
     said = f"The largest is {highest:.2g}, of {worst}."
     limit, text = 100 - _log(tolerance, decades), f"tolerance of the search, {tolerance:g}"
-    return Along((), bars, limit, text, beyond, _marks(decades), said, len(half.blocks) - len(found))
+    return Along((), bars, limit, text, beyond, _marks(decades), said, len(half.blocks) - len(placed))
 
 
 def errors_along(said: Bisected) -> Along | None:
