@@ -96,10 +96,9 @@ REASONS = {
         "results in a folder that a job.json makes a job's, where changed results are made again "
         "(docs/fleet.md); without one, begin refuses files that are there, unless the user says --force"
     ),
-    "fleet/places.py:Place.restore": (
-        "the job.json that begin wrote, in the folder of a job; folders only where they are empty"
-    ),
-    "fleet/pruning.py:_pruned": "plain files with the digest that job.json says; folders only where they are empty",
+    "fleet/places.py:remove_empty": "folders of a job, only where they are empty",
+    "fleet/places.py:Place.restore": "the job.json that begin wrote, in the folder of a job; remove_empty",
+    "fleet/pruning.py:_pruned": "plain files with the digest that job.json says; remove_empty",
     "fleet/run.py:_Run._settled": "a record with a name from a digest, in the fleet's own hidden folder",
     "fleet/run.py:_Run._abandon": "as _Run._settled",
     # workers and caches
