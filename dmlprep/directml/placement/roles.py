@@ -41,9 +41,10 @@ def _role(node: NodeFacts, constant: set[int], of_shape: set[int]) -> Role:
         return "constant"
     if node.op in CONTROL:
         return "control"
-    from_shapes = any(id(v) in of_shape for v in given) and all(fixed(v) or id(v) in of_shape for v in given)
+    if not any(id(v) in of_shape for v in given) or not all(fixed(v) or id(v) in of_shape for v in given):
+        return "compute"
     is_small = all(
         v is None or (v.type in _WHOLE_NUMBERS and (v.size or 0) <= SHAPE_VALUE) or (v.size or 2) <= 1
         for v in node.outputs
     )
-    return "shape" if from_shapes and is_small else "compute"
+    return "shape" if is_small else "compute"

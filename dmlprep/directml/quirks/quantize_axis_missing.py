@@ -27,11 +27,6 @@ def _matches(node: NodeFacts) -> str | Match:
     return f"{text} data of rank {x.rank}"
 
 
-def _before_21(node: NodeFacts) -> str | Match:
-    """Up to ONNX Runtime 1.24 the kernel of opset 21 is right."""
-    return _matches(node) if node.since < 21 else ""
-
-
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write the scale (and zero point) as a scalar; where they are computed, write axis=0."""
     arrays = [(name, v.array()) for name, v in zip(("scale", "zero_point"), facts.inputs[1:3], strict=False) if v]
@@ -54,7 +49,7 @@ EARLY = Quirk(
     outcome="create fails",
     last="1.24",
     sources=(MEASURED,),
-    matches=_before_21,
+    matches=lambda node: _matches(node) if node.since < 21 else "",  # up to 1.24 the kernel of opset 21 is right
     rewrite=_rewrite,
 )
 

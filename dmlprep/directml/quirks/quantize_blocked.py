@@ -51,10 +51,6 @@ def _matches_weights(node: NodeFacts) -> str:
     return f"the weights of a MatMul, in blocks of {node.attribute('block_size', 0)}" if becomes_nbits(node) else ""
 
 
-def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    return _as_nbits(facts, edit) if becomes_nbits(facts) else _as_arithmetic(facts, edit)
-
-
 def _as_arithmetic(facts: NodeFacts, edit: Edit) -> str:
     """The arithmetic, on data whose blocked axis is two: the number of blocks, and the block."""
     x, block = facts.required(), int(facts.attribute("block_size", 0))
@@ -157,7 +153,7 @@ QUIRK = Quirk(
         "measured on onnxruntime-windowsml 1.25.2 and 1.30.0: the numbers differ from run to run; 1.24.4 is right",
     ),
     matches=_matches,
-    rewrite=_rewrite,
+    rewrite=lambda facts, edit: (_as_nbits if becomes_nbits(facts) else _as_arithmetic)(facts, edit),
 )
 
 WEIGHTS = replace(

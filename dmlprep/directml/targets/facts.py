@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -103,7 +102,14 @@ class Value:
     @property
     def size(self) -> int | None:
         """Number of elements, ``None`` where not static."""
-        return prod(self.sizes) if self.static else None
+        if self.shape is None:
+            return None
+        total = 1
+        for d in self.shape:
+            if not isinstance(d, int):
+                return None
+            total *= d
+        return total
 
     def array(self) -> Array | None:
         """Its value where it is a small constant, ``None`` otherwise."""

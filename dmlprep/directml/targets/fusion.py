@@ -188,7 +188,7 @@ def partitions(graph: GraphFacts, fusable: set[int]) -> dict[int, int]:
             closed |= feeding
             continue
         mine, *others = sorted(feeding - closed) or [len(parent)]
-        if mine == len(parent):
+        if mine == len(parent):  # a new one
             parent.append(mine)
         for other in others:
             parent[other] = mine

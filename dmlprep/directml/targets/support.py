@@ -99,9 +99,9 @@ def _refusal(tables: Tables, node: NodeFacts) -> tuple[str, str]:
     if kernel.query and (refused := QUERIES[kernel.query](node)):
         return "DP504", refused
     # A constant input that is read on the CPU may have any data type.
-    read = (v for at, v in enumerate(node.inputs) if at not in kernel.const)
+    read = [v for at, v in enumerate(node.inputs) if at not in kernel.const]
     for other in (*read, *node.outputs, *node.implicit):
-        if other is not None and (why := _unknown(node, other)):
+        if other is not None and other.type not in _DML_TYPES and (why := _unknown(node, other)):
             return "DP505", why
     return "", ""
 
