@@ -116,10 +116,6 @@ class Nodes(GraphBuilder):
         bounds = [self.numbers(n, w) for n, w in ((0.0, "black"), (255.0, "white"))]
         return self.op("Clip", [value, *bounds], sizes(value))
 
-    def number(self, number: float) -> ir.Value:
-        """A constant of FP32 without dimensions."""
-        return self.numbers(number, "number")
-
     def largest(self, value: ir.Value, axis: int) -> ir.Value:
         """The largest number along a dimension, which goes."""
         shape = sizes(value)

@@ -35,7 +35,7 @@ def detected(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> list[ir.Val
         keep = _suppressed(nodes, detect, boxes, kind, keep)
     # What goes has a score below all others, so the best of what stays come first.
     best = nodes.alike("Mul", score, keep)
-    gone = nodes.op("Sub", [nodes.number(1.0), keep], sizes(score), _FLOAT)
+    gone = nodes.op("Sub", [nodes.numbers(1.0, "number"), keep], sizes(score), _FLOAT)
     best, order = nodes.top(nodes.alike("Sub", best, gone), table.count)
     boxes = _chosen(nodes, boxes, order)
     kind = nodes.op("GatherElements", [kind, order], [batch, table.count], None, {"axis": 1})
@@ -99,7 +99,7 @@ def _corners(nodes: Nodes, detect: Detect, boxes: ir.Value) -> ir.Value:
 
 def _over(nodes: Nodes, value: ir.Value, bound: float) -> ir.Value:
     """1 where a value is above a bound, else 0."""
-    return nodes.cast(nodes.alike("Greater", value, nodes.number(bound), dtype=ir.DataType.BOOL), _FLOAT)
+    return nodes.cast(nodes.alike("Greater", value, nodes.numbers(bound, "number"), dtype=ir.DataType.BOOL), _FLOAT)
 
 
 def _suppressed(nodes: Nodes, detect: Detect, boxes: ir.Value, kind: ir.Value, valid: ir.Value) -> ir.Value:
@@ -126,7 +126,7 @@ def _suppressed(nodes: Nodes, detect: Detect, boxes: ir.Value, kind: ir.Value, v
     blocks = nodes.with_number("Mul", nodes.cast(over, _FLOAT), np.triu(np.ones((count, count)), 1), "better")
     if table.per_class:
         apart = nodes.alike("Abs", both("Sub", kind))
-        same = nodes.alike("Less", apart, nodes.number(0.5), dtype=ir.DataType.BOOL)
+        same = nodes.alike("Less", apart, nodes.numbers(0.5, "number"), dtype=ir.DataType.BOOL)
         blocks = nodes.alike("Mul", blocks, nodes.cast(same, _FLOAT))
     keep = valid
     for _ in range(table.rounds):

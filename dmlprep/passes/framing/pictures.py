@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from dmlprep.passes.framing.building import Nodes, dtype_of, sizes
 from dmlprep.passes.framing.frame import Picture
-from dmlprep.passes.framing.weights import Weights, is_nearest, nearest_indices, resize_weights
+from dmlprep.passes.framing.weights import Weights, nearest_indices, resize_weights
 from dmlprep.portable.arrays import Array
 
 GRAY = (19595, 38470, 7471)
@@ -64,7 +64,7 @@ def _resized(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
         last = min(target, picture.model_size[side] - picture.offset[side])
         if source == target:
             value = nodes.part(value, axis, first, last)
-        elif is_nearest(picture.mode):
+        elif picture.mode.endswith("-nearest"):
             shape = sizes(value)
             shape[axis] = last - first
             indices = nodes.numbers(nearest_indices(picture.mode, source, target)[first:last], "nearest", np.int64)

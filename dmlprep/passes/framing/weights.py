@@ -36,11 +36,6 @@ class Weights:
     unit: int = 1
 
 
-def is_nearest(mode: Mode) -> bool:
-    """Return whether a mode picks pixels."""
-    return mode.endswith("-nearest")
-
-
 def nearest_indices(mode: Mode, source: int, target: int) -> Array:
     """Which pixel of a side of ``source`` pixels is taken for each of ``target``, int64."""
     step = source / target

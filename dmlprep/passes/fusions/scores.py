@@ -60,8 +60,8 @@ class Mask:
             return ("constant", array.shape, sha256(np.ascontiguousarray(array).tobytes()).digest())
         made = made_by(self.value, "Where")
         if made is None or self.number is not None:
-            return (_same(self.value), self.number, self.inverted)
-        return ("Where", *(_same(v) if (n := scalar(v)) is None else n for v in made.inputs))
+            return (id(source(self.value)), self.number, self.inverted)
+        return ("Where", *(id(source(v)) if (n := scalar(v)) is None else n for v in made.inputs))
 
     def array(self) -> Array | None:
         """The numbers of a mask that is added and a constant, where it is not too large to look at."""
@@ -78,10 +78,6 @@ class Mask:
         if not self.value.constant or (self.value.size or 0) > most:
             return None
         return held(self.node, self.index)
-
-
-def _same(value: Value | None) -> int:
-    return id(source(value))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,11 @@ _FLOAT8 = {T.FLOAT8E4M3FN, T.FLOAT8E4M3FNUZ, T.FLOAT8E5M2, T.FLOAT8E5M2FNUZ, T.F
 
 
 def drop_defaults(b: Builder) -> None:
-    """Remove attributes at their defaults that the version before lacks; ``CannotLower`` for other values."""
+    """Remove attributes that the version before lacks, where they have their default values.
+
+    Raises:
+        CannotLower: one has another value.
+    """
     schema = schema_at(b.node.op_type, b.version)
     assert schema is not None
     older = schema_at(b.node.op_type, schema.since_version - 1)

@@ -51,8 +51,9 @@ def test_towards_zero(opset: int) -> None:
 def test_a_constant_is_stored_once() -> None:
     model = model_of('<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Neg (x) }')
     constants = Constants(model.ir, Names(model.ir))
-    assert constants.scalar(0.5) is constants.scalar(0.5)
-    assert constants.ints([1, 2]) is constants.ints([1, 2])
-    assert constants.zeros(3) is not constants.zeros(4)
-    assert constants.scalar(1.0).dtype == ir.DataType.FLOAT
+    half, one = np.float32(0.5), np.float32(1)
+    assert constants.get(np.array(half)) is constants.get(np.array(half))
+    assert constants.get(np.array([1, 2])) is constants.get(np.array([1, 2]))
+    assert constants.get(np.zeros(3, np.float32)) is not constants.get(np.zeros(4, np.float32))
+    assert constants.get(np.array(one)).dtype == ir.DataType.FLOAT
     assert len(model.ir.graph.initializers) == 5
