@@ -103,14 +103,18 @@ def tune(
             bench_seconds if bench else None,
             observer or Observer(),
         ),
-        None if kit is None else lambda known, proved: _pack_candidates(known, proved, Path(kit), key, force),
+        None
+        if kit is None
+        else lambda known, proved: _pack_candidates(known, proved, Path(kit), bench_seconds, key, force),
     )
     if out is not None and found.chosen:
         write_file(Path(out), found.recipe.encode(), force=force)
     return found
 
 
-def _pack_candidates(known: Tuned, proved: Sequence[Proved], out: Path, key: str | Path | None, force: bool) -> None:
+def _pack_candidates(
+    known: Tuned, proved: Sequence[Proved], out: Path, bench_seconds: float, key: str | Path | None, force: bool
+) -> None:
     """Pack the candidates that passed into a kit."""
     import dataclasses
 
@@ -133,6 +137,7 @@ def _pack_candidates(known: Tuned, proved: Sequence[Proved], out: Path, key: str
             force=force,
             candidates={one.candidate.name: one.model for one in proved},
             tuned=dataclasses.replace(known, model=Path(known.model).name, bench=None, searched_seconds=0.0),
+            bench_seconds=bench_seconds,
         )
     )
 

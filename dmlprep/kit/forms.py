@@ -65,6 +65,7 @@ class Manifest(msgspec.Struct, frozen=True):
         nonce: random where the packer has a key, so that no result of an earlier kit is one of this; else empty.
         candidates: models to choose from, best first; empty where there is one model alone.
         tuned: what is known of them, ``None`` there.
+        bench_seconds: seconds for timing all candidates in turn.
     """
 
     format: Literal[1]
@@ -86,6 +87,7 @@ class Manifest(msgspec.Struct, frozen=True):
     nonce: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{32})?$")] = ""
     candidates: list[KitCandidate] = []
     tuned: Tuned | None = None
+    bench_seconds: Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)] = 20.0
 
     def of(self, candidate: KitCandidate) -> Manifest:
         """Return the manifest of one candidate, as if it were alone."""

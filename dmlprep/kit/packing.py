@@ -46,6 +46,7 @@ class KitRequest:
     Attributes:
         candidates: files of models to choose from by name, ``model`` first; empty if there is no choice.
         tuned: the result of ``tune`` about these.
+        bench_seconds: seconds for timing all candidates in turn.
     """
 
     model: Path
@@ -66,6 +67,7 @@ class KitRequest:
     progress: Progress = lambda share, text: None
     candidates: Mapping[str, Path] = field(default_factory=dict)
     tuned: Tuned | None = None
+    bench_seconds: float = 20.0
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,7 @@ class _Contents:
             nonce=secrets.token_hex(16) if self.key is not None else "",
             candidates=packed if request.candidates else [],
             tuned=request.tuned,
+            bench_seconds=request.bench_seconds,
         )
         document = manifest.to_json()
         kit.add_bytes(MANIFEST, document)

@@ -26,7 +26,6 @@ from .shares import percent
 
 _EXIT = {"passed": 0, "failed": 1, "not-run": 3}
 _SLICE = 0.2  # seconds
-_RACE = 20.0  # seconds, for timing all candidates
 
 _PREFIX = ".run-"
 """How the names of the folders begin in which results are made; what killed runs left of them is cleared."""
@@ -214,7 +213,7 @@ def _candidates(
     if len(listed) < 2 or len(right) < 2:
         return others, {"reason": "there are no two candidates to compare" if listed else ""}
     _say("timing the candidates in turn")
-    return others, work_on({**request, "race": right, "race_seconds": _RACE})
+    return others, work_on({**request, "race": right, "race_seconds": manifest.get("bench_seconds", 20.0)})
 
 
 def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str, object]:

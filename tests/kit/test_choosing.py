@@ -27,7 +27,7 @@ CNN = fixture("residual_cnn")
 def sent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``kit.zip`` with two candidates, and ``result.zip`` of the CPU provider."""
     folder = tmp_path_factory.mktemp("candidates")
-    found = dmlprep.tune(CNN.path, pins=CNN.pins, device="cpu", kit=folder / "kit.zip", top=2)
+    found = dmlprep.tune(CNN.path, pins=CNN.pins, device="cpu", kit=folder / "kit.zip", top=2, bench_seconds=2)
     assert (found.exit_code, found.chosen) == (0, "@vision-fp16")
     done = run_kit(extract(folder / "kit.zip", folder / "box"), *CPU, "-o", folder / "result.zip")
     assert done.returncode == 0, done.stdout
