@@ -176,7 +176,11 @@ class _Lowering:
             self._replace(node, _written(lambda b: expand_call(b, function, inner), builder))
             return "inlined"
         if node.domain:
-            return "left alone"
+            write = EQUAL_FORMS.get(f"{node.domain}::{node.op_type}") if node in self.rewrite else None
+            if write is None:
+                return "left alone"
+            self._replace(node, _written(write, self._builder(node, origin)))
+            return "for DirectML"
         version = node.version
         assert version is not None
         schema = schema_at(node.op_type, version)

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from dmlprep.passes.opset.build import Builder, CannotLower, T
 from dmlprep.passes.opset.steps.recurrent import ONE_STEP
 from dmlprep.passes.opset.steps.resizing import by_matrices
+from dmlprep.passes.opset.steps.twins import TWINS
 
 _UNSIGNED = {T.UINT8, T.UINT16, T.UINT32, T.UINT64}
 _FLOATS = {T.FLOAT, T.FLOAT16}
@@ -99,5 +100,6 @@ EQUAL_FORMS: Mapping[str, Callable[[Builder], list[ir.Value | None]]] = {
     "Pow": power,
     "Resize": resize,
     **ONE_STEP,
+    **TWINS,
 }
-"""Operator of ai.onnx -> its form."""
+"""Operator, with its domain where that is not ai.onnx -> its form."""
