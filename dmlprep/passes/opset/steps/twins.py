@@ -1,7 +1,7 @@
 """Equal forms of operators of com.microsoft and ai.onnx.ml that DirectML has no kernel for.
 
-Files that ONNX Runtime optimized or quantized have the first, exports of scikit-learn the others. Sources: ONNX Runtime 1.30,
-docs/ContribOperators.md; onnx, docs/Operators-ml.md; the CPU provider's results.
+Files that ONNX Runtime optimized or quantized have the first, exports of scikit-learn the others. Sources: ONNX Runtime
+1.30, docs/ContribOperators.md; onnx, docs/Operators-ml.md; the CPU provider's results.
 """
 
 from __future__ import annotations
