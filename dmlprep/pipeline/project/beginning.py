@@ -54,15 +54,19 @@ def suggest_for(model: Model) -> tuple[str, str]:
         return "@static-fp32", f"its weights are FP16 already ({half})"
     if operators & {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "MatMulInteger", "ConvInteger"}:
         return "@static-fp32", "it is quantized"
-    if pictures := [name for name, rank in ranks.items() if rank == 4]:
+    if maps := [value for value in inputs if ranks.get(value.name or "") == 4]:
         latent = {"timestep", "timesteps", "encoder_hidden_states"} & set(ranks)
         if latent:
             return "@diffusion-fp16", f"it has an input {min(latent)}"
-        outputs = [len(value.shape) for value in graph.outputs if value.shape is not None]
-        if outputs == [4] and len(pictures) == 1 and operators & {"Resize", "DepthToSpace", "ConvTranspose"}:
+        pictures = [value for value in maps if _is_picture(value)]
+        outputs = [value for value in graph.outputs if value.shape is not None]
+        enlarges = operators & {"Resize", "DepthToSpace", "ConvTranspose"} and len(outputs) == len(pictures) == 1
+        if enlarges and _is_picture(outputs[0]) and _sides(outputs[0]) != _sides(pictures[0]):
             return "@super-resolution-fp16", "pictures go in, and pictures of another size come out"
-        if operators & {"Conv", "MatMul", "Gemm"} and not _tokens(inputs):
-            return "@vision-fp16", f"its input {pictures[0]} is a picture"
+        if pictures and operators & {"Conv", "MatMul", "Gemm"} and not _tokens(inputs):
+            return "@vision-fp16", f"its input {pictures[0].name} is a picture"
+        if "Conv" in operators and len(maps) == len(inputs):
+            return "@vision-fp16", f"it has Conv, and its input {maps[0].name} has four dimensions"
     if recurrent := operators & _RECURRENT:
         if "Conv" in operators:
             return "@speech-fp16", f"it has Conv and {min(recurrent)}"
@@ -70,6 +74,17 @@ def suggest_for(model: Model) -> tuple[str, str]:
     if tokens := _tokens(inputs):
         return "@transformer-fp16", f"its input {tokens[0]} takes tokens"
     return "@static-fp32", "no other recipe fits it for sure"
+
+
+def _is_picture(value: ir.Value) -> bool:
+    """Whether a value of four dimensions has 1, 3 or 4 channels, or a number of them that is not known."""
+    channels = [dim for dim in (value.shape or ())[1::2] if isinstance(dim, int)]
+    return value.shape is not None and len(value.shape) == 4 and (len(channels) < 2 or bool({1, 3, 4} & {*channels}))
+
+
+def _sides(value: ir.Value) -> list[object]:
+    """Height and width of a picture: numbers or names; a size without a name equals no other."""
+    return [dim if isinstance(dim, int) else dim.value or object() for dim in (value.shape or ())[2:]]
 
 
 def _tokens(given: Sequence[ir.Value]) -> list[str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+import onnx
+import onnx_ir as ir
 import pytest
 
 from dmlprep.graph.model import Model
@@ -154,6 +156,35 @@ def test_a_folder_of_results_is_one_scalar_of_yaml() -> None:
 )
 def test_the_recipe_that_fits(name: str, recipe: str) -> None:
     assert suggest_for(Model.open(fixture(name).path))[0] == recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "recipe", "why"),
+    [
+        (
+            "(float[1,3,8,8] x) => (float[1,3,8,8] y) { a = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (x, w)"
+            " y = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]> (a, v) }",
+            "@vision-fp16",
+            "its input x is a picture",
+        ),
+        (
+            "(float[1,16,8] x, float[1,2,128,7] in_cache0) => (float[1,2,128,7] y) { y = Conv (in_cache0, v) }",
+            "@static-fp32",
+            "no other recipe fits it for sure",
+        ),
+        (
+            "(float[1,6,8,8] x) => (float[1,6,8,8] y) { y = Conv (x, v) }",
+            "@vision-fp16",
+            "it has Conv, and its input x has four dimensions",
+        ),
+    ],
+)
+def test_what_a_picture_is(text: str, recipe: str, why: str) -> None:
+    weights = "<float[3,3,3,3] w = {0}, float[3,3,2,2] v = {0}>"
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> g {text.replace("{", weights + " {", 1)}'
+    )
+    assert suggest_for(Model(ir.from_proto(proto))) == (recipe, why)
 
 
 def test_names_of_strangers_stay_in_their_place(tmp_path: Path) -> None:
