@@ -77,13 +77,13 @@ def suggest_for(model: Model) -> tuple[str, str]:
 
 
 def _is_picture(value: ir.Value) -> bool:
-    """Whether a value of four dimensions has 1, 3 or 4 channels, or a number of them that is not known."""
+    """Return whether a value of four dimensions has 1, 3 or 4 channels, or a number of them that is not known."""
     channels = [dim for dim in (value.shape or ())[1::2] if isinstance(dim, int)]
     return value.shape is not None and len(value.shape) == 4 and (len(channels) < 2 or bool({1, 3, 4} & {*channels}))
 
 
 def _sides(value: ir.Value) -> list[object]:
-    """Height and width of a picture: numbers or names; a size without a name equals no other."""
+    """Height and width of a picture, as numbers or names; a size without a name equals no other."""
     return [dim if isinstance(dim, int) else dim.value or object() for dim in (value.shape or ())[2:]]
 
 
