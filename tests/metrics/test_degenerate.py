@@ -88,7 +88,8 @@ def test_a_nudge_is_the_last_bit_and_leaves_zeros_and_integers() -> None:
     assert moved["x"].dtype == np.float32
     assert list(moved["x"] == feed["x"])[:4] == [True, False, False, True]
     assert np.isfinite(moved["x"][4])
-    np.testing.assert_allclose(moved["x"], feed["x"], rtol=2e-7)
+    for value, got in zip(feed["x"][1:3], moved["x"][1:3], strict=True):
+        assert got in {np.nextafter(value, np.float32(-np.inf)), np.nextafter(value, np.float32(np.inf))}
 
 
 @pytest.mark.parametrize("units", [1, -1, 4, -4])

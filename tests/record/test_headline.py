@@ -45,6 +45,13 @@ def test_nodes_on_the_cpu_are_told_first_and_are_never_green() -> None:
     )
 
 
+def test_three_operators_on_the_cpu_are_all_named() -> None:
+    record = _record(AWAY)
+    table = {**TABLE, "operators": ["A", "B", "C"], "operator": "0 1 2", "providers": "ccc"}
+    record.facts.nodes = msgspec.convert({"before": table}, NodeTables)
+    assert "stay on the CPU (A, B, C);" in headline(record).text
+
+
 @pytest.mark.parametrize(("dml", "words"), [("not-run", "parity on dml: not run"), ("", "Not tried on DirectML")])
 def test_what_did_not_run_is_not_good(dml: Literal["not-run", ""], words: str) -> None:
     told = headline(_record(dml=dml))
