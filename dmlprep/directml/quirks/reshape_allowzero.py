@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from dmlprep.directml.quirks.declaring import MEASURED, Edit, Match, NodeFacts, Quirk
+from dmlprep.graph.model.dims import Dim
 
 
 def _matches(node: NodeFacts) -> str | Match:
     if not node.attribute("allowzero", 0):
         return ""
-    sizes = node.integers(1)
-    if sizes is not None:
-        return f"allowzero=1 with shape {sizes}" if -1 in sizes else ""
-    return Match("allowzero=1 with a shape that may contain -1", sure=False)
+    sizes = _sizes(node)
+    if -1 in sizes:
+        return f"allowzero=1 with shape [{', '.join('?' if s is None else str(s) for s in sizes)}]"
+    return Match("allowzero=1 with a shape that may contain -1", sure=False) if None in sizes else ""
+
+
+def _sizes(node: NodeFacts) -> tuple[Dim, ...]:
+    shape = node.input(1)
+    return (None,) if shape is None or shape.elements is None else shape.elements
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Remove allowzero where the shape holds no 0: it only says what a 0 means."""
-    sizes, out = facts.integers(1), facts.output()
-    # A result without a size of 0 came of a shape without one: with allowzero a 0 stays 0.
-    if not ((sizes is not None and 0 not in sizes) or (out is not None and out.static and out.size != 0)):
+    """Remove allowzero where the shape contains no 0: it only says what a 0 means.
+
+    ONNX forbids a 0 next to -1 under allowzero. A shape without one follows from data or a result that is not empty.
+    """
+    sizes, ends = _sizes(facts), (facts.input(0), facts.output())
+    if -1 not in sizes and not any(v is not None and v.static and v.size for v in ends):
         return "its shape may contain a 0"
     edit.drop("allowzero")
     return ""

@@ -13,6 +13,7 @@ from dmlprep.graph.analysis.attributes import constant_tensor
 from dmlprep.graph.analysis.knowledge import Knowledge, constant_of, dims_of, type_of
 from dmlprep.graph.analysis.schemas import type_string
 from dmlprep.graph.analysis.shapes import Inference
+from dmlprep.graph.analysis.symbolic import known_in_parts
 from dmlprep.graph.model.walk import attribute_graphs, join_path
 
 _TENSOR_BYTES = 1024  # of an initializer whose values the rules look at
@@ -83,6 +84,8 @@ class _Builder:
             facts.inputs.append(found)
             if found is not None and (not found.consumers or found.consumers[-1] is not facts):
                 found.consumers.append(facts)
+        if facts.key == "Reshape" and facts.attribute("allowzero", 0) and (shape := facts.input(1)) is not None:
+            shape.elements = known_in_parts(self.known, node.inputs[1])  # type: ignore[arg-type]
         for name, body in attribute_graphs(node):
             facts.subgraphs[name] = self.graph(body, join_path(facts.path, name), facts)
         if facts.subgraphs:

@@ -53,6 +53,7 @@ class Value:
         initializer: an initializer, also one that is a graph input as well.
         consumers: the nodes that read it, those that read it inside a subgraph included.
         tensor: of a small initializer or Constant; ``None`` where only type and shape are at hand.
+        elements: sizes in the shape of a Reshape with allowzero, as ``known_in_parts`` gives them.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Value:
     producer: NodeFacts | None = None
     consumers: list[NodeFacts] = field(default_factory=list)
     tensor: ir.TensorProtocol | None = None
+    elements: tuple[Dim, ...] | None = None
 
     @property
     def dtype(self) -> ir.DataType | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import onnx
 import onnx_ir as ir
@@ -31,18 +32,18 @@ class Known(Knowledge):
         assumed: values whose shape is only declared by the model: their operator is not onnx's.
         substitute: the size of a named dimension, for what is declared and cannot be inferred.
         walked: how many nodes were walked so far, those of bodies once for each round.
-        most_walked: how many may be before shapes that loops carry are given up: nested loops multiply.
     """
 
     partial: dict[ir.Value, Elements] = field(default_factory=dict)
     assumed: set[ir.Value] = field(default_factory=set)
     substitute: Callable[[str], int | None] = field(default=lambda name: None)
     walked: int = 0
-    most_walked: int = field(init=False)
     _held: int = 0
 
-    def __post_init__(self) -> None:
-        self.most_walked = _WALKED + _WALKED_PER_NODE * count_nodes(self.model)
+    @cached_property
+    def most_walked(self) -> int:
+        """How many nodes may be walked before shapes that loops carry are given up: nested loops multiply."""
+        return _WALKED + _WALKED_PER_NODE * count_nodes(self.model)
 
     def type(self, value: ir.Value | None) -> onnx.TypeProto | None:
         """The value's type, ``None`` where it is not known: what is declared counts where a rule says so."""

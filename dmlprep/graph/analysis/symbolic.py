@@ -14,9 +14,11 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.graph.analysis.folding import Array, Uncertain, slice_of
+from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.analysis.known import Element, Elements, Known
 from dmlprep.graph.analysis.polynomial import Polynomial, floor_divide, of_name, of_number
 from dmlprep.graph.model.casts import cast_target
+from dmlprep.graph.model.dims import Dim
 
 _LONGEST = 64
 
@@ -31,6 +33,47 @@ def elements(known: Known, value: ir.Value | None) -> Elements | None:
     if array.dtype.kind not in "iu" or array.ndim > 1 or array.size > _LONGEST:
         return None
     return array.ndim == 1, tuple(of_number(int(v)) for v in array.reshape(-1))
+
+
+def known_in_parts(knowledge: Knowledge, value: ir.Value) -> tuple[Dim, ...] | None:
+    """The elements of a vector of sizes, read back from its producers, without a walk over the model.
+
+    Returns:
+        a number, the name of a free size (0 or more), or ``None``, for each element; ``None`` where nothing is known.
+    """
+    known = Known(knowledge.model, knowledge.types)
+    _read_back(known, knowledge, value, set())
+    vector, items = elements(known, value) or (False, ())
+    names = [None if e is None or e.at_least is None or e.at_least < 0 else str(e) for e in items]
+    sizes = tuple(n if e is None or e.number is None else e.number for e, n in zip(items, names, strict=True))
+    return sizes if vector else None
+
+
+def _read_back(known: Known, knowledge: Knowledge, value: ir.Value, asked: set[ir.Value]) -> None:
+    if value in asked or len(asked) >= _LONGEST:
+        return
+    asked.add(value)
+    array, node = knowledge.constant(value), value.producer()
+    if array is not None:
+        known.constants[value] = array
+    elif node is not None and not node.domain and node.op_type in _RULES and value is node.outputs[0]:
+        if any(a.is_ref() for a in node.attributes.values()):
+            return
+        if node.op_type == "Shape":
+            dims = knowledge.dims(node.inputs[0] if node.inputs else None)
+            if dims is not None:  # a size without a name is 0 or more as well
+                named = dim_elements([f"{value.name}.{axis}" if d is None else d for axis, d in enumerate(dims)])
+                start, end = node.attributes.get_int("start", 0), node.attributes.get_int("end", len(dims))
+                known.partial[value] = True, named[start:end]
+            return
+        for read in filter(None, node.inputs):
+            _read_back(known, knowledge, read, asked)
+        knowledge.type(value)
+        partly = evaluate(known, node)
+        if isinstance(partly, np.ndarray):
+            known.constants[value] = partly
+        elif partly is not None:
+            known.partial[value] = partly
 
 
 def dim_elements(dims: Sequence[int | str | None]) -> tuple[Element, ...]:
@@ -265,11 +308,14 @@ def _reshaped(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
 def constant_target(known: Known, node: ir.Node) -> Array | None:
     """A constant that says what the computed shape of a Reshape says: 0 keeps a size as it is, one -1 takes the rest.
 
+    The node reads it without ``allowzero``: a size of 0 that stays where it is is kept.
+
     Returns:
         the shape, or ``None`` where more than one size is neither a number nor kept.
     """
-    if node.op_type != "Reshape" or len(node.inputs) < 2 or bool(node.attributes.get_int("allowzero", 0)):
+    if node.op_type != "Reshape" or len(node.inputs) < 2:
         return None
+    literal = bool(node.attributes.get_int("allowzero", 0))
     target, dims = elements(known, node.inputs[1]), known.dims(node.inputs[0])
     if target is None or not target[0]:
         return None
@@ -278,6 +324,8 @@ def constant_target(known: Known, node: ir.Node) -> Array | None:
     for axis, item in enumerate(target[1]):
         number = item.number if item is not None else None
         kept = item is not None and axis < len(given) and item == given[axis]
+        if literal and number == 0 and not kept:
+            return None  # 0 without allowzero is another size
         numbers.append(number if number is not None else 0 if kept else -1)
     # A size of zero elsewhere would leave open what -1 stands for.
     others = (

@@ -121,6 +121,7 @@ def put_targets(model: ir.Model, known: Known) -> None:
             made = _initializer(graph, name, target)
             known.set_constant(made, target)
             node.replace_input_with(1, made)
+            node.attributes.pop("allowzero", None)
 
 
 def _constant_output(graph: ir.Graph, value: ir.Value, producer: ir.Node, known: Known, budget: Budget) -> None:

@@ -144,6 +144,23 @@ def test_an_axis_that_the_data_does_not_have(form: tuple[str, str, str, int]) ->
         assert find_quirks(facts, find_target("ort-1.24")) == []
 
 
+@pytest.mark.parametrize("data", ["float[batch,seq,32]", "float[?,?,32]"])
+def test_sizes_that_are_free_are_not_minus_one(data: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    g ({data} x) => (float[a,b,c,d] y, float[e,f] z) <int64[1] h = {{4}}, int64[1] d = {{8}}, int64[1] w = {{32}}> {{
+      lead = Shape <end = 2> (x)
+      shape = Concat <axis = 0> (lead, h, d)
+      y = Reshape <allowzero = 1> (x, shape)
+      b = Shape <end = 1> (x)
+      s = Shape <start = 1, end = 2> (x)
+      rows = Mul (b, s)
+      flat = Concat <axis = 0> (rows, w)
+      z = Reshape <allowzero = 1> (x, flat)
+    }}"""
+    facts = read_facts(Model(ir.from_proto(onnx.parser.parse_model(text))), find_target().tables)
+    assert [h.quirk.id for h in find_quirks(facts, find_target())] == []
+
+
 REFUSED = {
     "a 0 in the shape": (
         "g (float[n,6] x, int64[2] s) => (float[a,b] y) { y = Reshape <allowzero = 1> (x, s) }",

@@ -291,6 +291,20 @@ def test_a_reshape_to_literal_zeros() -> None:
         close(run(lowered, feeds), reference(model, feeds))
 
 
+def test_a_reshape_to_sizes_and_a_rest() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[b, s, 6] x) => (float[b, s, h, 2] y) <int64[1] rest = {-1}, int64[1] d = {2}> {
+      lead = Shape <end = 2> (x)
+      shape = Concat <axis = 0> (lead, rest, d)
+      y = Reshape <allowzero = 1> (x, shape)
+    }"""
+    model = parse(text)
+    lowered, _ = bring(model, 13)
+    assert [n.op_type for n in lowered.graph.node] == ["Shape", "Slice", "Concat", "Reshape"]
+    feeds = {"x": np.arange(24, dtype=np.float32).reshape(2, 2, 6)}
+    close(run(lowered, feeds), reference(model, feeds))
+
+
 def test_a_cache_update() -> None:
     rng = np.random.default_rng(0)
     feeds = {

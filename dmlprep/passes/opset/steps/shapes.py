@@ -7,6 +7,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.graph.analysis.symbolic import known_in_parts
 from dmlprep.passes.opset.build import Builder, CannotLower, Steps, T
 from dmlprep.passes.opset.steps.reductions import chosen_axes
 
@@ -69,8 +70,14 @@ def reshape_14(b: Builder) -> list[ir.Value | None] | None:
     """allowzero: a 0 in the shape means an empty dimension, not the input's."""
     x, wanted = b.need(0), b.need(1)
     shape = b.values.constant(wanted)
-    # A shape with an empty dimension would not hold the elements of an input that has some.
-    if not b.attr("allowzero", 0) or (shape is not None and 0 not in shape) or _never_empty(b, x):
+    sizes = known_in_parts(b.values, wanted) if b.attr("allowzero", 0) else ()
+    # A 0 is not allowed next to -1, and does not hold the elements of an input that has some.
+    if (
+        not b.attr("allowzero", 0)
+        or -1 in (sizes or ())
+        or (shape is not None and 0 not in shape)
+        or _never_empty(b, x)
+    ):
         b.set_attr(allowzero=None)
         return None
     if b.values.static_shape(x) is not None and shape is not None and -1 not in shape:
