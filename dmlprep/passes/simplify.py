@@ -43,11 +43,13 @@ class SimplifyOptions(Options, frozen=True, kw_only=True):
         time_limit: seconds that onnxsim may take.
         constant_kib: no node is folded into a constant of more KiB than this, or than ``SHARE`` of the model.
         feeds: how many feeds the values are compared on.
+        drop_unread: the run removes initializers that no node of the original reads; otherwise it keeps them.
     """
 
     time_limit: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] = 600.0
     constant_kib: Annotated[int, msgspec.Meta(ge=0, le=MOST_KIB)] = 1024
     feeds: Annotated[int, msgspec.Meta(ge=1, le=MOST_FEEDS)] = 1
+    drop_unread: bool = False
 
 
 class SimplifyPass(Pass[SimplifyOptions]):

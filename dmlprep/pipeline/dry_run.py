@@ -22,6 +22,7 @@ from dmlprep.directml.vram import estimate
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.collector import paused_collector
 from dmlprep.graph.model.walk import nodes
+from dmlprep.graph.rewriting.unread import take_unread
 from dmlprep.parity.feeds.sizes import evaluate, graph_inputs, is_anonymous, resolve_shapes
 from dmlprep.passes import AnyPass
 from dmlprep.pipeline.placing import context_for
@@ -98,6 +99,7 @@ class _Walk:
 def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
     walk = _Walk(model.copy(), before, [_away(before)])
     changed = False
+    take_unread(walk.work.ir)
     steps = Transactions(walk.work)
     for step in plan.steps:
         try:

@@ -28,6 +28,7 @@ from dmlprep.graph.model.input_watch import Unchanged, data_files
 from dmlprep.graph.model.opening import check_name
 from dmlprep.graph.model.saving import Saved, write_sharing
 from dmlprep.graph.model.shared_data import SharedData
+from dmlprep.graph.rewriting.unread import put_unread, take_unread
 from dmlprep.metrics import ProofRules, UserMetric, holds_fp16
 from dmlprep.parity import RunFeeds, feeds_of
 from dmlprep.parity.judging import JudgingOptions
@@ -289,7 +290,9 @@ def _run_steps(
     plan = request.plan
     parity = plan.recipe.parity
     rules = ProofRules(parity.measures, parity.tolerance, request.metric)
-    steps = Transactions(model, model.opened)
+    drop = any(getattr(step.pass_.options, "drop_unread", False) for step in plan.steps)
+    unread = take_unread(model.ir)
+    steps = Transactions(model, None if unread else model.opened)
     with CpuRunner(feeds.of, parity.time_limit, host) as runner:
         for index, step in enumerate(plan.steps, 1):
             request.observer.step_started(step.name, index, len(plan.steps))
@@ -300,6 +303,16 @@ def _run_steps(
             request.observer.step_finished(done)
             if parity.cpu or parity.dml != "off":
                 _refuse_nothing(model, done)
+    if unread:
+        names = [v.name or "" for v in unread]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        nbytes = sum(v.const_value.nbytes for v in unread if v.const_value is not None)
+        fate = "removed" if drop else "kept, last; --set step.simplify.drop_unread=true removes them"
+        text = f"no node reads {', '.join(names[:3])}{more} ({nbytes} bytes): {fate}"
+        record.findings.append(finding("DP307", text, removed=drop))
+        if not drop:
+            put_unread(model.ir, unread)
+            return None
     return steps.frozen
 
 
