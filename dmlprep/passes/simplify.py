@@ -17,6 +17,7 @@ from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.random_ops import RANDOM
 from dmlprep.graph.model.runner import Runner
 from dmlprep.graph.model.walk import label, nodes
+from dmlprep.graph.rewriting.constant_chains import fold_chains
 from dmlprep.graph.rewriting.weights import put_back, take_out
 from dmlprep.metrics import NOISE_FACTOR, TOLERANCES, compare_outputs, describe, noise_of, nudged, output_groups
 from dmlprep.passes.base import Context, Fact, Options, Pass
@@ -42,6 +43,7 @@ class SimplifyOptions(Options, frozen=True, kw_only=True):
     Attributes:
         time_limit: seconds that onnxsim may take.
         constant_kib: no node is folded into a constant of more KiB than this, or than ``SHARE`` of the model.
+            A chain of nodes may end in more, where it replaces weights with more bytes.
         feeds: how many feeds the values are compared on.
         drop_unread: the run removes initializers that no node of the original reads; otherwise it keeps them.
     """
@@ -64,12 +66,15 @@ class SimplifyPass(Pass[SimplifyOptions]):
     def run(self, model: Model, context: Context) -> bool:
         """Simplify the model, or leave it as it is and report DP301."""
         before, work = model.statistics(), model.copy(context.before)
+        limit = min(self.options.constant_kib * 1024, max(_SLACK_BYTES, int(before.nbytes * SHARE)))
+        if context.runner is not None:
+            fold_chains(work, context.runner, limit)
         try:
             taken = take_out(work.ir)
             proto = onnxsim.simplify(
                 ir.to_proto(work.ir),
                 time_limit=self.options.time_limit,
-                constant_bytes=min(self.options.constant_kib * 1024, max(_SLACK_BYTES, int(before.nbytes * SHARE))),
+                constant_bytes=limit,
                 merge_equal=not any(n.op_type in RANDOM for n in nodes(model.ir)),
             )
             result = Model(put_back(proto, taken, model.ir), model.path)
@@ -88,7 +93,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
         wrong = wrong or self._differs(model, result, context, (context.before, frozen))
         if wrong:
             return self._undone(context, wrong)
-        model.ir = result.ir
+        model.ir, model.budget = result.ir, work.budget
         return True
 
     def _undone(self, context: Context, why: str) -> bool:

@@ -14,6 +14,7 @@ from dmlprep.graph.analysis.shapes import Inference
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.dims import with_dims
 from dmlprep.graph.model.pinned import Value
+from dmlprep.graph.rewriting.dead import remove_dead
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.passes.pin import dynamic_report, rewrite
 from dmlprep.passes.pin.inline import inline_branches, inline_functions
@@ -84,7 +85,7 @@ class PinPass(Pass[PinOptions]):
         _note_corrections(model.ir.graph, known, sizes, context)
         rewrite.put_targets(model.ir, known)
         rewrite.put_constants(model.ir, known, model.statistics().nbytes, model.budget)
-        removed = rewrite.remove_dead(model.ir)
+        removed = remove_dead(model.ir)
         write_types(model.ir, known)
         dynamic = dynamic_report.report(model.ir, known, context)
         context.facts.pinned = dict(sorted(sizes.named.items())) | {

@@ -1,0 +1,143 @@
+"""Chains of constants, judged by their ends: position embeddings that a Resize makes smaller become the result.
+
+onnxsim judges each node: it reads no weights, and folds no node into more than ``constant_kib``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.core.errors import CheckNotRun, ModelRefused
+from dmlprep.graph.analysis.knowledge import Knowledge, constant_of
+from dmlprep.graph.model import Model
+from dmlprep.graph.model.random_ops import RANDOM
+from dmlprep.graph.model.runner import Runner
+from dmlprep.graph.model.walk import attribute_graphs
+from dmlprep.graph.rewriting.builder import as_initializer, move_readers
+from dmlprep.graph.rewriting.dead import remove_dead
+from dmlprep.graph.rewriting.names import Names
+from dmlprep.graph.rewriting.weights import KEPT_BYTES
+from dmlprep.portable.arrays import Array
+
+_MOST_NODES = 500
+"""Nodes of one chain; longer ones are not position embeddings."""
+
+_LARGEST_LINK = 64 << 20
+_ROOM = 256 << 20  # bytes of all ends: they are in memory until the model is saved
+
+_EXCLUDED = RANDOM | {"Constant", "DequantizeLinear", "QuantizeLinear"}
+
+
+class _Chains:
+    """The nodes of the main graph that compute with constants alone, each with its place."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.model = model
+        self.nodes: dict[ir.Node, int] = {}
+        for place, node in enumerate(model.graph):
+            plain = not node.domain and node.op_type not in _EXCLUDED and not any(True for _ in attribute_graphs(node))
+            reads = [v for v in node.inputs if v is not None]
+            if plain and reads and all(self.is_start(v) or v.producer() in self.nodes for v in reads):
+                self.nodes[node] = place
+
+    @cached_property
+    def known(self) -> Knowledge:
+        return Knowledge.swept(self.model)
+
+    def is_start(self, value: ir.Value) -> bool:
+        return constant_of(value, self.model.ir_version) is not None
+
+    def nbytes(self, value: ir.Value) -> int:
+        """Bytes of a value; more than a link may have where they are not known."""
+        tensor = constant_of(value, self.model.ir_version)
+        if tensor is not None:
+            return tensor.nbytes
+        sizes, dtype = self.known.static_shape(value), self.known.dtype(value)
+        if sizes is None or dtype in (0, ir.DataType.STRING, ir.DataType.BFLOAT16):
+            return _LARGEST_LINK + 1
+        return math.prod(sizes) * ir.DataType(dtype).bitwidth // 8
+
+    def numpy_type(self, value: ir.Value) -> np.dtype:
+        return ir.DataType(self.known.dtype(value)).numpy()
+
+    def cone(self, ends: Iterable[ir.Value]) -> list[ir.Node]:
+        """The nodes behind some values, the last first."""
+        behind: set[ir.Node] = set()
+        stack = [v.producer() for v in ends]
+        while stack and len(behind) <= _MOST_NODES:
+            node = stack.pop()
+            if node is not None and node in self.nodes and node not in behind:
+                behind.add(node)
+                stack += [v.producer() for v in node.inputs if v is not None]
+        return sorted(behind, key=self.nodes.__getitem__, reverse=True)
+
+    def worth(self, ends: list[ir.Value], limit: int) -> bool:
+        """Return whether the ends are smaller than the weights that go, or small where only a link is large."""
+        cone = self.cone(ends)
+        if not ends or len(cone) > _MOST_NODES or any(v.is_graph_output() for v in ends):
+            return False
+        dead: set[ir.Node] = set()
+        for node in cone:
+            if all(
+                v in ends or (not v.is_graph_output() and all(u in dead for u, _ in v.uses())) for v in node.outputs
+            ):
+                dead.add(node)
+        starts = {v for node in cone for v in node.inputs if v is not None and self.is_start(v)}
+        weights = [v for v in starts if self.nbytes(v) > KEPT_BYTES]
+        freed = [v for v in weights if not v.is_graph_output() and all(user in dead for user, _ in v.uses())]
+        sizes, links = ([self.nbytes(v) for v in vs] for vs in (ends, [v for node in cone for v in node.outputs]))
+        if max(links) > _LARGEST_LINK:
+            return False
+        return sum(sizes) < sum(map(self.nbytes, freed)) if weights else max(sizes) <= limit < max(links)
+
+    def ends(self) -> list[list[ir.Value]]:
+        """Groups of values to fold together: all ends, then each value by itself, the last first."""
+        values = [v for node in reversed(self.nodes) for v in node.outputs]
+        outer = [v for v in values if any(user not in self.nodes for user, _ in v.uses())][: _MOST_NODES + 1]
+        return [outer, *([v] for v in values if v.uses())]
+
+
+def fold_chains(model: Model, runner: Runner, limit: int) -> None:
+    """Put constants in the place of chains whose ends are smaller than their weights.
+
+    Args:
+        limit: bytes of an end where the chain has no weights, only links that are larger than that.
+    """
+    chains, room = _Chains(model.ir), _ROOM
+    folded: set[ir.Node] = set()
+    for ends in chains.ends() if chains.nodes else ():
+        cone, nbytes = set(chains.cone(ends)), sum(map(chains.nbytes, ends))
+        if cone & folded or nbytes > room or not model.budget.affords(nbytes) or not chains.worth(ends, limit):
+            continue
+        folded |= cone
+        arrays = _computed(model, ends, runner)
+        if [(a.nbytes, a.dtype) for a in arrays] != [(chains.nbytes(v), chains.numpy_type(v)) for v in ends]:
+            continue
+        model.budget.spend(nbytes, what="folded chains of constants", where="")
+        room -= nbytes
+        for value, array in zip(ends, arrays, strict=True):
+            name = value.name or ""
+            value.name = Names(model.ir).value(f"{name}_before")
+            tensor = ir.Tensor(array, name=name)
+            move_readers(value, as_initializer(model.ir.graph, ir.Value(name=name), tensor))
+    if folded:
+        remove_dead(model.ir)
+
+
+def _computed(model: Model, ends: list[ir.Value], runner: Runner) -> list[Array]:
+    """The numbers of values that follow from constants; empty where they cannot be computed."""
+    part, names = model.copy(), [v.name or "" for v in ends]
+    values = {v.name: v for node in part.ir.graph for v in node.outputs}
+    part.ir.graph.outputs[:] = [values[name] for name in names]
+    remove_dead(part.ir)
+    part.ir.graph.inputs[:] = [v for v in part.ir.graph.inputs if v.uses()]
+    try:
+        arrays = runner.run(part, {}, names)
+    except (CheckNotRun, ModelRefused):
+        return []
+    return [np.ascontiguousarray(arrays[name]) for name in names]
