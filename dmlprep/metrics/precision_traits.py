@@ -58,5 +58,6 @@ def tolerance_for(name: str, candidate: Model, reference: Model, device: str) ->
         UsageError: there is no such tolerance.
     """
     few_bits = has_few_bits(candidate) and not has_few_bits(reference)
-    fp16, quantized = holds_fp16(candidate), quantizes(candidate)
+    # An original in bfloat16 rounds each result to 8 bits itself.
+    fp16, quantized = holds_fp16(candidate) or _holds(reference, (ir.DataType.BFLOAT16,)), quantizes(candidate)
     return choose_tolerance(name, fp16=fp16, quantized=quantized, device=device, few_bits=few_bits)

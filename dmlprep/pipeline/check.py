@@ -132,7 +132,9 @@ def _remedy(one: Finding, names: list[str], outlook: Outlook) -> str:
     steps = [f.step for f in outlook.fates if f.step and f.node in names]
     prepare = "dmlprep prepare with fixed sizes" if outlook.sizes else "dmlprep prepare"
     if len(steps) >= len(names):
-        by = ", ".join(f"opset {outlook.opset_after}" if s == "opset" else f"step {s}" for s in sorted(set(steps)))
+        moved = outlook.opset_after != outlook.opset_before
+        words = (f"opset {outlook.opset_after}" if s == "opset" and moved else f"step {s}" for s in sorted(set(steps)))
+        by = ", ".join(words)
         return f"{prepare} brings {_them(names)} to DirectML ({by})"
     general = CODES[one.code].remedy
     if steps:

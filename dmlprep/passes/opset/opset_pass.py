@@ -14,6 +14,7 @@ from dmlprep.passes.opset.handling import OLDEST
 from dmlprep.passes.opset.lowering import FunctionKey, Handled, InlineFirst, lower
 from dmlprep.passes.opset.placing import best_placed
 from dmlprep.passes.opset.raising import must_raise, raise_opset, weights_out_of_inputs
+from dmlprep.passes.opset.single import to_single
 
 _SENTENCES = {
     "relabelled": "{n} nodes are the same at opset {to}: relabelled",
@@ -36,10 +37,12 @@ class OpsetOptions(Options, frozen=True):
             between stays where it is.
         prefer_contrib: write operators of com.microsoft that DirectML has kernels for in the place of younger ai.onnx
             operators, where their attributes allow it.
+        single: compute bfloat16 and FP64 in FP32, where a compute node is on the CPU otherwise.
     """
 
     version: int | Literal["auto"] = "auto"
     prefer_contrib: bool = False
+    single: bool = False
 
 
 class OpsetPass(Pass[OpsetOptions]):
@@ -57,6 +60,8 @@ class OpsetPass(Pass[OpsetOptions]):
 
     def _run(self, model: Model, context: Context) -> bool:
         before = model.opset
+        if single := self.options.single and to_single(model, context):
+            context.before = model.snapshot()
         target = self._choose(model, before, context)
         context.facts.ir_before = model.ir.ir_version
         if self.options.version == "auto" and context.on_cpu is not None:
@@ -70,7 +75,7 @@ class OpsetPass(Pass[OpsetOptions]):
             changed = self._bring(model, target, context)
         facts = context.facts
         facts.opset_before, facts.opset_after, facts.ir_after = before, target, model.ir.ir_version
-        return changed
+        return changed or single
 
     def _bring(self, model: Model, target: int, context: Context) -> bool:
         before, changed = model.opset, False
