@@ -23,7 +23,7 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.collector import paused_collector
 from dmlprep.graph.model.walk import nodes
 from dmlprep.graph.rewriting.unread import take_unread
-from dmlprep.parity.feeds.sizes import evaluate, graph_inputs, is_anonymous, resolve_shapes
+from dmlprep.parity.feeds.sizes import batch_axis, batch_name, evaluate, graph_inputs, is_anonymous, resolve_shapes
 from dmlprep.passes import AnyPass
 from dmlprep.pipeline.placing import context_for
 from dmlprep.pipeline.recipe import Plan, PlannedStep
@@ -223,7 +223,7 @@ def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes
     """A size for each dimension that is free: one for a batch, and for the rest those that seeded feeds have."""
     inputs = graph_inputs(model)
     names = {dim for one in inputs for dim in one.dims or () if isinstance(dim, str) and dim.isidentifier()}
-    known = {one.dims[0]: 1 for one in inputs if one.dims and isinstance(one.dims[0], str)} | dict(sizes)
+    known = dict.fromkeys(filter(None, map(batch_name, inputs)), 1) | dict(sizes)
     shapes = resolve_shapes(inputs, known)
     pairs = ((dim, size) for one in inputs for dim, size in zip(one.dims or (), shapes[one.name], strict=False))
     # Seeded feeds begin a text; a model for one size is for a cache that holds something.
@@ -239,7 +239,7 @@ def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes
             if dim is not None and dim in names:
                 examples[dim] = size
             elif is_anonymous(dim) or evaluate(str(dim), dict.fromkeys(names, 1)) is None:
-                examples[f"{one.name}:{axis}"] = 1 if axis == 0 else size
+                examples[f"{one.name}:{axis}"] = 1 if axis == batch_axis(one) else size
     return examples
 
 

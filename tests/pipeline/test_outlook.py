@@ -51,6 +51,24 @@ def test_a_gelu_comes_to_directml_and_the_sizes_are_asked_for(tmp_path: Path) ->
     assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
 
 
+@pytest.mark.parametrize(
+    ("data", "pins"),
+    [
+        ("float[sequence, batch, 4] x", "--pin sequence=8 --pin batch=1"),
+        ("float[batch, sequence, 4] x", "--pin batch=1 --pin sequence=8"),
+        ("float[seq_len, 4] x", "--pin seq_len=8"),
+        ("float[images, 4] x", "--pin images=1"),
+        ("float[sequence, n_batch, 4] x, float[2, n_batch, 4] h", "--pin sequence=8 --pin n_batch=1"),
+    ],
+)
+def test_a_batch_is_the_dimension_that_says_so(tmp_path: Path, data: str, pins: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g ({data}) => (float[a, b, 4] y) {{ y = Relu (x) }}"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.output[0].type.CopyFrom(proto.graph.input[0].type)
+    onnx.save(proto, tmp_path / "model.onnx")
+    assert _ahead(tmp_path / "model.onnx").pins == pins
+
+
 def test_prepare_does_what_was_foretold(tmp_path: Path) -> None:
     path = _saved(tmp_path, GELU)
     ahead = _ahead(path, "@vision-fp16", batch=2)

@@ -143,14 +143,14 @@ def _by_stem(stem: str, sizes: Mapping[str, int]) -> int | None:
     return close.pop() if len(close) == 1 else None
 
 
-_LENGTH = 8
+_LENGTH, _LENGTH_NAMES = 8, r"seq|len|time|token|^s$|^t$"
 
 _BY_NAME: tuple[tuple[str, int], ...] = (
     (r"batch|^n$|^b$|^bs$", 2),
     (r"past|cache|memory", 4),
     (r"sample|audio|wave", 1600),
     (r"frame", 32),
-    (r"seq|len|time|token|^s$|^t$", _LENGTH),
+    (_LENGTH_NAMES, _LENGTH),
     (r"channel", 3),
     (r"num|box|point|quer|count", 4),
 )
@@ -187,9 +187,19 @@ def is_signal(one: Input) -> bool:
 
 
 def batch_axis(one: Input) -> int:
-    """The axis that the batch most likely is: 1 of a recurrent state [layers, batch, hidden], else 0."""
+    """The axis of the batch: the one of that name, else 1 of a recurrent state [layers, batch, hidden], else 0."""
     dims = one.dims or ()
+    for axis, dim in enumerate(dims):
+        if isinstance(dim, str) and re.search(r"batch|^bs?$", dim.lower()):
+            return axis
     return int(len(dims) == 3 and isinstance(dims[0], int) and isinstance(dims[2], int) and dims[1] is None)
+
+
+def batch_name(one: Input) -> str:
+    """The name of the batch's dimension; empty where it has none, or the name of a length."""
+    dim = one.dims[batch_axis(one)] if one.dims else None
+    is_batch = isinstance(dim, str) and ("batch" in dim.lower() or not re.search(_LENGTH_NAMES, dim.lower()))
+    return dim if isinstance(dim, str) and is_batch else ""
 
 
 def caches(one: Input) -> bool:
