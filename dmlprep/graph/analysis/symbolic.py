@@ -328,10 +328,14 @@ def constant_target(known: Known, node: ir.Node) -> Array | None:
             return None  # 0 without allowzero is another size
         numbers.append(number if number is not None else 0 if kept else -1)
     # A size of zero elsewhere would leave open what -1 stands for.
-    others = (
+    others = [
         given[axis] if n == 0 and axis < len(given) else of_number(n) for axis, n in enumerate(numbers) if n != -1
-    )
+    ]
     if numbers.count(-1) > 1 or (-1 in numbers and any(o is not None and o.number == 0 for o in others)):
+        return None
+    # allowzero is for sizes that may be 0, as of an empty cache: there only a -1 of the model's own stands beside them.
+    own = any(item is not None and item.number == -1 for item in target[1])
+    if literal and -1 in numbers and not own and any(o is None or not o.at_least for o in others):
         return None
     return np.array(numbers, np.int64)
 
