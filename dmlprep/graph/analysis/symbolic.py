@@ -333,7 +333,7 @@ def constant_target(known: Known, node: ir.Node) -> Array | None:
     ]
     if numbers.count(-1) > 1 or (-1 in numbers and any(o is not None and o.number == 0 for o in others)):
         return None
-    # allowzero is for sizes that may be 0, as of an empty cache: there only a -1 of the model's own stands beside them.
+    # With allowzero a size may be 0, as that of an empty cache: a new -1 next to it has no value.
     own = any(item is not None and item.number == -1 for item in target[1])
     if literal and -1 in numbers and not own and any(o is None or not o.at_least for o in others):
         return None

@@ -26,7 +26,7 @@ def remove_dead(model: ir.Model) -> int:
             if all(not v.is_graph_output() and all(user in dead for user, _ in v.uses()) for v in node.outputs):
                 empty_bodies(node)
                 dead.add(node)
-        graph.remove(dead, safe=True)  # at once: each call looks at all outputs of the graph
+        graph.remove(dead, safe=True)  # together: each call reads all outputs of the graph
         removed += len(dead)
     for graph in main_graphs(model):
         inputs = set(graph.inputs)
