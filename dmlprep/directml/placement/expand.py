@@ -83,6 +83,7 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
     versions = [v for v in schema.function_opset_versions if v <= node.opset]
     if schema.has_function and versions:
         plain: onnx.FunctionProto = onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(versions)))
+        plain.attribute_proto.extend(a.default_value for a in schema.attributes.values() if a.default_value.name)
         return plain
     versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
     if not schema.has_context_dependent_function or not versions:
