@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from dmlprep.directml.placement.reading import read_facts
 from dmlprep.directml.placement.roles import Role, roles
+from dmlprep.directml.quirks.find import concerned
 from dmlprep.directml.quirks.gelu import GELU_OPSET, gelu_trap
 from dmlprep.directml.targets import Target
 from dmlprep.directml.targets.facts import GraphFacts, NodeFacts, since_version
@@ -60,13 +61,18 @@ def off_directml(model: Model, target: Target) -> dict[int, int]:
 def _by_opset(
     graph: GraphFacts, own: int, target: Target, kind: Mapping[int, Role] | None = None
 ) -> dict[int, tuple[int, int]]:
-    """Nodes, and floating-point operations, that leave DirectML at each opset."""
+    """Nodes, and floating-point operations, that leave DirectML, or are wrong on it, at each opset."""
     top = target.max_opset
     kind = roles(graph) if kind is None else kind
     ours = [n for n in graph.all_nodes() if kind[id(n)] in ("compute", "control") and not n.domain]
     trap_size = len(gelu_trap(graph)) if target.release >= (1, 20) else 0
-    by_opset = {opset: _off_dml(ours, opset, target) for opset in range(min(own, LOWEST, top), top + 1)}
-    return {opset: (n + (trap_size if opset >= GELU_OPSET else 0), work) for opset, (n, work) in by_opset.items()}
+    aged = [q.mended_at for q in concerned(target) if q.mended_at for n in ours if n.op in q.ops and q.matches(n)]
+    by_opset = {}
+    for opset in range(min(own, LOWEST, top), top + 1):
+        count, work = _off_dml(ours, opset, target)
+        count += (trap_size if opset >= GELU_OPSET else 0) + sum(opset < mended for mended in aged)
+        by_opset[opset] = count, work
+    return by_opset
 
 
 def _off_dml(nodes: list[NodeFacts], opset: int, target: Target) -> tuple[int, int]:

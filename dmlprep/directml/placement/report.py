@@ -163,10 +163,11 @@ def _examined(model: Model, target: Target, files: list[Finding], shared: _Share
         with paused_collector():
             read, placed = shared.placed(target)
             graph, placement = read.facts, msgspec.structs.replace(placed.placement, target=target.name)
-            best = best_opset(graph, model.opset, target, read.roles) if placement.compute_on_cpu else model.opset
             asked = tuple(quirk.key for quirk in concerned(target))
             if asked not in placed.hits:
                 placed.hits[asked] = find_quirks(graph, target, read.matches, placed.divisions)
+            moves = placement.compute_on_cpu or any(hit.quirk.mended_at for hit in placed.hits[asked])
+            best = best_opset(graph, model.opset, target, read.roles) if moves else model.opset
             record.findings += placement_findings(placement, best)
             record.findings += [hit.finding() for hit in placed.hits[asked]]
             record.facts.placement = placement.summary()

@@ -50,12 +50,14 @@ def _rewrite_gather(facts: NodeFacts, edit: Edit) -> str:
 
 def _rewrite_scatter(facts: NodeFacts, edit: Edit) -> str:
     """Slice the part that the indices reach, scatter into it, and join the rest again with Concat, axis by axis."""
+    if facts.opset < 10:
+        return "its opset is below 10, and Slice has constant parts there"
     data, dims, reach = edit.input(), facts.required().dims, _reach(facts)
     near = {axis: (0, size) for axis, size in reach.items()}
     sizes = [_size(d, near.get(a)) for a, d in enumerate(dims)]
     part = _slice(edit, data, dims, near)
     axis = int(facts.attribute("axis", 0))
-    joined = edit.before("ScatterElements", [part, *edit.node.inputs[1:3]], {"axis": axis}, like=data, shape=sizes)
+    joined = edit.before(facts.op, [part, *edit.node.inputs[1:3]], {"axis": axis}, like=data, shape=sizes)
     for far, size in reversed(reach.items()):
         del near[far]
         rest = _slice(edit, data, dims, {**near, far: (size, END)})
@@ -77,7 +79,7 @@ GATHER_NARROW = Quirk(
 SCATTER_NARROW = replace(
     GATHER_NARROW,
     id="scatter-narrow",
-    ops=("ScatterElements",),
+    ops=("ScatterElements", "Scatter"),
     sources=(MEASURED, DIRECTML_API + "ns-directml-dml_scatter_operator_desc"),
     rewrite=_rewrite_scatter,
 )

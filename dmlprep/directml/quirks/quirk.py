@@ -56,6 +56,7 @@ class Quirk:
             ``Match`` in its answer is added to the clause.
         rewrite: replaces the node by an equal form and returns ``""``. Where it cannot, it returns why, and the graph
             computes what it did before. ``None`` where no equal form is known.
+        mended_at: the opset from which the operator has no such quirk; 0 where none does. ``auto`` raises models to it.
     """
 
     id: str
@@ -72,6 +73,7 @@ class Quirk:
     matches: Callable[[NodeFacts], str | Match]
     fused: Callable[[Sequence[NodeFacts], Mapping[int, int]], Sequence[bool | Match]] | None = None
     rewrite: Callable[[NodeFacts, Edit], str] | None = None
+    mended_at: int = 0
 
     @property
     def key(self) -> str:

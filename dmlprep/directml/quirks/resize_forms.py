@@ -6,7 +6,7 @@ Coordinates are computed in FP32 as ONNX's text of Resize and ONNX Runtime's CPU
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,9 @@ _MOST = 1 << 22
 
 
 def _computed_otherwise(node: NodeFacts) -> str | Match:
-    mode = node.attribute("mode", "nearest")
-    place = node.attribute("coordinate_transformation_mode", "half_pixel")
+    mode, place = node.attribute("mode", "nearest"), _place(node)
+    if mode == "linear" and place == "tf_half_pixel_for_nn":
+        return "linear with tf_half_pixel_for_nn"
     if mode == "linear" and place == "tf_crop_and_resize" and not node.has("axes"):
         return "linear with tf_crop_and_resize"
     if mode == "linear" and node.attribute("antialias", 0) and (shrinks := _shrinks(node)):
@@ -40,6 +41,33 @@ def _computed_otherwise(node: NodeFacts) -> str | Match:
     if mode == "nearest" and (place, rounding) in _UNSTABLE:
         return f"nearest with {place} and {rounding}"
     return ""
+
+
+def _before_11(node: NodeFacts) -> str | Match:
+    """Below opset 11 DirectML computes half_pixel coordinates; nearest rounds them, and prefers the lower element."""
+    scales = _scales(node) if node.since < 11 else np.ones(1, _F)
+    if node.attribute("mode", "nearest") == "linear":
+        return f"linear of opset {node.opset}" if scales is None or (scales != 1).any() else ""
+    if scales is None:
+        return Match(f"nearest of opset {node.opset} by scales that are not known", sure=False)
+    x, at = node.input(0), np.arange(64, dtype=_F)
+    for axis, scale in enumerate(scales[scales > 0]):
+        size = x.shape[axis] if x is not None and x.shape is not None and axis < len(x.shape) else None
+        part = at[: int(np.floor(_F(size) * scale))] if isinstance(size, int) else at
+        if (np.ceil((part + _F(0.5)) / scale - 1).clip(0) != (np.ceil if scale < 1 else np.floor)(part / scale)).any():
+            return f"nearest of opset {node.opset} by {scale:g}"
+    return ""
+
+
+def _place(node: NodeFacts) -> str:
+    place: str = node.attribute("coordinate_transformation_mode", "half_pixel")
+    return place if node.since >= 11 else "asymmetric"
+
+
+def _scales(node: NodeFacts) -> Floats | None:
+    """The scales of an Upsample, or of a Resize; ``None`` where they are not constant."""
+    scales = node.attribute("scales") if node.has("scales") else node.array(1 if node.since < 11 else 2)
+    return np.asarray(scales, _F).reshape(-1) if scales is not None and np.size(scales) else None
 
 
 def _resized(node: NodeFacts) -> list[tuple[Dim, Dim]]:
@@ -53,9 +81,8 @@ def _shrinks(node: NodeFacts) -> Match | None:
     pairs = _resized(node)
     if any(isinstance(a, int) and isinstance(b, int) and b < a for a, b in pairs):
         return Match(" to a smaller size")
-    array = node.array(2)
-    if array is not None and array.size:
-        return Match(" to a smaller size") if (array < 1).any() else None
+    if (scales := _scales(node)) is not None:
+        return Match(" to a smaller size") if (scales < 1).any() else None
     unknown = any(a != b and not (isinstance(a, int) and isinstance(b, int)) for a, b in pairs)
     return Match(" to a size that may be smaller", sure=False) if unknown else None
 
@@ -107,14 +134,13 @@ def _axes(facts: NodeFacts, edit: Edit) -> list[_Axis] | str:
     x = facts.required()
     if not x.static:
         return "the sizes of its input are not known: pin them first"
-    if facts.since < 11:
-        return "it is of opset 10"
     if facts.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         return "it keeps the aspect ratio"
     rank = len(x.sizes)
     axes = [a + rank if a < 0 else a for a in facts.attribute("axes", range(rank))]
-    roi, scales, sizes = (array if array is not None and array.size else None for array in map(facts.array, (1, 2, 3)))
-    place = facts.attribute("coordinate_transformation_mode", "half_pixel")
+    inputs = (1, 3) if facts.since >= 11 else (3, 3)
+    roi, sizes = (array if array is not None and array.size else None for array in map(facts.array, inputs))
+    scales, place = _scales(facts), _place(facts)
     crop = place == "tf_crop_and_resize"
     if (scales is None) == (sizes is None) or (crop and roi is None):
         return "its scales, sizes or region are not constant"
@@ -158,6 +184,8 @@ def _coordinates(place: str, size: int, out: int, scale: np.float32, start: np.f
         return np.zeros(out, _F) if out == 1 else at * _F(size - 1) / _F(out - 1)
     if place == "asymmetric":
         return at / scale
+    if place == "tf_half_pixel_for_nn":
+        return (at + half) / scale
     if place == "half_pixel_symmetric":
         offset = _F(size) / _F(2) * (_F(1) - _F(out) / (scale * _F(size)))
         return offset + (at + half) / scale - half
@@ -200,6 +228,8 @@ def _triangles(a: _Axis) -> Floats:
 
 def _nearest(facts: NodeFacts, a: _Axis) -> Array:
     mode, where = facts.attribute("nearest_mode", "round_prefer_floor"), a.coordinates
+    if facts.since < 11:
+        mode = "ceil" if a.scale < 1 else "floor"
     if mode in ("floor", "round_prefer_ceil"):
         found = np.floor(where if mode == "floor" else where + _F(0.5))
     else:
@@ -259,4 +289,13 @@ RESIZE_CROP_AXES = Quirk(
     sources=(MEASURED,),
     matches=_crops_axes,
     rewrite=_rewrite,
+)
+
+RESIZE_BEFORE_11 = replace(
+    RESIZE_FORMS,
+    id="resize-before-11",
+    ops=("Resize", "Upsample"),
+    sources=("measured on 1.24.4 and 1.30.0: tests/benchmarks/operator_versions.py",),
+    matches=_before_11,
+    mended_at=11,
 )

@@ -35,3 +35,20 @@ def test_the_highest_opset_at_which_every_node_runs_on_directml(own: int, graph:
 def test_a_model_that_runs_at_its_own_opset_stays_there() -> None:
     proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 14]>{CONV}')
     assert choose_opset(Model(ir.from_proto(proto)), find_target()) == 14
+
+
+@pytest.mark.parametrize(
+    ("own", "node", "chosen"),
+    [
+        (9, 'Upsample <mode = "linear"> (x, s)', 11),
+        (9, 'Upsample <mode = "nearest"> (x, s)', 9),
+        (10, 'Resize <mode = "linear"> (x, s)', 11),
+        (10, "RoiAlign (x, r, b)", 16),
+        (16, "RoiAlign (x, r, b)", 16),
+    ],
+)
+def test_an_operator_whose_old_version_directml_computes_wrongly_is_raised(own: int, node: str, chosen: int) -> None:
+    graph = "g (float[1,2,4,4] x, float[2,4] r, int64[2] b) => (float[n,c,h,w] y) <float[4] s = {1,1,2,2}> { y = NODE }"
+    text = f'<ir_version: 5, opset_import: ["" : {own}]>{graph.replace("NODE", node)}'
+    model = Model(ir.from_proto(onnx.parser.parse_model(text)))
+    assert choose_opset(model, find_target("ort-1.30")) == chosen
