@@ -325,7 +325,8 @@ def judge(
 def known_quirk(trial: Trial, target: Target) -> str:
     """The quirk that ``check`` reports for a node; empty for none. Feeds are constants, as most are in models."""
     model = trial.model()
-    constant = {n for n in trial.node.input[1:] if isinstance(trial.feeds.get(n), np.ndarray)} - {trial.node.input[0]}
+    constant = {n for n in trial.node.input[1:] if isinstance(trial.feeds.get(n), np.ndarray)}
+    constant -= set(trial.node.input[:1])
     model.graph.initializer.extend(numpy_helper.from_array(trial.feeds[name], name) for name in sorted(constant))
     fed = [value for value in model.graph.input if value.name not in constant]
     del model.graph.input[:]

@@ -26,8 +26,8 @@ _ADAPTED = frozenset({"num_outputs", "noop_with_empty_axes", "allowzero"})
 
 
 def choose_opset(model: Model, target: Target, frozen: Frozen | None = None) -> int:
-    """The opset at which fewest compute nodes leave DirectML, then fewest floating-point operations; of equals the one
-    nearest to the model's own.
+    """The opset at which fewest compute nodes leave DirectML or have a quirk that a later opset mends. Ties: fewest
+    floating-point operations on the CPU, then the opset nearest to the model's own.
 
     Supposes that the model is converted with each operator kept: a node counts by the version that its operator has at
     the candidate. An operator that a candidate opset does not have yet counts by the function body that replaces it

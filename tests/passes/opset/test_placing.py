@@ -184,3 +184,22 @@ def test_an_equal_form_runs_on_directml(name: str) -> None:
 def test_what_has_no_equal_form_stays(text: str) -> None:
     _, left = _brought(_head(text))
     assert len(left) == 1
+
+
+@pytest.mark.parametrize(
+    ("opset", "node", "chosen"),
+    [
+        (9, 'Upsample <mode = "linear"> (x, s)', 11),
+        (10, 'Resize <mode = "linear"> (x, s)', 11),
+        (10, 'Resize <mode = "nearest"> (x, s)', 10),
+    ],
+)
+def test_an_old_version_that_directml_computes_wrongly_is_raised(opset: int, node: str, chosen: int) -> None:
+    text = (
+        f'<ir_version: 5, opset_import: ["" : {opset}]> g (float[1,2,3,4] x) => (float[1,2,6,8] y)'
+        f" <float[4] s = {{1,1,2,2}}> {{ y = {node} }}"
+    )
+    result, left = _brought(text)
+    assert (result.opset_import[0].version, left) == (chosen, [])
+    feeds = {"x": _floats(1, 2, 3, 4)}
+    np.testing.assert_allclose(run(result, feeds)[0], run(parse(text), feeds)[0], rtol=1e-6, atol=1e-6)
