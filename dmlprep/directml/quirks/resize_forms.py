@@ -45,7 +45,9 @@ def _computed_otherwise(node: NodeFacts) -> str | Match:
 
 def _before_11(node: NodeFacts) -> str | Match:
     """Below opset 11 DirectML computes half_pixel coordinates; nearest rounds them, and prefers the lower element."""
-    scales = _scales(node) if node.since < 11 else np.ones(1, _F)
+    if node.since >= 11:
+        return ""
+    scales = _scales(node)
     if node.attribute("mode", "nearest") == "linear":
         return f"linear of opset {node.opset}" if scales is None or (scales != 1).any() else ""
     if scales is None:
