@@ -278,7 +278,7 @@ def test_documents_are_decoded_by_one_function() -> None:
         # Data of the package itself.
         "genai/schema.py",
         "directml/quirks/catalog.py",
-        "record/codes.py",
+        "record/findings.py",
         "runtime/linux/pins.py",
         "directml/targets/kernels.py",
         "directml/targets/precision.py",

@@ -18,7 +18,7 @@ from dmlprep.record import RunRecord
 if TYPE_CHECKING:
     from dmlprep.directml.placement.report import Examined
     from dmlprep.graph.model.pinned import Value
-    from dmlprep.record.codes import Code
+    from dmlprep.record import Code
     from dmlprep.record.outlook import Outlook
 
 

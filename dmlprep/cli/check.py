@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dmlprep.api.projects import file_options
-from dmlprep.cli.options import ADAPTER, given_models, models_argument, option, output_options, prepare_options, targets
+from dmlprep.cli.options import (
+    ADAPTER,
+    PATH,
+    given_models,
+    option,
+    output_options,
+    prepare_options,
+    project_options,
+    targets,
+    the_project,
+)
 from dmlprep.cli.output import echo, echo_commands, echo_lines, print_error, print_json_text
-from dmlprep.cli.project import project_options, the_project
 from dmlprep.portable.printable import printable
 
 if TYPE_CHECKING:
@@ -18,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command("check")
-@models_argument
+@click.argument("models", type=PATH, nargs=-1, required=True, metavar="MODEL...")
 @option(
     "--target NAME",
     "target_name",

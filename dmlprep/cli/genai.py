@@ -226,7 +226,7 @@ def compare(original: Path, prepared: Path, quiet: bool, output_format: str, **o
         print_json(proof)
     else:
         from dmlprep.cli.bars import out
-        from dmlprep.report.generation import show_proof
+        from dmlprep.report.genai_text import show_proof
 
         show_proof(proof, out(), brief=quiet)
     return proof.exit_code

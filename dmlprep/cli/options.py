@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from dmlprep import api
+from dmlprep.api import projects
 from dmlprep.api.devices import target_names
 from dmlprep.api.recipes import read_settings, recipe_names
+from dmlprep.cli.output import echo
 from dmlprep.cli.values import Number, read_pins
 from dmlprep.core.errors import UsageError
 from dmlprep.core.files import Unfit, is_pattern, matching
@@ -18,7 +22,7 @@ from dmlprep.pipeline.options import OPTIONS, Option, PrepareOptions
 from dmlprep.portable.bounds import MOST_SECONDS
 
 if TYPE_CHECKING:
-    from dmlprep.api.types import Value
+    from dmlprep.api.types import Project
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,11 +47,6 @@ class PackGroup(click.Group):
         if args and args[0] not in (*self.commands, "--help", "-h"):
             args = ["pack", *args]
         return super().parse_args(ctx, args)
-
-
-def models_argument(function: F) -> F:
-    """``MODEL...``; see ``given_models``."""
-    return click.argument("models", type=PATH, nargs=-1, required=True, metavar="MODEL...")(function)
 
 
 def given_models(paths: tuple[Path, ...]) -> list[Path]:
@@ -106,7 +105,8 @@ def _click_option(name: str, one: Option, text: str | None) -> Callable[[F], F]:
         more["is_flag"] = True
     elif one.kind in (list, dict):
         more["multiple"] = True
-        more["callback"] = _READ.get(name)
+        if read := _READ.get(name):
+            more["callback"] = lambda context, option, values: read(values) if values else {}
     elif one.choices:
         more["type"] = click.Choice(one.choices)
     elif one.kind is int:
@@ -123,15 +123,7 @@ def _click_option(name: str, one: Option, text: str | None) -> Callable[[F], F]:
     return click.option(*(one.flags or (f"--{name.replace('_', '-')}",)), name, **more)
 
 
-def _read_pins(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Value]:
-    return read_pins(values)
-
-
-def _read_settings(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, object]:
-    return read_settings(values) if values else {}
-
-
-_READ: dict[str, Callable[..., object]] = {"pins": _read_pins, "settings": _read_settings}
+_READ: dict[str, Callable[[tuple[str, ...]], object]] = {"pins": read_pins, "settings": read_settings}
 _DEFAULTS = PrepareOptions()
 
 
@@ -170,3 +162,37 @@ def output_options(*formats: str) -> Callable[[F], F]:
     choice = click.Choice(formats)
     form: Callable[[F], F] = option("--format", "output_format", type=choice, default=formats[0], help=says)
     return lambda function: quiet_option(form(function))
+
+
+def project_options(function: F) -> F:
+    """``--project`` and ``--no-project``."""
+    says = "Project file; by default dmlprep.toml, or [tool.dmlprep] of pyproject.toml, here or in the repository."
+    named = option("--project FILE", "project_file", type=PATH, help=says)
+    return named(option("--no-project", is_flag=True, help="Read no project file.")(function))
+
+
+def the_project(project_file: Path | None, no_project: bool) -> Project | None:
+    """Return the project file that applies; ``None`` without one."""
+    if no_project:
+        if project_file is not None:
+            raise click.UsageError("--project and --no-project contradict each other.")
+        return None
+    return api.read_project(project_file)
+
+
+def completed(project: Project | None, model: Path, options: dict[str, Any], *, quiet: bool = True) -> dict[str, Any]:
+    """Complete the options of a command by those of the project file for a model, and print them unless ``quiet``.
+
+    The command line overrides the file: pins and settings by name, every other option if it was typed.
+    """
+    context = click.get_current_context()
+    theirs = {name: value for name, value in projects.file_options(project, model).items() if name in options}
+    chosen = {
+        name: options[name]
+        for name in theirs
+        if OPTIONS[name].kind is dict or context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    }
+    both, text = projects.completed(theirs, chosen)
+    if project is not None and not quiet and text:
+        echo(f"{project.file}: {text}", err=True)
+    return {**options, **both}

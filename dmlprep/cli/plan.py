@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dmlprep import api
-from dmlprep.cli.options import PATH, RECIPE, output_options, prepare_options
+from dmlprep.cli.options import PATH, RECIPE, completed, output_options, prepare_options, project_options, the_project
 from dmlprep.cli.output import echo, echo_lines, print_json
-from dmlprep.cli.project import completed, project_options, the_project
 
 if TYPE_CHECKING:
     from dmlprep.api.types import Plan

@@ -12,9 +12,20 @@ import click
 
 from dmlprep import api
 from dmlprep.api.projects import result_places
-from dmlprep.cli.options import DEVICE, METRIC, PATH, RECIPE, given_models, option, output_options, prepare_options
+from dmlprep.cli.options import (
+    DEVICE,
+    METRIC,
+    PATH,
+    RECIPE,
+    completed,
+    given_models,
+    option,
+    output_options,
+    prepare_options,
+    project_options,
+    the_project,
+)
 from dmlprep.cli.output import echo, echo_commands, print_error, print_json, show_run
-from dmlprep.cli.project import completed, project_options, the_project
 from dmlprep.cli.values import read_bucket
 from dmlprep.core._version import __version__
 from dmlprep.core.errors import DmlprepError, OutputError, UsageError

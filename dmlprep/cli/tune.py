@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 from dmlprep import api
-from dmlprep.cli.options import DEVICE, METRIC, PATH, option, output_options, prepare_options
+from dmlprep.cli.options import (
+    DEVICE,
+    METRIC,
+    PATH,
+    completed,
+    option,
+    output_options,
+    prepare_options,
+    project_options,
+    the_project,
+)
 from dmlprep.cli.output import echo, print_json, say
-from dmlprep.cli.project import completed, project_options, the_project
 from dmlprep.cli.values import Number
 from dmlprep.portable.bounds import MOST_SECONDS
 

@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dmlprep.core._version import __version__
 from dmlprep.core.errors import InputError, InternalError, UsageError
 from dmlprep.fleet.engine import Ended
 from dmlprep.fleet.matrix import Job
 from dmlprep.fleet.places import MODEL, RECORD, REPORT
-from dmlprep.record import CODES, Finding, RunError, RunRecord
+from dmlprep.record import CODES, Finding, RunRecord
+from dmlprep.record.facts import RunFacts
 from dmlprep.record.fleet import JobRecord
 from dmlprep.record.headline import headline
 
@@ -79,7 +82,9 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bo
         bytes_before=record.steps[0].bytes_before if record.steps else None,
         bytes_after=record.steps[-1].bytes_after if record.steps else None,
     )
-    findings = _light(record, record.all_findings(), record.error)
+    findings = msgspec.structs.replace(
+        record, steps=[], verdicts=[], facts=RunFacts(), options={}, findings=record.all_findings()
+    )
     recipe = "" if job.recipe.startswith("@") else job.recipe
     data = {Path(path): sha for path, sha in record.facts.digests.items() if path not in (str(job.model), recipe)}
     codes = {one.code for one in record.findings}
@@ -94,9 +99,11 @@ def without_record(job: Job, ended: Ended, key: str, *, kept: bool = False) -> D
     row = _row(job, ended, key, kept=kept, level="bad", error=error, summary=error)
     code = ended.code if ended.code in CODES else _NO_RECORD
     found = Finding(code=code, severity="error", message=error)
-    record = RunRecord(command="prepare", input=str(job.model), version=__version__, target=job.target)
-    record.recipe, record.exit_code = job.written, ended.exit_code
-    return Done(row, _light(record, [found], None), {}, lasting=code in _OF_THE_MODEL)
+    record = RunRecord(
+        "prepare", str(job.model), version=__version__, target=job.target, recipe=job.written, findings=[found]
+    )
+    record.exit_code = ended.exit_code
+    return Done(row, record, {}, lasting=code in _OF_THE_MODEL)
 
 
 def _row(job: Job, ended: Ended, key: str, **more: Any) -> JobRecord:
@@ -111,18 +118,4 @@ def _row(job: Job, ended: Ended, key: str, **more: Any) -> JobRecord:
         seconds=ended.seconds,
         key=key,
         **more,
-    )
-
-
-def _light(record: RunRecord, findings: list[Finding], error: RunError | None) -> RunRecord:
-    """The record without steps, verdicts and facts, which take most of its memory."""
-    return RunRecord(
-        command=record.command,
-        input=record.input,
-        version=record.version,
-        target=record.target,
-        recipe=record.recipe,
-        exit_code=record.exit_code,
-        findings=findings,
-        error=error,
     )

@@ -1,11 +1,12 @@
-"""The contract of a package, from a run's folder; and whether the run passed."""
+"""The runs that a package is made of, one or one for each bucket, and their contract."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+import msgspec
 import onnx_ir as ir
 
 from dmlprep.core._version import __version__
@@ -16,10 +17,10 @@ from dmlprep.directml.targets import Target, find_target, target_names
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import named_data_files
 from dmlprep.metrics import holds_fp16
-from dmlprep.package.contract import Contract, Memory, PackagedModel, Proof, TargetVersions, Tensor
+from dmlprep.package.contract import Bucket, Contract, Memory, PackagedModel, Proof, TargetVersions, Tensor
 from dmlprep.package.meanings import Known, meanings
 from dmlprep.record import Check, RunRecord, Verdict
-from dmlprep.record.buckets import FileEntry
+from dmlprep.record.buckets import BUCKETS, BucketsFile
 
 _ON_DIRECTML = Check("parity", "dml")
 _GPU_STEP, _GPU_ALIGNMENT, _PLACEMENT = 4, 16, 65536
@@ -35,8 +36,69 @@ _SESSION = {
 }
 
 
-def open_run(run: Path) -> tuple[Model, Path, RunRecord]:
-    """Return the model, its path and its record, from the folder that ``prepare -o`` wrote or the model in it."""
+@dataclass(frozen=True)
+class Run:
+    """A run with its model; ``name`` is empty without buckets, ``unproven`` has the reasons if it did not pass."""
+
+    name: str
+    sizes: dict[str, int]
+    model: Model
+    path: Path
+    record: RunRecord
+    unproven: list[str]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All runs of a package, at least one; ``digests`` has the SHA-256 that a file must have, by its name."""
+
+    all: list[Run]
+    digests: dict[str, str]
+
+    @property
+    def sources(self) -> list[Path]:
+        """The models and their data files, each once."""
+        return list(dict.fromkeys(file for run in self.all for file in (run.path, *_data_files(run.model))))
+
+    @property
+    def unproven(self) -> list[str]:
+        """The reasons why runs did not pass, with the name of the bucket."""
+        return [f"{run.name}: {text}" if run.name else text for run in self.all for text in run.unproven]
+
+
+def open_runs(folder: Path) -> Runs:
+    """Open the runs in a folder that ``prepare`` wrote.
+
+    Args:
+        folder: or the model in it, for that one alone; or ``buckets.json``.
+
+    Raises:
+        InputError: the folder has no run, or its files do not belong together.
+    """
+    listed = folder if folder.name == BUCKETS else folder / BUCKETS
+    if not listed.is_file():
+        run = _open_run(folder)
+        return Runs([run], {run.path.name: run.record.output_sha256})
+    if folder.is_dir() and (folder / "model.onnx").is_file():
+        what, fix = "a model and buckets are in this folder", f"name one of them: model.onnx, or {BUCKETS}"
+        raise InputError(what, where=str(folder), code="DP820", fix=fix)
+    document = BucketsFile.read(listed)
+    runs = [_open_run(listed.parent / one.file, one.name, one.sizes) for one in document.buckets]
+    for run, one in zip(runs, document.buckets, strict=True):
+        if run.record.output_sha256 != one.sha256:
+            what = f"{BUCKETS} is about another {one.file} than the one beside it"
+            raise InputError(what, where=str(listed), code="DP820", fix="prepare the buckets again")
+    digests = {one.file: one.sha256 for one in document.buckets}
+    if document.data is not None:
+        digests[document.data.file] = document.data.sha256
+        if document.data.file not in {file.name for run in runs for file in _data_files(run.model)}:
+            what = f"{BUCKETS} names a data file {document.data.file!r}, which no model of it reads"
+            raise InputError(what, where=str(listed), code="DP820", fix="prepare the buckets again")
+    return Runs(runs, digests)
+
+
+def _open_run(run: Path, name: str = "", sizes: dict[str, int] | None = None) -> Run:
+    """Open one run, from the folder that ``prepare -o`` wrote or the model in it."""
     model = run if run.is_file() else run / "model.onnx"
     record = next((p for p in (model.with_suffix(".run.json"), model.with_name("run.json")) if p.is_file()), None)
     if not model.is_file() or record is None:
@@ -48,7 +110,7 @@ def open_run(run: Path) -> tuple[Model, Path, RunRecord]:
     if read.output_sha256 != opened.digest():
         what, fix = "this record is of another model than the one beside it", "prepare the model again"
         raise InputError(what, where=str(record), code="DP820", fix=fix)
-    return opened, model, read
+    return Run(name, sizes or {}, opened, model, read, not_proved(read))
 
 
 def not_proved(record: RunRecord) -> list[str]:
@@ -63,7 +125,7 @@ def not_proved(record: RunRecord) -> list[str]:
     return found
 
 
-def data_files(model: Model) -> list[Path]:
+def _data_files(model: Model) -> list[Path]:
     """Return the model's data files. They must be in its folder, because a package has no folders in it."""
     named = named_data_files(model)
     for name in named:
@@ -74,11 +136,21 @@ def data_files(model: Model) -> list[Path]:
     return list(named.values())
 
 
-def build_contract(
-    model: Model, path: Path, record: RunRecord, language: str, files: Mapping[str, FileEntry], unproven: list[str]
-) -> Contract:
-    """Return the contract of a package; ``files`` is its content by name."""
-    graph = model.ir.graph
+def joined(runs: Runs, language: str) -> Contract:
+    """Return the contract of all runs, without its files."""
+    contracts = [_contract(run, language) for run in runs.all]
+    if not runs.all[0].name:
+        return contracts[0]
+    same = [name for name in Bucket.__struct_fields__ if name not in ("name", "sizes")]
+    buckets = [
+        Bucket(name=run.name, sizes=run.sizes, **{name: getattr(contract, name) for name in same})
+        for run, contract in zip(runs.all, contracts, strict=True)
+    ]
+    return msgspec.structs.replace(contracts[0], buckets=buckets, unproven=runs.unproven)
+
+
+def _contract(run: Run, language: str) -> Contract:
+    model, path, record, graph = run.model, run.path, run.record, run.model.ir.graph
     known = meanings(model)
     inputs = [_tensor(value, path, known.get(("input", value.name or ""), Known())) for value in graph.inputs]
     outputs = [_tensor(value, path, known.get(("output", value.name or ""), Known())) for value in graph.outputs]
@@ -94,7 +166,7 @@ def build_contract(
         language=language,
         model=PackagedModel(
             file=path.name,
-            data=[file.name for file in data_files(model)],
+            data=[file.name for file in _data_files(model)],
             opsets={domain: version or 0 for domain, version in sorted(model.ir.opset_imports.items())},
             ir_version=model.ir.ir_version,
             fp16=holds_fp16(model),
@@ -107,8 +179,8 @@ def build_contract(
         session=dict(_SESSION),
         target=_versions(model, find_target(record.target)),
         proof=[_proof(verdict) for verdict in record.verdicts],
-        unproven=unproven,
-        files=dict(sorted(files.items())),
+        unproven=run.unproven,
+        files={},
         memory=_memory(record),
     )
 

@@ -22,7 +22,7 @@ from dmlprep.core.files.writing import Writer
 from dmlprep.core.text.build_files import msbuild_text
 from dmlprep.core.text.markup import xml_text
 from dmlprep.package.contract import CONTRACT, DIGEST, SIGNATURE, Contract
-from dmlprep.package.shipping import RUNTIME_PACKAGE, nuget_version, shipped_files
+from dmlprep.package.packing import nuget_version, shipped_files
 from dmlprep.package.verifying import Verified, verify
 from dmlprep.portable.printable import printable
 
@@ -161,7 +161,7 @@ def _describe(contract: Contract) -> str:
 
 
 def _nuspec(request: NuGetRequest, contract: Contract) -> str:
-    needs = f'<dependency id="{RUNTIME_PACKAGE}" version="{nuget_version(contract)}" />'
+    needs = f'<dependency id="Microsoft.ML.OnnxRuntime.DirectML" version="{nuget_version(contract)}" />'
     frameworks = ["native0.0", ".NETStandard2.0"] if contract.language == "cpp" else [".NETStandard2.0"]
     groups = "".join(f'      <group targetFramework="{one}">{needs}</group>\n' for one in frameworks)
     compiled = (

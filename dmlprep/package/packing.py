@@ -20,14 +20,13 @@ from dmlprep.core.files.staging import staging_folder
 from dmlprep.core.files.writing import Writer
 from dmlprep.core.text.build_files import msbuild_text
 from dmlprep.core.text.markdown import Markdown, code, table, text
-from dmlprep.directml.targets import find_target
+from dmlprep.directml.targets import find_target, target_names
 from dmlprep.graph.model.input_watch import Unchanged
-from dmlprep.package.buckets import Runs, joined, open_runs
+from dmlprep.package.building import Runs, joined, open_runs
 from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Bucket, Contract, Tensor, schema
 from dmlprep.package.languages import Language, find_language, read_part
 from dmlprep.package.meanings import sentence
 from dmlprep.package.reading import read_contract
-from dmlprep.package.shipping import WHEELS, nuget_version, shipped_files
 from dmlprep.package.signing import SigningKey, is_signature, signing_key
 from dmlprep.portable.integrity import file_digest
 from dmlprep.record.aliases import Progress
@@ -35,6 +34,9 @@ from dmlprep.record.buckets import FileEntry
 
 README = "README.md"
 _PIECE = 1 << 20
+
+_WHEELS = ("onnxruntime-windowsml", "onnxruntime-directml")
+"""Packages for Python with DirectML; the first one has the newer releases (docs/directml-in-2026.md)."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,21 @@ def _copy(file: Path, target: BinaryIO, files: dict[str, FileEntry], done: int, 
     return done + size
 
 
+def shipped_files(contract: Contract) -> list[str]:
+    """Return the names of the files without which no loader loads the model."""
+    return [CONTRACT, DIGEST, *contract.model_files]
+
+
+def nuget_version(contract: Contract) -> str:
+    """Return the version of NuGet's package with DirectML: the release of the proof, or the newest there.
+
+    NuGet has the releases of ``onnxruntime-directml`` (docs/directml-in-2026.md).
+    """
+    releases = [find_target(name) for name in target_names()]
+    last = max((one for one in releases if one.package == _WHEELS[1]), key=lambda one: one.release)
+    return min(find_target(contract.target.name), last, key=lambda one: one.release).ort_version
+
+
 def texts_of(contract: Contract) -> dict[str, bytes]:
     """Return every file of a package except the model's own, the contract, its digest and its signature.
 
@@ -228,7 +245,7 @@ def texts_of(contract: Contract) -> dict[str, bytes]:
     made_for = find_target(contract.target.name).package
     values = {
         "LOWEST": contract.target.lowest_onnxruntime,
-        "WHEEL": made_for if made_for in WHEELS else WHEELS[0],
+        "WHEEL": made_for if made_for in _WHEELS else _WHEELS[0],
         "NUGET": nuget_version(contract),
         "MODEL": ";".join(msbuild_text(name) for name in shipped_files(contract)),
     }

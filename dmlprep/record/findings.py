@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import msgspec
-
-from dmlprep.record.codes import CODES, Code
-
-__all__ = ["CODES", "SEVERITIES", "Code", "Finding", "Severity", "finding"]
 
 Severity = Literal["note", "warning", "error"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 """The worst first, as views list them."""
+
+
+class Code(NamedTuple):
+    """The title of a finding code, a few words, with its default severity and remedy."""
+
+    title: str
+    severity: Severity
+    remedy: str = ""
+
+
+CODES = msgspec.json.decode(Path(__file__).with_name("codes.json").read_bytes(), type=dict[str, Code])
+"""The codes without those of quirks, which ``dmlprep.directml.quirks.codes`` adds. None is reused for another meaning.
+
+Hundreds: 0 the model file, 1 opset, 2 dimensions, 3 simplify, 4 precision, 5 placement, 6 quirks, 7 parity, 8 runtime,
+packages and folders of genai, 9 recipe.
+"""
 
 _QUIRK = re.compile(r"DP6\d\d")
 """Codes that quirks declare, floors above this one."""

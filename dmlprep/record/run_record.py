@@ -78,17 +78,13 @@ class RunRecord(msgspec.Struct):
     error: RunError | None = None
 
     def all_findings(self) -> list[Finding]:
-        """Findings of the run, its steps and its verdicts, in the order they were made."""
-        found = list(self.findings)
-        for step in self.steps:
-            found += step.findings
-        for verdict in self.verdicts:
-            found += verdict.findings
-        return found
+        """Return the findings of the run, its steps and its verdicts, in that order."""
+        sources: list[RunRecord | StepRecord | Verdict] = [self, *self.steps, *self.verdicts]
+        return [finding for source in sources for finding in source.findings]
 
     def _repr_html_(self) -> str:
-        """What a notebook shows of it."""
-        return notebook_html(self, self.input)
+        """Return HTML for notebooks."""
+        return notebook_html(self)
 
     def to_json(self) -> bytes:
         """The record as indented JSON, UTF-8."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dmlprep.core.text.sizes import bytes_text
@@ -94,17 +94,10 @@ def error_rows(record: RunRecord) -> tuple[list[ErrorRow], list[Tickmark], int]:
     for verdict in record.verdicts:
         for output in verdict.outputs:
             error = output.error or output.max_rel
-            rows.append(
-                ErrorRow(
-                    str(verdict.check),
-                    output.output,
-                    output.passed,
-                    f"{error:.2g}",
-                    _log(error, _DECADES),
-                    _log(output.bound, _DECADES) if output.bound > 0 else None,
-                    _log(output.noise, _DECADES) if output.noise else None,
-                )
-            )
+            bound = _log(output.bound, _DECADES) if output.bound > 0 else None
+            noise = _log(output.noise, _DECADES) if output.noise else None
+            text, at = f"{error:.2g}", _log(error, _DECADES)
+            rows.append(ErrorRow(str(verdict.check), output.output, output.passed, text, at, bound, noise))
     rows.sort(key=lambda row: (row.passed, -row.error))
     marks = [Tickmark(_log(10.0**p, _DECADES), _power(p)) for p in range(_DECADES[0], _DECADES[1] + 1, 2)]
     return rows[:_ROWS], marks, max(0, len(rows) - _ROWS)
@@ -139,65 +132,67 @@ def share(value: float, most: float) -> float:
 
 
 def profile_along(profile: Profile) -> Along | None:
-    """The largest magnitude of what each node makes, in FP32, against FP16's largest number."""
-    peaks = [(place, name, peak) for place, (name, peak) in enumerate(zip(profile.nodes, profile.peaks, strict=True))]
-    measured = [(place, name, peak) for place, name, peak in peaks if peak is not None and peak > 0]
-    if not measured:
-        return None
-    decades = _range([FP16_MAX, 1.0, *(peak for _, _, peak in measured)])
-    unit = 1000 / len(peaks)
-    _, name, highest = max(measured, key=lambda row: row[2])
-    points = tuple((round((at + 0.5) * unit, 1), round(100 - _log(peak, decades), 1)) for at, _, peak in measured)
-    beyond = sum(peak > FP16_MAX for _, _, peak in measured)
-    said = f"The largest is {highest:.3g}, made by {name}."
-    limit, text = 100 - _log(FP16_MAX, decades), "largest FP16 number, 65504"
-    return Along(points, (), limit, text, beyond, _marks(decades), said, profile.left_out)
+    """Return the largest magnitude of each node's output in FP32, against FP16's largest number."""
+    peaks = enumerate(zip(profile.nodes, profile.peaks, strict=True))
+    rows = [(place, 1, peak, name) for place, (name, peak) in peaks if peak is not None and peak > 0]
+    line = (FP16_MAX, "largest FP16 number, 65504")
+    return _along(rows, len(profile.nodes), line, "{0:.3g}, made by {1}", (1.0,), left_out=profile.left_out)
 
 
 def blocks_along(half: HalfStep, table: NodeTable | None, tolerance: float) -> Along | None:
-    """The error that each block causes in FP16 by itself, where it stands in the model, against the tolerance."""
-    if not half.blocks or table is None or tolerance <= 0:
+    """Return the error that each block alone causes in FP16, at its place in the model, against the tolerance."""
+    if table is None:
         return None
     place = {name: index for index, name in reversed(list(enumerate(table.names)))}
-    placed = []
+    rows = []
     for name, error in half.blocks:
         stretch = _STRETCH.fullmatch(name)
         first, count = (stretch["first"], int(stretch["count"][:9])) if stretch else (name, 1)
         if first in place and error > 0:
-            placed.append((place[first], min(count, len(place)), error, name))
-    if not placed:
-        return None
-    decades = _range([tolerance, *(error for _, _, error, _ in placed)])
-    unit = 1000 / len(table.names)
-    *_, highest, worst = max(placed, key=lambda row: row[2])
-    bars = tuple(
-        (round(at * unit, 1), round(100 - _log(error, decades), 1), round(count * unit, 1))
-        for at, count, error, _ in placed
-    )
-    beyond = sum(error > tolerance for _, _, error, _ in placed)
-    said = f"The largest is {highest:.2g}, of {worst}."
-    limit, text = 100 - _log(tolerance, decades), f"tolerance of the search, {tolerance:g}"
-    return Along((), bars, limit, text, beyond, _marks(decades), said, len(half.blocks) - len(placed))
+            rows.append((place[first], min(count, len(place)), error, name))
+    line = (tolerance, f"tolerance of the search, {tolerance:g}")
+    left_out = len(half.blocks) - len(rows)
+    return _along(rows, len(table.names), line, "{0:.2g}, of {1}", bars=True, left_out=left_out)
 
 
-def errors_along(said: Bisected) -> Along | None:
-    """The error of each value that a bisection compared, where its node stands in the model, against the bound."""
-    if not said.values or said.bound <= 0:
+def errors_along(bisected: Bisected) -> Along | None:
+    """Return the error of each value that a bisection compared, at the place of its node, against the bound."""
+    errors = [math.inf if error is None else error for error in bisected.errors]
+    counts = [1] * len(errors)
+    rows = list(zip(bisected.places, counts, errors, bisected.values, strict=True))
+    worst = "{0:.2g}, of {1}" if math.inf not in errors else "not finite, of {1}"
+    line, reach = (bisected.bound, f"bound of the error, {bisected.bound:g}"), (1 / _BELOW, _BELOW)
+    return _along(rows, bisected.total_nodes, line, worst, [bisected.bound * factor for factor in reach])
+
+
+def _along(
+    rows: Sequence[tuple[int, int, float, str]],
+    nodes: int,
+    line: tuple[float, str],
+    worst: str,
+    reach: Iterable[float] = (),
+    *,
+    bars: bool = False,
+    left_out: int = 0,
+) -> Along | None:
+    """Return the figure of rows: first place, number of nodes, value, name. ``worst`` is the form of the largest."""
+    limit, limit_text = line
+    if not rows or limit <= 0:
         return None
-    measured = [error for error in said.errors if error is not None and error > 0]
-    decades = _range([said.bound / _BELOW, said.bound * _BELOW, *measured])
-    unit = 1000 / said.total_nodes
-    heights = [math.inf if error is None else error for error in said.errors]
-    worst = max(range(len(heights)), key=heights.__getitem__)
-    highest = "not finite" if said.errors[worst] is None else f"{heights[worst]:.2g}"
-    points = tuple(
-        (round((place + 0.5) * unit, 1), round(100 - _log(height, decades), 1))
-        for place, height in zip(said.places, heights, strict=True)
+    decades = _range([limit, *reach, *(value for _, _, value, _ in rows)])
+    unit = 1000 / nodes
+    heights = [round(100 - _log(value, decades), 1) for _, _, value, _ in rows]
+    placed = list(zip(rows, heights, strict=True))
+    return Along(
+        points=() if bars else tuple((round((at + 0.5) * unit, 1), y) for (at, *_), y in placed),
+        bars=tuple((round(at * unit, 1), y, round(count * unit, 1)) for (at, count, *_), y in placed) if bars else (),
+        limit=100 - _log(limit, decades),
+        limit_text=limit_text,
+        beyond=sum(value > limit for _, _, value, _ in rows),
+        marks=_marks(decades),
+        said=f"The largest is {worst.format(*max(rows, key=lambda row: row[2])[2:])}.",
+        left_out=left_out,
     )
-    beyond = sum(height > said.bound for height in heights)
-    text = f"The largest is {highest}, of {said.values[worst]}."
-    limit, limit_text = 100 - _log(said.bound, decades), f"bound of the error, {said.bound:g}"
-    return Along(points, (), limit, limit_text, beyond, _marks(decades), text)
 
 
 def _log(value: float, decades: tuple[int, int]) -> float:

@@ -99,14 +99,10 @@ def _ribbons(record: RunRecord, half: bool) -> list[object]:
 
 def _figures(record: RunRecord, half: HalfStep) -> list[tuple[str, object]]:
     tables = record.facts.nodes
-    found = [
-        (
-            "Error of each block with only this block in FP16",
-            blocks_along(half, tables.before if tables else None, half.tolerance),
-        ),
-        ("Largest magnitude that each node makes, in FP32", profile_along(half.profile) if half.profile else None),
-    ]
-    return [(title, figure) for title, figure in found if figure is not None]
+    blocks = blocks_along(half, tables.before if tables else None, half.tolerance)
+    profile = profile_along(half.facts.profile) if half.facts.profile else None
+    titles = ("Error of each block with only this block in FP16", "Largest magnitude that each node makes, in FP32")
+    return [(title, figure) for title, figure in zip(titles, (blocks, profile), strict=True) if figure is not None]
 
 
 def _groups(record: RunRecord) -> list[_Group]:

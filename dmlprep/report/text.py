@@ -140,30 +140,24 @@ def show_record(record: RunRecord, console: Console) -> None:
 
 
 def show_half(record: RunRecord, console: Console) -> None:
-    """What became FP16 and what did not, in a few lines; the HTML report has all of it."""
+    """Print the FP16 steps, a few lines each; the HTML report has all of it."""
     from dmlprep.report.fp16 import half_steps
 
     for half in half_steps(record):
-        kept = ", ".join(f"{k.rule} {len(k.nodes)}" for k in half.kept)
+        step, rules = half.record, ", ".join(f"{k.rule} {len(k.nodes)}" for k in half.kept)
         console.print()
-        console.print(
-            Text(
-                f"{half.step}: {bytes_text(half.bytes_before)} -> {bytes_text(half.bytes_after)}, "
-                f"{half.casts} casts left, {half.kept_count} nodes in FP32{f' ({kept})' if kept else ''}"
-            )
-        )
+        text = f"{step.title}: {bytes_text(step.bytes_before)} -> {bytes_text(step.bytes_after)}"
+        nodes = f"{half.kept_count} nodes in FP32{f' ({rules})' if rules else ''}"
+        console.print(Text(f"{text}, {half.facts.casts} casts left, {nodes}"))
         if len(half.trials) > 1:
-            tried = (
-                f"{len(half.trials)} trials in {half.seconds:.0f} s, {len(half.blocks)} blocks in FP16 by themselves"
-            )
-            console.print(Text(f"  island search: {tried}, error {half.trials[0][1]:.2g} with nothing in FP32"))
+            trials = f"{len(half.trials)} trials in {half.facts.search_seconds:.0f} s"
+            first = f"error {half.trials[0][1]:.2g} with nothing in FP32"
+            console.print(Text(f"  island search: {trials}, {len(half.blocks)} blocks in FP16 by themselves, {first}"))
         for block, error in half.blocks[:_WORST]:
             console.print(Text(f"    {block}: error {error:.2g}"))
         for worst in half.worst[:_WORST]:
-            beyond = ", beyond FP16" if worst.overflows else ""
-            console.print(
-                Text(f"  {worst.value}: peak {worst.peak:.3g}{beyond}, {percent(worst.small)} below the normal range")
-            )
+            peak = f"peak {worst.peak:.3g}{', beyond FP16' if worst.overflows else ''}"
+            console.print(Text(f"  {worst.value}: {peak}, {percent(worst.small)} below the normal range"))
 
 
 def show_placement(before: PlacementFacts, after: PlacementFacts, console: Console) -> None:

@@ -2,6 +2,8 @@
 
 Inputs of a workflow are arguments, so that no shell reads them. ``run`` never fails for a model: its exit code is an
 output, and the workflow's last step ends with it.
+
+Sources: GitHub Docs, "Workflow commands for GitHub Actions"; Microsoft, "Logging commands" of Azure Pipelines.
 """
 
 from __future__ import annotations
@@ -13,25 +15,88 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dmlprep.api.devices import runtime_folder
 from dmlprep.api.projects import fleet_folder
-from dmlprep.cli.buildsys.ci_systems import SYSTEMS, System
 from dmlprep.cli.values import read_pins
 from dmlprep.core._version import __version__
 from dmlprep.core.errors import DmlprepError, InternalError, UsageError
 from dmlprep.core.files import cached_json
 from dmlprep.core.text.documents import toml_key, toml_value
+from dmlprep.portable.printable import printable
 from dmlprep.record.fleet import FleetRecord
+from dmlprep.report.azure import command_line
 from dmlprep.report.fleet_files import report_names
+from dmlprep.report.github import error_line
 
 _FILE, _OUT = "fleet.toml", "build/dmlprep"
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 _OF_MODEL = ("recipe", "target", "pins", "feeds")
+
+
+class _GitHub:
+    """GitHub Actions: outputs and the summary are appended to two files of the runner. ``said``: lines for stdout."""
+
+    name = "github"
+
+    def __init__(self, outputs: str, summary: str) -> None:
+        self._outputs, self._summary, self.said = outputs, summary, ""
+
+    def output(self, values: Mapping[str, str]) -> None:
+        """Hand values on to later steps, by name."""
+        # One line each: a line end in a value would begin another output.
+        self._append(self._outputs, "".join(f"{name}={printable(value)}\n" for name, value in values.items()))
+
+    def path(self, path: Path) -> str:
+        """Return a path as later steps need it."""
+        return str(path)  # relative where it can be: caches are known by their paths
+
+    def summarize(self, path: Path | None, text: str) -> None:
+        """Show Markdown with the run; ``path`` is its file, if there is one."""
+        self._append(self._summary, text)
+
+    def error(self, text: str) -> None:
+        """Mark the run with an error."""
+        self.said += f"{error_line('fleet', text)}\n"
+
+    def _append(self, path: str, text: str) -> None:
+        if not path:
+            self.said += text
+            return
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text)
+
+
+class _Azure(_GitHub):
+    """Azure Pipelines: lines on stdout that the agent reads. Names of outputs are in camel case there."""
+
+    name = "azure"
+
+    def output(self, values: Mapping[str, str]) -> None:
+        for name, value in values.items():
+            first, *more = name.split("-")
+            variable = first + "".join(word.capitalize() for word in more)
+            self._say("task.setvariable", {"variable": variable, "isOutput": "true"}, value)
+
+    def path(self, path: Path) -> str:
+        return str(path.absolute())  # tasks run in a folder of their own
+
+    def summarize(self, path: Path | None, text: str) -> None:
+        if path is not None:
+            self._say("task.uploadsummary", {}, str(path.resolve()))
+
+    def error(self, text: str) -> None:
+        self._say("task.logissue", {"type": "error"}, text)
+
+    def _say(self, command: str, properties: dict[str, str], text: str) -> None:
+        self.said += f"{command_line(command, properties, text)}\n"
+
+
+_SYSTEMS = {"github": _GitHub, "azure": _Azure}
 
 
 @dataclass(frozen=True)
@@ -80,25 +145,26 @@ def main(arguments: Sequence[str]) -> tuple[int, str]:
     """Do one step, and return the exit code of this process, and lines for stdout."""
     parser = argparse.ArgumentParser(prog="python -m dmlprep.cli.buildsys ci", allow_abbrev=False)
     parser.add_argument("step", choices=("keys", "runtime", "run"))
-    parser.add_argument("--system", choices=tuple(SYSTEMS), required=True)
+    parser.add_argument("--system", choices=tuple(_SYSTEMS), required=True)
     parser.add_argument("--outputs", default="", help="the file that GitHub reads outputs from")
     parser.add_argument("--summary", default="", help="the file that GitHub shows")
     parser.add_argument("--work", default=".", help="a folder for a file of this step's own")
     for name in _Inputs.__dataclass_fields__:
         parser.add_argument(f"--{name}", default="")
     given = vars(parser.parse_args(list(arguments)))
-    step, system = given.pop("step"), SYSTEMS[given.pop("system")](given.pop("outputs"), given.pop("summary"))
+    step, system = given.pop("step"), _SYSTEMS[given.pop("system")](given.pop("outputs"), given.pop("summary"))
     work = Path(given.pop("work"))
     inputs = _Inputs(**{name: value.strip() for name, value in given.items()})
     if step == "keys":
         system.output(_keys(inputs, system))
-        return 0, system.said
-    if step == "runtime":
+    elif step == "runtime":
         return _install(inputs), ""
-    return _run(inputs, system, work), system.said
+    else:
+        _run(inputs, system, work)
+    return 0, system.said
 
 
-def _keys(inputs: _Inputs, system: System) -> dict[str, str]:
+def _keys(inputs: _Inputs, system: _GitHub) -> dict[str, str]:
     """Names of caches: of the runtime, which is what this dmlprep installs of these releases; of the jobs' folder."""
     digest = hashlib.sha256(f"{__version__} {sorted(inputs.releases.split())}".encode())
     for path in sorted((_PACKAGE / "runtime" / "linux").rglob("*")) + sorted((_PACKAGE / "runtime/native").rglob("*")):
@@ -125,8 +191,8 @@ def _install(inputs: _Inputs) -> int:
     return 0
 
 
-def _run(inputs: _Inputs, system: System, work: Path) -> int:
-    """Run the fleet, and tell the system what came of it. 0, as long as it could be told."""
+def _run(inputs: _Inputs, system: _GitHub, work: Path) -> None:
+    """Run the fleet, and hand its results to the system."""
     folder = inputs.folder
     record, index, sarif, junit, table = (folder / name for name in report_names(inputs.shard))
     before = _stamp(record)
@@ -145,7 +211,7 @@ def _run(inputs: _Inputs, system: System, work: Path) -> int:
             None, f"### dmlprep\n\nIt ended with exit code {code}, and no table was made. The log says why.\n"
         )
         system.output({"exit-code": str(code)})
-        return 0
+        return
     read = cached_json(record, FleetRecord)
     if read is None:
         raise InternalError(f"{record} was written and cannot be read")
@@ -153,7 +219,6 @@ def _run(inputs: _Inputs, system: System, work: Path) -> int:
     files = {"fleet-json": record, "index": index, "sarif": sarif, "junit": junit}
     outputs = {"exit-code": str(code), "counts": json.dumps(read.counts(), separators=(",", ":"))}
     system.output({**outputs, **{name: system.path(path) for name, path in files.items()}})
-    return 0
 
 
 def _written(inputs: _Inputs, work: Path) -> Path:

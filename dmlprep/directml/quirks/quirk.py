@@ -41,7 +41,7 @@ class Quirk:
     Attributes:
         id: its name, as ``skip`` of the fix-quirks pass and the case files name it (``reshape-allowzero``).
         code: finding code; it has a page in ``docs/codes``.
-        title: of the code, a few words; empty where the code has its row in ``record.codes``.
+        title: of the code, a few words; empty where the code has its row in ``record.findings``.
         ops: operator keys that it concerns (``Conv``, ``com.microsoft::FastGelu``); empty for any.
         first: oldest release concerned (``1.15``), of those that dmlprep knows.
         last: newest release concerned, ``None`` while it lasts.
