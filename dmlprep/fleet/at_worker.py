@@ -29,14 +29,9 @@ _APPEARS = 5.0
 
 @dataclass(frozen=True)
 class Host:
-    """The worker of a job.
+    """The worker of a job: ``threads`` jobs run at a time, in ``memory`` bytes together (0 if unknown).
 
-    Attributes:
-        name: for messages.
-        threads: number of jobs that it runs at a time.
-        memory: bytes for all of them; 0 if unknown.
-        wanted: whether the fleet still waits for the job.
-        say: sends a line of the job to the fleet.
+    ``wanted`` returns whether the fleet still waits for the job; ``say`` sends a line of the job to the fleet.
     """
 
     name: str

@@ -53,9 +53,7 @@ class Ended:
 
     Attributes:
         exit_code: code of the command; 3 if it was ended for its memory, or never ran.
-        error: the reason, for people; the job's record goes before it.
-        seconds: wall time.
-        code: the finding code of ``error``.
+        error: the reason, for people, if the job left no record; ``code`` is its finding code.
     """
 
     name: str

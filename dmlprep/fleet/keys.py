@@ -12,7 +12,7 @@ import platform
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -26,12 +26,8 @@ from dmlprep.pipeline.recipe import Plan, apply_settings, load_recipe, make_plan
 from dmlprep.record.code_digest import code_digest
 from dmlprep.record.origin import origin
 
-if TYPE_CHECKING:
-    from dmlprep.runtime import SessionOptions
-
 _MOST_FEED_FILES = 20_000
 """Files of one folder of feeds."""
-
 
 _LOOKED_INTO = {"feeds", "metric", "metric_bound", "device", "require_dml"}
 """Options of which a key has more than their values, or what they do to the plan."""
@@ -47,7 +43,8 @@ class Keys:
 
     @cached_property
     def here(self) -> list[Any]:
-        return versions_here()
+        """Digest of dmlprep's code, system, processor, and the versions of Python and its packages by name."""
+        return [code_digest(), platform.system(), platform.machine(), origin().versions]
 
     def plan(self, job: Job) -> Plan:
         """Return the plan of a job with all its settings; ``UsageError`` if the recipe or a setting is wrong."""
@@ -60,14 +57,12 @@ class Keys:
             self._plans[wanted] = make_plan(recipe, job.pins)
         return self._plans[wanted]
 
-    def key(self, job: Job) -> str:
-        """Return the key of a job: SHA-256 in hexadecimal."""
-        return key_of(self.facts(job))
-
     def facts(self, job: Job) -> dict[str, object]:
         """Return what the job depends on, by kind, as plain values; ``OSError`` if a file cannot be read."""
         plan = self.plan(job)
         recipe = plan.recipe
+        file, function = metric_of(job, plan)
+        bound = job.given.get("metric_bound", recipe.parity.metric_bound)
         facts = {
             "here": self.here,
             "model": self._digests.of(job.model),
@@ -76,21 +71,16 @@ class Keys:
             "parity": recipe.parity,
             "limits": recipe.limits,
             "options": {name: value for name, value in job.given.items() if name not in _LOOKED_INTO},
-            "metric": self._metric(job, plan),
+            # The user's measure: its function, the bytes of its file, its bound.
+            "metric": [function, self._digests.of(file) if file is not None else "", bound],
             "feeds": [[name, self._digests.of(path)] for name, path in feed_files(job.given.get("feeds", ()))],
             "device": self._device(plan),
         }
         plain: dict[str, object] = msgspec.to_builtins(facts, order="sorted")
         return plain
 
-    def _metric(self, job: Job, plan: Plan) -> list[object]:
-        """The user's measure: its function, the bytes of its file, its bound."""
-        bound = job.given.get("metric_bound", plan.recipe.parity.metric_bound)
-        file, function = metric_of(job, plan)
-        return [function, self._digests.of(file) if file is not None else "", bound]
-
     def _device(self, plan: Plan) -> str:
-        """What DirectML the job is proved on; a word where none can be told."""
+        """Return the identity of the DirectML that the job is proved on, or a word instead."""
         if plan.recipe.parity.dml == "off":
             return "off"
         release = plan.target.ort_version
@@ -98,12 +88,12 @@ class Keys:
             from dmlprep.runtime import SessionOptions, dml_status
             from dmlprep.runtime.identity import dml_identity
 
-            session: SessionOptions = SessionOptions(release=release)
-            found = dml_identity(session)
-            if not found:  # a device that is not told from others of its kind, or none
+            session = SessionOptions(release=release)
+            identity = dml_identity(session)
+            if not identity:  # no device, or one that cannot be told from others of its kind
                 status = dml_status(session=session)
-                found = f"available: {status.device}" if status.available else "none"
-            self._devices[release] = found
+                identity = f"available: {status.device}" if status.available else "none"
+            self._devices[release] = identity
         return self._devices[release]
 
 
@@ -120,11 +110,6 @@ def metric_of(job: Job, plan: Plan) -> tuple[Path | None, str]:
         folder = Path() if plan.recipe.name.startswith("@") else Path(plan.recipe.name).parent
     file, _, function = named.rpartition(":")
     return folder / file if file else None, function
-
-
-def versions_here() -> list[Any]:
-    """Digest of dmlprep's code, system, processor, and the versions of Python and its packages by name."""
-    return [code_digest(), platform.system(), platform.machine(), origin().versions]
 
 
 def _proof(job: Job) -> dict[str, object]:

@@ -34,8 +34,7 @@ class Job:
 
     Attributes:
         name: ``vision/detector/ort-1.24/large``: the model, then each axis of the file; also its folder.
-        model: relative to the working folder if it is below it.
-        shown: the model's path relative to the file, with ``/``.
+        model: relative to the working folder if it is below it; ``shown``: relative to the file, with ``/``.
         recipe: a built-in one, or a path; ``written``: as in the file.
         target: empty for the recipe's own.
         size: name of the sizes; empty without that axis.

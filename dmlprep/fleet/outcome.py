@@ -31,10 +31,9 @@ _OF_THE_MACHINE = {"DP013"}
 
 @dataclass(frozen=True)
 class Done:
-    """A job that has ended.
+    """A job that has ended, with its row of the fleet's record.
 
     Attributes:
-        row: its row of the fleet's record.
         findings: the run's record with its findings alone, for SARIF and annotations.
         data: SHA-256 of the data files that the run read.
         lasting: whether the outcome follows from the job's key.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -46,9 +47,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``job.json``.
 
     Attributes:
-        key: digest of all that the job depended on, data files aside.
+        key: digest of all that the job depended on, except data files.
         exit_code: ``None`` while it runs, or if that run was ended.
-        error: why it is not good.
         code: the finding code of ``error``, if there is no record.
         reads: SHA-256 of the model's data files by path, relative to the fleet's file.
         files: SHA-256 of its results, by name.
@@ -82,14 +82,15 @@ class Place:
         state = self.state()
         if state is None or state.key != key or state.exit_code not in _LASTING or not state.lasting:
             return None
-        try:
-            same = all(digests.of(self._base / path) == sha for path, sha in state.reads.items())
-            same = same and set(state.files) <= set(FILES) and (state.exit_code != 0 or MODEL in state.files)
-            same = same and all(digests.of(self.folder / name) == sha for name, sha in state.files.items())
-        except (OSError, ValueError):  # gone, or a path that is none
+        good = MODEL in state.files if state.exit_code == 0 else not os.path.lexists(self.folder / MODEL)
+        if not good or not set(state.files) <= set(FILES):
             return None
-        there = state.exit_code == 0 or not os.path.lexists(self.folder / MODEL)
-        return state if same and there else None
+        files = {self._base / path: sha for path, sha in state.reads.items()}
+        files |= {self.folder / name: sha for name, sha in state.files.items()}
+        try:
+            return state if all(digests.of(path) == sha for path, sha in files.items()) else None
+        except (OSError, ValueError):  # gone, or not a path
+            return None
 
     def begin(self, key: str, *, force: bool) -> None:
         """Record that a job begins here; refuse a folder with files that are not the fleet's."""
@@ -105,14 +106,11 @@ class Place:
         write_file(self.folder / STATE, to_compact(State(key=key)))
 
     def settle(
-        self, key: str, exit_code: int, digests: Digests, *, record: Path | None, reads: dict[Path, str], **said: object
-    ) -> State:
-        """Keep an outcome. One that is not good leaves nothing of an earlier result, and its own record.
+        self, key: str, exit_code: int, digests: Digests, *, record: Path | None, reads: dict[Path, str], **more: Any
+    ) -> None:
+        """Write the state of a job that ended, with ``more`` fields.
 
-        Args:
-            record: the run's record, to be moved here if there is no result.
-            reads: SHA-256 of data files that the run read.
-            said: further fields of the state.
+        A result that is not good replaces an earlier one by the run's ``record``. ``reads``: SHA-256 of data files.
         """
         try:
             if exit_code != 0:
@@ -126,10 +124,8 @@ class Place:
         except OSError as error:
             raise unwritable(error, self.folder) from error
         paths = {self._shown(path): sha for path, sha in reads.items()}
-        state = State(key=key, exit_code=exit_code, reads=paths, files=files)
-        state = msgspec.structs.replace(state, **said)
+        state = State(key=key, exit_code=exit_code, reads=paths, files=files, **more)
         write_file(self.folder / STATE, to_compact(state))
-        return state
 
     def restore(self, before: State | None, top: Path) -> None:
         """Restore the state before a job that was stopped, and remove folders below ``top`` that it left empty."""

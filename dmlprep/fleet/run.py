@@ -255,7 +255,7 @@ class _Run:
         """Whether the model and its data are what the run read; looked at now, so that the next run need not."""
         try:
             same = all(self._digests.of(path) == sha for path, sha in found.data.items())
-            return same and self._keys.key(active.job) == active.key
+            return same and key_of(self._keys.facts(active.job)) == active.key
         except OSError:
             return False
 

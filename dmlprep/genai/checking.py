@@ -27,7 +27,7 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import tensors
 from dmlprep.record import Finding, RunRecord, finding
 from dmlprep.record.facts import RunFacts
-from dmlprep.record.language_models import CheckedModelFacts, Needs
+from dmlprep.record.generation import CheckedModelFacts, Needs
 
 _GROUPED = "com.microsoft::GroupQueryAttention"
 _EXPECTED = frozenset(["DP205", "DP531"])

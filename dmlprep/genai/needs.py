@@ -18,7 +18,7 @@ from dmlprep.genai.names import layers_of, named
 from dmlprep.genai.providers import shares_buffer
 from dmlprep.graph.model import Model
 from dmlprep.record import Finding, finding
-from dmlprep.record.language_models import Needs
+from dmlprep.record.generation import Needs
 
 _MOST = 1 << 24
 """Sequences and batches beyond this are not searched."""

@@ -16,9 +16,11 @@ from dmlprep.portable.bounds import MOST_RUNS, MOST_SECONDS
 from dmlprep.record.buckets import Count, Digest, FileEntry
 from dmlprep.record.tuning import Tuned
 
+T = TypeVar("T")
+
 
 class KitModel(msgspec.Struct, frozen=True):
-    """The model: ``name`` as the user calls it, ``file`` and ``data`` where it lies in the kit."""
+    """The model: the user's ``name`` for it, and its ``file`` and ``data`` in the kit."""
 
     name: str
     file: str
@@ -27,7 +29,7 @@ class KitModel(msgspec.Struct, frozen=True):
 
 
 class KitReference(msgspec.Struct, frozen=True):
-    """What the expected outputs were computed by. ``itself``: by the packed model, on the CPU."""
+    """The model that computed the expected outputs. ``itself``: the packed model, on the CPU."""
 
     name: str
     sha256: Digest
@@ -56,15 +58,13 @@ class Manifest(msgspec.Struct, frozen=True):
 
     Attributes:
         session: options in the words of ``runtime.ortoptions`` (``device_id``, ``dim:batch``).
-        tolerances: by ``dml`` and ``cpu``.
         groups: outputs that are compared together, and by which rule.
-        files: every file of the kit but ``kit.json``.
-        inputs: whether the feeds were ``given`` by the user or are ``seeded``; empty in kits of before.
-        noise: the original's own, by output; ``weak``: outputs that prove nothing on these feeds, and why.
+        files: every file of the kit except ``kit.json``.
+        inputs: whether the feeds were ``given`` by the user or are ``seeded``; empty in older kits.
+        noise: the original's own noise, by output; ``weak``: outputs that prove nothing on these feeds, and why.
         metric: name of the user's own measure, which the kit does not hold.
-        nonce: random where the packer has a key, so that no result of an earlier kit is one of this; else empty.
-        candidates: models to choose from, best first; empty where there is one model alone.
-        tuned: what is known of them, ``None`` there.
+        nonce: random if the packer has a key, so that no result of an earlier kit fits this one; otherwise empty.
+        candidates: models to choose from, best first, with the facts in ``tuned``; empty for one model.
         bench_seconds: seconds for timing all candidates in turn.
     """
 
@@ -101,7 +101,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class ResultFailure(msgspec.Struct, frozen=True):
-    """What the session said where it failed."""
+    """The failure of a session."""
 
     stage: str
     message: str
@@ -111,7 +111,7 @@ class ResultFailure(msgspec.Struct, frozen=True):
 
 
 class ResultSession(msgspec.Struct, frozen=True):
-    """The session as it was. ``kernels``: how many each provider ran; ``nodes``: before fusion, where recorded."""
+    """The session. ``kernels``: how many each provider ran; ``nodes``: the same before fusion, if recorded."""
 
     options: dict[str, str]
     available: list[str] = []
@@ -124,7 +124,7 @@ class ResultSession(msgspec.Struct, frozen=True):
 
 
 class ResultFeed(msgspec.Struct, frozen=True):
-    """What came of one feed. The runner's own measures are not read."""
+    """The result of one feed. dmlprep does not read the runner's own measures."""
 
     outputs: dict[str, str]
     missing: list[str]
@@ -133,8 +133,8 @@ class ResultFeed(msgspec.Struct, frozen=True):
     metrics: list[dict[str, Any]]
 
 
-class ResultOfModel(msgspec.Struct, frozen=True):
-    """What came of one model."""
+class ResultOfModel(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one model."""
 
     outcome: Literal["passed", "failed", "not-run"]
     reason: str
@@ -143,26 +143,19 @@ class ResultOfModel(msgspec.Struct, frozen=True):
     feeds: list[ResultFeed]
 
 
-class Result(msgspec.Struct, frozen=True):
-    """``result.json``.
+class Result(ResultOfModel, frozen=True, kw_only=True):
+    """``result.json``: the result of the kit's model, and of ``others``, the candidates after it in their order.
 
     Attributes:
-        others: of the candidates after the first, in their order.
-        turns: times of single runs in seconds, by the candidate's number and by round.
-        untimed: why there are no such times.
+        turns: times of single runs in seconds, by the candidate's number and by round; ``untimed``: why there are none.
     """
 
     format: Literal[1]
     kit: Digest
     provider: Literal["DmlExecutionProvider", "CPUExecutionProvider"]
     runs: Count
-    outcome: Literal["passed", "failed", "not-run"]
-    reason: str
-    failure: ResultFailure | None
     system: dict[str, str]
     device: dict[str, str]
-    session: ResultSession
-    feeds: list[ResultFeed]
     files: dict[str, FileEntry]
     seal: str
     others: list[ResultOfModel] = []
@@ -173,20 +166,15 @@ class Result(msgspec.Struct, frozen=True):
         """Return the result of one candidate, as if it were alone."""
         if number == 0:
             return self
-        part = self.others[number - 1]
-        return msgspec.structs.replace(self, **{name: getattr(part, name) for name in part.__struct_fields__})
-
-
-T = TypeVar("T")
+        return msgspec.structs.replace(self, **msgspec.structs.asdict(self.others[number - 1]))
 
 
 def _read(raw: bytes, kind: type[T], where: str, what: str) -> T:
     try:
         return parse_json(raw, kind)
     except Unfit as error:
-        raise InputError(
-            f"not {what}: {error}", where=where, code="DP810", fix="send the file again, as it was written"
-        ) from error
+        fix = "send the file again, as it was written"
+        raise InputError(f"not {what}: {error}", where=where, code="DP810", fix=fix) from error
 
 
 def read_manifest(raw: bytes, where: str) -> tuple[Manifest, str]:
@@ -210,12 +198,10 @@ def read_result(raw: bytes, where: str) -> Result:
         sealed = integrity.seal(parse_json(raw, dict[str, Any]))
     except Unfit:
         sealed = ""
+    named = {file for one in (result, *result.others) for feed in one.feeds for file in feed.outputs.values()}
+    wrong = "the outputs that it names are not those that it lists" if named != set(result.files) else ""
     if sealed != result.seal or not sealed:
-        what = "result.json was changed after the run: its seal does not fit"
-        raise InputError(what, where=where, code="DP810", fix="send the result.zip again, as run.py wrote it")
-    feeds = [*result.feeds, *(feed for other in result.others for feed in other.feeds)]
-    named = {file for feed in feeds for file in feed.outputs.values()}
-    if named != set(result.files):
-        what = "the outputs that it names are not those that it lists"
-        raise InputError(what, where=where, code="DP810", fix="send the result.zip again, as run.py wrote it")
+        wrong = "result.json was changed after the run: its seal does not fit"
+    if wrong:
+        raise InputError(wrong, where=where, code="DP810", fix="send the result.zip again, as run.py wrote it")
     return result

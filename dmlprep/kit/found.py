@@ -1,4 +1,4 @@
-"""What a kit takes from the record beside the model: the original, the tolerance asked for, how many feeds."""
+"""Defaults of a kit in the record next to the model: the original, the tolerance, the number of feeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ class FromRecord:
     """Defaults of a kit.
 
     Attributes:
-        path: the record, ``None`` if there is none.
         original: the model that was prepared.
         digests: SHA-256 of its files by their names, at that time; files of several folders may have one name.
         seeds: number of seeded feeds.
@@ -28,7 +27,6 @@ class FromRecord:
         metric: name of the user's own measure that decided.
     """
 
-    path: Path | None = None
     original: Path | None = None
     digests: dict[str, set[str]] = field(default_factory=dict)
     tolerance: str = "auto"
@@ -61,16 +59,12 @@ def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
         return FromRecord()
     record = RunRecord.read(path)
     fix = "name the original with --reference, or prepare the model again"
+    original = next((p for p in (Path(record.input), path.parent / record.input) if p.is_file()), None)
+    wrong = f"the original that it names is not there: {record.input}" if original is None else ""
     if record.output_sha256 != digest:
-        raise InputError(
-            "this record is of another model than the one beside it", where=str(path), code="DP811", fix=fix
-        )
-    given = Path(record.input)
-    original = next((p for p in (given, path.parent / given) if p.is_file()), None)
-    if original is None:
-        raise InputError(
-            f"the original that it names is not there: {record.input}", where=str(path), code="DP811", fix=fix
-        )
+        wrong = "this record is of another model than the one beside it"
+    if wrong or original is None:
+        raise InputError(wrong, where=str(path), code="DP811", fix=fix)
     asked, count, metric = "auto", 2, ""
     for verdict in record.verdicts:
         if verdict.check == Check("parity", "cpu") and verdict.tolerance_setting:
@@ -80,7 +74,7 @@ def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
                 asked = f"auto{comma}{bounds}" if base in _BY_AUTO else f"{base}{comma}{bounds}"
     parity = _parity(record.recipe, files)
     digests = _digests(record, original.name)
-    return FromRecord(path, original, digests, asked, count, dict(parity.sizes), dict(parity.measures), metric)
+    return FromRecord(original, digests, asked, count, dict(parity.sizes), dict(parity.measures), metric)
 
 
 def _digests(record: RunRecord, original: str) -> dict[str, set[str]]:

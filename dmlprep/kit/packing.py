@@ -44,9 +44,7 @@ class KitRequest:
     """The arguments of ``dmlprep.api.pack_kit``, with paths and feeds that are read.
 
     Attributes:
-        candidates: files of models to choose from by name, ``model`` first; empty if there is no choice.
-        tuned: the result of ``tune`` about these.
-        bench_seconds: seconds for timing all candidates in turn.
+        candidates: files of models to choose from by name, ``model`` first, with the result of ``tune``; or empty.
     """
 
     model: Path
@@ -261,12 +259,10 @@ class _Candidate:
 
 
 def _bounds(model: Model, tolerance: str) -> _Bounds:
-    """The tolerances that a model's outputs are held to, by device."""
+    """Return the tolerances of a model's outputs, by device."""
     traits = {"fp16": holds_fp16(model), "quantized": quantizes(model)}
-    return {
-        "dml": choose_tolerance(tolerance, device="dml", **traits),
-        "cpu": choose_tolerance(tolerance, device="cpu", **traits),
-    }
+    devices: tuple[Literal["dml", "cpu"], ...] = ("dml", "cpu")
+    return {device: choose_tolerance(tolerance, device=device, **traits) for device in devices}
 
 
 def _check_out(request: KitRequest) -> None:

@@ -16,15 +16,12 @@ FORMAT = 1
 
 
 class PackagedModel(msgspec.Struct, frozen=True):
-    """The model's own files, and what is in them.
+    """The ONNX file, and its data files, which must be in the same folder.
 
     Attributes:
-        file: the ONNX file.
-        data: its data files, which must lie beside it.
         opsets: version by domain; ``""`` is ai.onnx.
-        ir_version: of the ONNX file.
         fp16: whether it computes in FP16.
-        original_sha256: of the file that was prepared.
+        original_sha256: digest of the file that was prepared.
     """
 
     file: FileName
@@ -52,15 +49,11 @@ Meaning: TypeAlias = Literal[
 
 
 class AppPicture(msgspec.Struct, frozen=True):
-    """A picture of the app.
+    """A picture of the app: height and width in pixels, its channels in memory, and the value of white; black is 0.
 
     Attributes:
-        size: height and width in pixels.
-        colour: its channels, in their order in memory.
-        white: what white is in it; black is 0.
-        fit: how the graph brings it to what the model sees; empty for a picture that comes out.
-        resize: whose resize, by the frame's words (``pillow-bilinear``); empty as above.
-        model_size: height and width that the model sees; ``None`` as above.
+        fit, resize, model_size: how the graph brings it to the model's height and width, with the frame's word for the
+            kind of resize (``pillow-bilinear``). Empty, and ``None``, for an output.
     """
 
     size: tuple[Count, Count]
@@ -77,15 +70,15 @@ class Tensor(msgspec.Struct, frozen=True):
     Attributes:
         type: element type, by numpy's name (``float16``); ``bfloat16``, ``int4`` and such by ONNX's.
         shape: sizes; the name of a dimension that is free.
-        denotations: what each dimension means, by ONNX's words; empty where the model does not say.
-        layout: a letter a dimension (``NCHW``), where the model or its frame says; else empty.
-        bytes: of the tensor on the CPU, row by row without gaps; ``None`` where a dimension is free.
+        denotations: ONNX's denotation of each dimension; empty if the model has none.
+        layout: a letter a dimension (``NCHW``), if the model or its frame declares it.
+        bytes: size of the tensor on the CPU, row by row without gaps; ``None`` if a dimension is free.
         gpu_bytes: the least size of a D3D12 buffer for it: ``bytes`` rounded up to 4 (DMLCalcBufferTensorSize).
         gpu_alignment: bytes that its offset in a buffer is a multiple of (DML_MINIMUM_BUFFER_TENSOR_ALIGNMENT).
-        meaning: what the numbers are; empty where that is not known.
-        about: the input or output that they tell of, such as the picture on which boxes lie; empty for none.
-        range: the least and the largest number, where they are known.
-        picture: the app's picture, or the one on which boxes lie.
+        meaning: the kind of its numbers; empty if unknown.
+        about: the input or output that they describe, such as the picture of the boxes; empty for none.
+        range: the least and the largest number, if known.
+        picture: the app's picture, or the one of the boxes.
     """
 
     name: str
@@ -103,18 +96,15 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 class TargetVersions(msgspec.Struct, frozen=True):
-    """What the model was made for.
+    """The dmlprep target (``ort-1.24``) that the model was prepared for, with its versions.
 
     Attributes:
-        name: of dmlprep's target (``ort-1.24``).
-        onnxruntime, directml: versions that it was prepared for.
         feature_level: DML_FEATURE_LEVEL of that DirectML.
         lowest_onnxruntime: the oldest release that loads it with as many nodes on DirectML, by its tables of kernels.
         lowest_directml: the DirectML that this release comes with.
         lowest_windows: the oldest Windows that the target's package runs on.
         buffer_placement: bytes that a buffer's place in a D3D12 heap is a multiple of
             (D3D12_DEFAULT_RESOURCE_PLACEMENT_ALIGNMENT).
-        nodes, nodes_on_directml: of all graphs.
     """
 
     name: str
@@ -134,9 +124,9 @@ class Proof(msgspec.Struct, frozen=True):
 
     Attributes:
         decides: whether the run passes or fails by it.
-        worst: the largest relative error of all outputs, ``None`` where none was measured.
+        worst: the largest relative error of all outputs, ``None`` without a measurement.
         inputs: ``given`` by a person, or ``seeded``, which proves less.
-        measured: when it was measured (UTC), where that was an earlier run on equal files; empty where it was this one.
+        measured: time (UTC) of an earlier run on equal files that measured it; empty for this run.
     """
 
     check: str
@@ -151,12 +141,9 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """About how much memory of the device a session holds, in bytes, by an estimate that was not measured there.
+    """An estimate of a session's memory in bytes: the device's own while it runs and after loading, and ``shared``.
 
-    Attributes:
-        peak: the most of the device's own memory, while it runs.
-        load: the same once the session is made.
-        shared: the most of the machine's memory that the device reads; a GPU without memory of its own takes both.
+    The device reads ``shared`` from system memory. A GPU without memory of its own needs both there.
     """
 
     peak: Count
@@ -165,13 +152,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """One of several models of the same weights, each of fixed sizes of its own.
-
-    Attributes:
-        name: of it.
-        sizes: by dimension: what it takes, and nothing else.
-        model, inputs, outputs, target, proof, unproven, memory: as of a contract, for this one.
-    """
+    """One of several models of the same weights: it accepts its ``sizes`` alone. Other fields are as in a contract."""
 
     name: str
     sizes: dict[str, Count]
@@ -187,19 +168,17 @@ class Bucket(msgspec.Struct, frozen=True):
 class Contract(msgspec.Struct, frozen=True):
     """The contract.
 
-    Of a package with buckets, ``model``, ``inputs``, ``outputs``, ``fixed``, ``target``, ``proof`` and ``memory`` are
-    those of the first one, which is what an app gets that asks for no sizes.
+    In a package with buckets, the fields of one model are those of the first bucket, which an app gets by default.
 
     Attributes:
-        made_by: dmlprep and its version.
-        language: of the loader.
+        language: language of the loader.
         fixed: size that each free dimension was fixed to.
         denotations: denotations of free dimensions, which sessions can fix.
-        session: what a session on DirectML must have, in the words of ONNX Runtime's documentation.
-        unproven: what was not proved, if the package was made all the same; empty for a run that passed.
-        files: every file of the package but this one, its digest and its signature.
-        memory: what a session needs; ``None`` where that is not known, as where sizes are free.
-        buckets: all of them; empty for a package of one model.
+        session: settings of a session on DirectML, in the words of ONNX Runtime's documentation.
+        unproven: the checks that did not pass, if the package was made all the same.
+        files: every file of the package except this one, its digest and its signature.
+        memory: ``None`` if unknown, for example if sizes are free.
+        buckets: empty for a package of one model.
     """
 
     format: Literal[1]

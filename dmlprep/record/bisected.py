@@ -16,12 +16,9 @@ class Bisected(msgspec.Struct, omit_defaults=True):
         values: names of the compared values, in the order of the candidate's nodes.
         places: place of the node that makes each, in topological order, from 0.
         errors: max|d| / max|reference| of each; ``None`` if elements are not finite.
-        total_nodes: nodes of the candidate's main graph.
-        bound: bound of the errors.
         hidden: the fault does not show while values between the nodes are outputs.
         settings: results under other session settings: name, outcome, text.
         files: the files that show the fault.
-        runs: number of sessions.
     """
 
     reference: str

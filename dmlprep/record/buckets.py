@@ -28,14 +28,11 @@ class FileEntry(msgspec.Struct, frozen=True):
 
 
 class BucketFacts(msgspec.Struct, frozen=True):
-    """What a run's record says of the bucket that it made.
+    """The bucket of a run, with its ``sizes`` by dimension.
 
     Attributes:
-        name: of the bucket.
-        sizes: by dimension.
-        data: name of the file that holds the weights of all buckets; empty where they have none.
-        data_bytes: of this bucket's weights in it.
-        shared_bytes: of them, those that an earlier bucket has too.
+        data: name of the file with the weights of all buckets; empty without one.
+        data_bytes, shared_bytes: bytes of this bucket's weights in it, and of those that an earlier bucket has too.
     """
 
     name: str
@@ -54,16 +51,12 @@ class DataEntry(msgspec.Struct, frozen=True):
 
 
 class BucketEntry(msgspec.Struct, frozen=True):
-    """One bucket.
+    """One bucket: its model (``file``) and the ``record`` of its run are in the same folder.
 
     Attributes:
-        name: of it.
-        sizes: by dimension: what it takes, and nothing else.
-        file, sha256: its model, in the same folder.
-        record: the record of its run, in the same folder.
+        sizes: the only sizes that it accepts, by dimension.
         inputs, outputs: shape of each; the name of a dimension that is still free.
-        data_bytes: of its weights in the data file.
-        shared_bytes: of them, those that an earlier bucket of the list has too.
+        data_bytes, shared_bytes: bytes of its weights in the data file, and of those that an earlier bucket has too.
     """
 
     name: str
@@ -78,13 +71,12 @@ class BucketEntry(msgspec.Struct, frozen=True):
 
 
 class BucketsFile(msgspec.Struct, frozen=True):
-    """The document.
+    """The document; ``made_by`` is dmlprep with its version.
 
     Attributes:
-        made_by: dmlprep and its version.
-        original_sha256: of the model that all buckets were made of.
-        dimensions: those that the buckets differ in.
-        data: the file of weights; ``None`` where the models hold them, because they are small.
+        original_sha256: digest of the model that all buckets were prepared from.
+        dimensions: the dimensions in which the buckets differ.
+        data: the file of weights; ``None`` if they are small and in the models.
     """
 
     format: Literal[1]
@@ -96,7 +88,7 @@ class BucketsFile(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> Iterator[str]:
-        """Names of all files that belong to it, but for itself."""
+        """The names of all files that belong to it, except its own."""
         if self.data is not None:
             yield self.data.file
         for bucket in self.buckets:
@@ -116,22 +108,22 @@ class BucketsFile(msgspec.Struct, frozen=True):
         """
         fix = "prepare the buckets again"
         try:
-            found = parse_json(read_text(path), cls)
+            document = parse_json(read_text(path), cls)
         except OSError as error:
             raise unreadable(error, path) from error
         except Unfit as error:
             raise InputError(f"no list of buckets: {error}", where=str(path), fix=fix) from error
-        for name in found.files:
+        for name in document.files:
             if wrong := file_name_problem(name):
                 raise InputError(f"it names a file {name!r}, which {wrong}", where=str(path), fix=fix)
-        for bucket in found.buckets:
-            if set(bucket.sizes) != set(found.dimensions):
-                what = f"the bucket {bucket.name!r} does not say the size of each of {', '.join(found.dimensions)}"
+        for bucket in document.buckets:
+            if set(bucket.sizes) != set(document.dimensions):
+                what = f"the bucket {bucket.name!r} does not say the size of each of {', '.join(document.dimensions)}"
                 raise InputError(what, where=str(path), fix=fix)
-        return found
+        return document
 
 
 def schema() -> dict[str, object]:
-    """The document as JSON Schema, version 2020-12."""
-    found = msgspec.json.schema(BucketsFile)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dmlprep buckets", **found}
+    """Return the document as JSON Schema, version 2020-12."""
+    fields = msgspec.json.schema(BucketsFile)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dmlprep buckets", **fields}

@@ -40,17 +40,13 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         measure: ``parity`` (outputs compared with the original's), ``load`` (ONNX Runtime loads the file),
-            ``placement`` (nodes run where they were predicted), ``agreement`` (of ``bisect``); of a language model's
-            folder ``part`` (outputs of one model), ``decoder``, ``prompt``, ``steps``, ``same weights``, ``text``,
-            ``greedy text``, ``types``, ``onnxruntime-genai``, and ``proof`` for all of them.
-        provider: where the model runs; empty where nothing runs. ``emulation`` is the FP16 emulation.
-        sums: of the FP16 emulation: what it stores in FP16.
-        rounding: of the FP16 emulation, where it is not the rounding that the result was made with.
+            ``placement`` (nodes run where they were predicted), ``agreement`` (of ``bisect``). The others are about a
+            language model's folder: ``part`` is about one model, ``proof`` about all.
+        provider: where the model runs; empty if nothing runs. ``emulation`` is the FP16 emulation.
+        sums, rounding: what the FP16 emulation stores in FP16; its rounding, if the result has another one.
         model: file name of the model, in the record of a folder of several models.
-        part: of ``part``, the place in ``genai_config.json``.
-        number: of several texts.
-        kit: whether a kit ran it, on another machine.
-        adapter: the adapter that ran a kit; empty where it is not known.
+        part: for ``part``, the place in ``genai_config.json``.
+        kit, adapter: whether a kit ran it, on another machine, and its adapter, if known.
     """
 
     measure: Measure

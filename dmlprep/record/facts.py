@@ -6,7 +6,7 @@ import msgspec
 
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.buckets import BucketFacts
-from dmlprep.record.language_models import CheckedModelFacts, GenaiFacts, Needs
+from dmlprep.record.generation import CheckedModelFacts, GenaiFacts, Needs
 from dmlprep.record.memory import MemoryEstimate
 from dmlprep.record.nodes import NodeTables
 from dmlprep.record.origin import Origin
@@ -24,9 +24,8 @@ class RunFacts(msgspec.Struct, omit_defaults=True):
         placement_before, placement_after, placement: before and after the steps of ``prepare``; unchanged (``check``).
         memory: memory of the device for a session.
         best_opset: opset at which most of the model runs on DirectML.
-        prepare, prepare_fails: what ``prepare`` would do to the model, and why it would fail, if it would.
-        genai: the result of ``genai prepare``.
-        models, needs: of ``genai check``: its models by section of the config, and the memory for the decoder.
+        prepare, prepare_fails: the prediction of ``prepare``, or why it would fail.
+        models, needs: the models of ``genai check`` by section of the config, and the memory for the decoder.
     """
 
     origin: Origin | None = None

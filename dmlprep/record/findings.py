@@ -36,14 +36,12 @@ Fact = str | int | float | bool | None | list[Any]
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing noticed about a model.
+    """One observation about a model; ``message`` is a sentence, ``facts`` are the numbers behind it.
 
     Attributes:
         code: stable code, a key of ``CODES`` or declared by a quirk.
         severity: ``error`` fails the model, ``warning`` needs a review, ``note`` is information.
-        message: one sentence with this model's names and numbers.
         node: the node (or value) concerned, if any.
-        facts: the numbers behind the sentence.
         remedy: how to fix it; empty: the code's general remedy.
     """
 

@@ -23,16 +23,14 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One job of a fleet.
 
     Attributes:
-        name: name of the job, which is its folder below the fleet's.
-        recipe: as in the fleet's file.
+        name: its folder below the fleet's.
         target, size: names of the release and of the sizes; empty for the recipe's own, and without sizes.
         pins: sizes by dimension, and values under ``input:``.
         kept: whether it was done before, and nothing that it depends on has changed.
-        seconds: time of its run.
         key: SHA-256 of all that it depends on, except data files, which are in ``facts.digests`` of its record.
-        record, report, output: paths of these files, relative to the fleet's folder; empty if there is none.
-        level, summary: the headline of its record: ``good``, ``warn`` or ``bad``, and one to three sentences.
-        error: why it is not good; empty if it is.
+        record, report, output: paths relative to the fleet's folder; empty if there is none.
+        level, summary: the headline of its record.
+        error: why it is not good; otherwise empty.
         nodes, dml_nodes: nodes of the result, all and those on DirectML; ``None`` if unknown.
         worst_error: the largest relative error of all checks that decide; ``None`` without a comparison.
         devices: devices that compared outputs.
@@ -72,10 +70,8 @@ class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a fleet.
 
     Attributes:
-        shard: the part that ran (``3/8``); empty for all.
-        only: patterns of jobs that ran; empty for all.
+        shard, only: the part (``3/8``) and the patterns of jobs that ran; empty for all.
         exit_code: the worst of the jobs' (``OUTCOMES``).
-        seconds: wall time.
         jobs: in the order of the file.
     """
 

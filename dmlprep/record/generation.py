@@ -1,4 +1,4 @@
-"""How far a prepared language model is from its original: logits, perplexity, greedy text."""
+"""Folders of language models in records: preparation, check, and the comparison with the original."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Literal
 import msgspec
 
 from dmlprep.record.aliases import SessionDevice
-from dmlprep.record.verdicts import Verdict
+from dmlprep.record.placement import PlacementFacts
+from dmlprep.record.verdicts import EXIT_CODES, Verdict
 
 Outcome = Literal["passed", "failed", "not-proven", "not-run"]
 
 
 class LogitFigures(msgspec.Struct, frozen=True):
-    """Logits of a candidate against those of the original, over positions of equal tokens.
+    """Logits of a candidate against those of the original, over ``positions`` of equal tokens.
 
     Attributes:
-        positions: how many tokens were predicted.
-        max_difference, mean_difference: of the absolute differences of all logits. At each position the mean difference
-            is taken out, which changes no probability.
-        kl: mean Kullback-Leibler divergence of the candidate's next-token distribution from the original's, in nats.
-        worst_kl: the largest at one position.
+        max_difference, mean_difference: absolute differences of all logits, less the mean difference at each position,
+            which changes no probability.
+        kl, worst_kl: mean and largest Kullback-Leibler divergence of the candidate's next-token distribution from the
+            original's, in nats.
         information: the original's own divergence from the uniform distribution, in nats: what ``kl`` is a loss of.
         top1: share of positions at which the most likely token is the same.
         top5: mean share of the five most likely tokens that is the same, in any order.
@@ -59,14 +59,11 @@ class Perplexity(msgspec.Struct, frozen=True):
 
 
 class GreedyText(msgspec.Struct, frozen=True):
-    """What both models write when the most likely token is always taken.
+    """The tokens of both models when each takes the most likely one, and their text; empty without a tokenizer.
 
     Attributes:
-        equal: tokens that are equal before the first that is not.
-        margin: of the original, at the first token that differs; ``None`` where all are equal, or it is not known.
-        noise: of the candidate there.
-        original, prepared: the tokens.
-        original_text, prepared_text: the same as text; empty without a tokenizer.
+        equal: number of equal tokens before the first that differs.
+        margin, noise: the original's margin and the candidate's noise there; ``None`` if unknown, or all are equal.
     """
 
     equal: int
@@ -79,11 +76,11 @@ class GreedyText(msgspec.Struct, frozen=True):
 
 
 class GenaiCheck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One check with its figures.
+    """One check with its figures; ``None`` for those that were not measured.
 
     Attributes:
-        cache: largest difference between the candidate's own logits of the steps, and of the same tokens given at once:
-            what its cache does to it. ``None`` where it was not measured.
+        cache: error of the candidate's cache: the largest difference between its logits of the steps, and its logits
+            of the same tokens as one prompt.
     """
 
     verdict: Verdict
@@ -97,11 +94,9 @@ class GenaiProof(msgspec.Struct, frozen=True):
     """A prepared folder of a language model against its original.
 
     Attributes:
-        original, prepared: the folders.
-        device: on which the prepared one is to be proved: ``cpu`` or ``dml``.
         prompts: lengths of the prompts, in tokens.
-        steps: tokens that were generated behind each.
-        inputs: ``given`` by the user, ``seeded`` (made, which proves less).
+        steps: number of tokens that were generated after each.
+        inputs: ``given`` by the user, or ``seeded``, which prove less.
     """
 
     original: str
@@ -114,26 +109,93 @@ class GenaiProof(msgspec.Struct, frozen=True):
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Those of all checks, for the record of a run."""
+        """The verdicts of all checks."""
         return [check.verdict for check in self.checks]
 
     @property
     def outcome(self) -> Outcome:
-        """Of the checks that decide, the worst; ``not-run`` where none does."""
-        found = {verdict.outcome for verdict in self.verdicts if verdict.decides}
+        """The worst outcome of the checks that decide; ``not-run`` without any."""
+        outcomes = {verdict.outcome for verdict in self.verdicts if verdict.decides}
         order: tuple[Outcome, ...] = ("failed", "not-run", "not-proven", "passed")
-        return next((one for one in order if one in found), "not-run")
+        return next((one for one in order if one in outcomes), "not-run")
 
     @property
     def reason(self) -> str:
-        """Why it did not pass; empty where it did."""
+        """The reasons of the checks with the worst outcome; empty if all passed."""
         outcome = self.outcome
         if outcome == "passed":
             return ""
-        told = [f"{v.check}: {v.reason}" for v in self.verdicts if v.decides and v.outcome == outcome]
-        return "; ".join(told) or "nothing was checked"
+        reasons = (f"{v.check}: {v.reason}" for v in self.verdicts if v.decides and v.outcome == outcome)
+        return "; ".join(reasons) or "nothing was checked"
 
     @property
     def exit_code(self) -> int:
-        """What the command line returns: 0 passed, 1 failed, 3 not run or not proven."""
-        return {"passed": 0, "failed": 1, "not-proven": 3, "not-run": 3}[self.outcome]
+        """The exit code of the command line."""
+        return EXIT_CODES[self.outcome]
+
+
+class BuilderFacts(msgspec.Struct, frozen=True):
+    """The builder of onnxruntime-genai that made the models; ``versions`` are those of Python and its packages."""
+
+    precision: str
+    versions: dict[str, str]
+
+
+class PreparedModelFacts(msgspec.Struct, frozen=True):
+    """One prepared model of a folder; ``sections`` of the config name it."""
+
+    sections: list[str]
+    opset: int
+    placement: PlacementFacts | None = None
+
+
+class GenaiFacts(msgspec.Struct):
+    """The result of ``genai prepare``: ``models`` and ``copied`` files by their paths in the folder.
+
+    Attributes:
+        builder: ``None`` if the models existed.
+        config: changes of the config.
+        written: SHA-256 of each file of the result.
+        fallback: name of the folder for the CPU; empty without one.
+    """
+
+    builder: BuilderFacts | None = None
+    models: dict[str, PreparedModelFacts] = {}
+    config: list[str] = []
+    proof: GenaiProof | None = None
+    copied: list[str] = []
+    written: dict[str, str] = {}
+    fallback: str = ""
+
+
+class CheckedModelFacts(msgspec.Struct, frozen=True):
+    """One model that ``genai check`` examined; ``placement`` is ``None`` if it failed."""
+
+    file: str
+    placement: PlacementFacts | None = None
+
+
+class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The memory of the device for the decoder of a folder, in bytes.
+
+    Attributes:
+        weights: those of all models of the folder.
+        cache: keys and values at ``max_length`` and ``batch``; DirectML rounds each tensor up.
+        cache_token: keys and values for one more token of one sequence, before rounding.
+        max_length, batch: tokens of the longest sequence with its prompt; number of sequences, beams included.
+        longest_fit, batch_fit: the longest sequence that fits at that batch, and the largest batch at that length.
+    """
+
+    weights: int
+    cache: int
+    cache_token: int
+    logits_token: int
+    max_length: int
+    batch: int
+    longest_fit: int | None = None
+    batch_fit: int | None = None
+
+    @property
+    def total(self) -> int:
+        """The bytes of weights and cache."""
+        return self.weights + self.cache

@@ -39,14 +39,12 @@ class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         unknown: why there is no estimate; empty if there is one. All numbers are 0 then.
-        peak: the most of the device's own memory, while it runs.
-        load: the same before the first run.
+        peak, load: the most of the device's own memory while it runs, and before the first run.
         shared_peak, shared_load: system memory that the device reads: copies of fused weights, and transfers.
-        weights: of ``load``, DirectML's copies of the weights.
-        activations: of ``peak``, the tensors between nodes and inside fused graphs.
-        feeds: of ``peak``, inputs and outputs.
+        weights: part of ``load``: DirectML's copies of the weights.
+        activations, feeds: parts of ``peak``: the tensors between nodes and inside fused graphs; inputs and outputs.
         at: the node, or the first node of the fused graph, that runs at the peak.
-        largest: the largest things at the peak, largest first.
+        largest: the largest tensors at the peak, largest first.
         ways: ways to need less, the most effective first, if the device has less than ``peak``.
     """
 

@@ -49,14 +49,13 @@ def _number(text: str) -> int:
 
 
 class CrossingTable(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tensors that are made on one device and read on the other in each run, those of most bytes first.
+    """Tensors that one device makes and the other reads in each run, those of most bytes first.
 
     Attributes:
-        total: how many there are; ``values`` may hold fewer.
-        values: name of each.
+        total: number of all; ``values`` has the names of the first.
         to: one letter each: ``d`` to DirectML, ``c`` to the CPU.
         producer, consumer: numbers of the nodes in the table; ``-1`` for a graph input, or a node that was left out.
-        nbytes: of each; ``-1`` where it is not known.
+        nbytes: ``-1`` if unknown.
     """
 
     total: int = 0
@@ -89,21 +88,19 @@ class Reason(msgspec.Struct, frozen=True):
 class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where each node of a model runs on the target, in the order of the file; nodes of a body follow their owner.
 
-    Numbers in a text are separated by spaces, one a node.
+    Columns of letters have one letter a node. Columns of numbers have one number a node, separated by spaces:
+    ``operator``, ``reason``, ``not_fused``, ``type`` and ``graph`` are places in the lists of shared texts.
 
     Attributes:
         total: nodes of the model, Constant nodes left out. ``names`` holds the first ``NODES`` of them.
-        cpu_left_out: how many of those that are left out run on the CPU.
-        providers: one letter a node: ``d`` DirectML, ``c`` CPU.
-        floats: one letter a node: ``h`` its floating values are FP16, ``s`` FP32 or FP64, ``m`` both, ``n`` none.
-        roles: one letter a node: ``c`` compute, ``s`` shape arithmetic, ``k`` control flow, ``f`` folded at load.
-        operators, types, graphs: texts that nodes share; ``reasons`` too, with their codes.
-        operator: of each node, its place in ``operators``.
-        reason: its place in ``reasons``.
-        not_fused: the same for what keeps it out of a fused graph; ``-1`` where nothing does.
-        type: place in ``types`` of what its first output is (``float16[1,64,56,56]``); ``-1`` where not known.
-        graph: place in ``graphs`` of the path of its graph; empty where all nodes are in the main graph.
-        partition: number of its fused partition in its graph, ``-1`` where it is not fused.
+        cpu_left_out: number of nodes on the CPU that are left out.
+        providers: ``d`` DirectML, ``c`` CPU.
+        floats: ``h`` its floating values are FP16, ``s`` FP32 or FP64, ``m`` both, ``n`` none.
+        roles: ``c`` compute, ``s`` shape arithmetic, ``k`` control flow, ``f`` folded at load.
+        not_fused: the reason in ``reasons`` that keeps it out of a fused graph; ``-1`` for a fused node.
+        type: type of its first output (``float16[1,64,56,56]``); ``-1`` if unknown.
+        graph: path of its graph; empty if all nodes are in the main graph.
+        partition: number of its fused partition in its graph, ``-1`` if it is not fused.
         inputs: the nodes that it reads, ``,`` between them; ``-`` for none. At most ``INPUTS`` of a node.
     """
 

@@ -1,4 +1,4 @@
-"""What ``prepare`` would do to a model, for ``plan`` and ``check``."""
+"""Predictions of ``prepare``, for ``plan`` and ``check``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from dmlprep.record.steps import StepRecord
 
 
 class Fate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What becomes of a node that runs on the CPU; shape arithmetic that ONNX Runtime keeps there is left out.
+    """The future of a node that runs on the CPU; shape arithmetic that ONNX Runtime keeps there is left out.
 
     Attributes:
-        op: ``Gelu-20``: operator and version.
+        op: operator and version: ``Gelu-20``.
         step: the step that moves it to DirectML or removes it; empty if it stays.
         reason: why it stays; empty if it does not.
-        role: as in the placement.
     """
 
     node: str
@@ -30,10 +29,9 @@ class Fate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Half(msgspec.Struct, frozen=True):
-    """How many floating-point nodes become FP16, by the rules alone.
+    """The number of floating-point nodes in FP16 (``half``) and FP32 after the step, without casts, by the rules alone.
 
     Attributes:
-        half, single: nodes in FP16 and in FP32 after the step, without casts.
         by_rule: number of nodes that each rule keeps in FP32.
         search: whether ``prepare`` then searches for more nodes to keep.
     """
@@ -45,15 +43,13 @@ class Half(msgspec.Struct, frozen=True):
 
 
 class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What ``prepare`` would do to a model.
+    """The prediction of ``prepare`` for a model.
 
     Attributes:
         sizes, values: sizes of dimensions and values of inputs that the user set.
         free: dimensions of inputs that stay free, with their places.
-        before, after: the placement; ``after`` is ``None`` if a step refuses the model.
-        fates: what becomes of each node that runs on the CPU.
+        after: ``None`` if a step refuses the model; ``refused`` says why.
         staying: compute nodes on the CPU afterwards, also those that a step made.
-        refused: why a step refuses the model; otherwise empty.
         memory: memory of the device for a session afterwards; ``None`` if no step changed the model.
         example: the same with a size for each free dimension, if there are any; the graph may refuse these sizes.
     """
@@ -78,11 +74,11 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def best(self) -> Outlook:
-        """With sizes for what is free, where that was tried and goes well; else this one."""
+        """The prediction with sizes for free dimensions, if no step refuses them; otherwise this one."""
         return self if self.example is None or self.example.refused else self.example
 
     @property
     def pins(self) -> str:
-        """The sizes of the example, as the command line takes them; empty where there is none."""
+        """The sizes of the example as options of the command line; empty without an example."""
         added = {k: v for k, v in (self.example or self).sizes.items() if k not in self.sizes}
         return " ".join(command_line("--pin", f"{name}={size}") for name, size in added.items())

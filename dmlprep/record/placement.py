@@ -1,4 +1,4 @@
-"""Where the nodes of a model go, in numbers."""
+"""The placement of a model in numbers, for records."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import msgspec
 
 
 class PlacementFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the nodes of a model go, in numbers.
+    """The placement of a model's nodes, in numbers.
 
     Attributes:
         node_share, flop_share: share of nodes and of operations on DirectML, 0 to 1; ``None`` if unknown.
-        fused_nodes: nodes in fused partitions.
-        crossings: tensors that are copied between CPU and GPU in each run.
-        crossing_bytes: their size, as far as it is known.
+        crossings, crossing_bytes: tensors that are copied between CPU and GPU in each run, and their bytes if known.
         compute_on_cpu: the first 50 of the ``compute_nodes_on_cpu`` compute nodes on the CPU.
     """
 

@@ -21,14 +21,7 @@ FORMAT = 1
 
 
 class RunError(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a run did not succeed; its text is the four fields as one sentence.
-
-    Attributes:
-        what: what happened, one sentence.
-        where: the file, node, step or recipe field concerned.
-        fix: how the user mends it.
-        code: the finding code that has a page in ``docs/codes``.
-    """
+    """The error of a run: a sentence, the place, the fix, and a finding code; its text is all of them."""
 
     what: str
     where: str = ""

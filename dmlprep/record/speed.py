@@ -15,15 +15,7 @@ ON_CPU = "times of the CPU: no measure of a GPU"
 
 @dataclass(frozen=True)
 class Times:
-    """Times of single runs, in seconds.
-
-    ``parity/bench/statistics.py`` computes them; ``report/speed.py`` has the columns of the table and of the page.
-
-    Attributes:
-        runs: number of timed runs.
-        p10, p90: a tenth of the runs was faster than p10, and a tenth was slower than p90.
-        per_second: runs a second, one after the other.
-    """
+    """Times of single runs, in seconds (``parity/bench/statistics.py``); ``per_second``: runs one after the other."""
 
     runs: int
     median: float
@@ -34,13 +26,11 @@ class Times:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The time of one model, as a multiple of another.
+    """The time of one model as a multiple of another (``to``), over the rounds in which both ran.
 
     Attributes:
-        to: name of the other.
-        value: the quotient of the same quantile of both, over the rounds in which both ran.
+        value: the quotient of the same quantile of both.
         low, high: interval of 95 % confidence; ``None`` if there were too few rounds.
-        rounds: number of these rounds.
     """
 
     to: str
@@ -52,10 +42,9 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Timed:
-    """One model, or one way to open it. What was not measured, or is unknown, is ``None``.
+    """One model, or one way to open it. ``None``: not measured, or unknown.
 
     Attributes:
-        name: its name among the others.
         sizes: free dimensions that the session overrides, by name.
         not_run: why it did not run; otherwise empty.
         load_seconds, first_seconds: time to make the session, and of the first run, which prepares later ones.
@@ -67,9 +56,8 @@ class Timed:
         committed_memory: peak of its private memory in bytes, on Windows.
         device_memory: bytes of the adapter's memory at the end, from DXGI.
         device_peak, shared_peak: peaks of the device's own memory, and of the system memory that it reads, in bytes, up
-            to the end of the first run. On Windows DXGI is asked now and then.
+            to the end of the first run. On Windows dmlprep samples DXGI.
         nodes, cpu_nodes: nodes of the session's graph before fusion, and those of them on the CPU.
-        partitions: graphs that DirectML fuses, by the placement rules.
         ratio: its median as a multiple of the first model's that ran; ``None`` for that one.
         least_disturbed: the same for p10, which other programs on the machine change least.
     """
@@ -103,10 +91,8 @@ class Bench:
 
     Attributes:
         device: the device that answered; empty if no model ran.
-        inputs: ``given`` by the user, or ``seeded`` feeds.
         note: limits of the times: ``SOFTWARE`` for a device that computes on the CPU; otherwise empty.
         rounds: number of turns of every model.
-        seconds: total time.
     """
 
     device: str

@@ -1,4 +1,4 @@
-"""What a step of a run did, and what it noted."""
+"""The steps of a run with their facts."""
 
 from __future__ import annotations
 
@@ -44,12 +44,9 @@ class Worst(msgspec.Struct, frozen=True):
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """The range profile along the model.
+    """The largest magnitude of each node's floating output over all feeds, in the order of the graph.
 
-    Attributes:
-        nodes: name of each node that makes a floating value, in the order of the graph.
-        peaks: largest magnitude of each node's output, over all feeds.
-        left_out: number of values of smaller magnitude that are not here.
+    ``left_out`` values of smaller magnitude are not included.
     """
 
     nodes: list[str]
@@ -82,26 +79,23 @@ class StepFacts(msgspec.Struct, omit_defaults=True):
     """The facts of a step. Each pass sets those that it knows.
 
     Attributes:
-        nodes_changed: nodes that the opset step changed, by the way.
-        weights_not_inputs: weights that are no longer graph inputs.
-        constants_that_were_inputs: the same in ``pin``, for models before IR version 4.
+        nodes_changed: number of nodes that the opset step changed, by the way it changed them.
+        weights_not_inputs, constants_that_were_inputs: weights that are no longer graph inputs (``opset``, and ``pin``
+            for models before IR version 4).
         values: shapes of the values that replace inputs, by input.
         pinned: sizes by dimension, or by ``INPUT:AXIS``.
-        nodes, bytes: of the model before and after ``simplify``, even if the result was undone.
-        guard_on_values: the result of comparing outputs, if it was done.
-        fused, rewritten: nodes that were written, by operator and by quirk.
-        frame_nodes: nodes of the frame.
+        nodes, bytes: size of the model before and after ``simplify``, even if the result was undone.
+        fused, rewritten: number of nodes that were written, by operator and by quirk.
         casts: remaining casts between floating types; ``None`` if no step to FP16 ran.
-        kept_fp32, kept_by_rule: floating nodes that stay in FP32, and how many each rule keeps.
+        kept_fp32, kept_by_rule: floating nodes that stay in FP32, and their number by rule.
         emulation: where the FP16 emulation rounds, and how.
         outputs_in_fp16: error of each output with everything in FP16.
-        worst_values, profile: the range profile, if one was needed.
         islands, islands_computing: nodes that the search keeps in FP32, with the reason; those that also compute there.
         island_recipe, keep_recipe: TOML that gives the same result without a search.
         error_of_all, error: error of the weights' search with every weight rounded, and with the result.
         kept: nodes that keep their weights, with the reason.
         kept_bytes, bytes_to_round: bytes of the weights that stay, and of all that could be rounded.
-        products, tables, convolutions: nodes with rounded weights.
+        products, tables, convolutions: number of nodes with rounded weights.
     """
 
     ir_before: int | None = None
@@ -158,15 +152,13 @@ class StepFacts(msgspec.Struct, omit_defaults=True):
 
 
 class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one step did.
+    """The result of one step.
 
     Attributes:
-        step: its name in the recipe.
         model: file name of the model, in the record of a folder of several models.
-        outcome: ``changed``, ``unchanged`` or ``undone`` (the guard took it back).
-        seconds: wall time.
+        outcome: ``undone``: the guard restored the model.
         nodes_before: nodes of all graphs, subgraphs and functions.
-        bytes_before: bytes of all tensors held by the model.
+        bytes_before: bytes of all tensors of the model.
     """
 
     step: str

@@ -20,14 +20,11 @@ class Figures:
     """The placement of a model, in numbers. Fewer is better in each; ``rank`` has their order.
 
     Attributes:
-        opset: version of ai.onnx.
-        fp16: whether weights or arithmetic are FP16.
         nodes, cpu_nodes, cpu_compute: nodes without constants; those on the CPU; those that compute there.
         partitions: graphs that DirectML fuses.
         alone: nodes on DirectML outside of fused graphs. Casts do not count: FP16 saves more than they cost.
         crossings, crossing_bytes: tensors copied between devices in each run, and their bytes, as far as known.
-        model_bytes: bytes of all tensors of the model.
-        feed_bytes: bytes of inputs and outputs, ``None`` if a size is free.
+        model_bytes, feed_bytes: bytes of all tensors; of inputs and outputs, ``None`` if a size is free.
         runs: whether every node has a kernel somewhere, so that a session is possible.
     """
 
@@ -69,12 +66,10 @@ class Figures:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to prepare the model.
+    """One way to prepare the model: ``name`` is its recipe with the settings that differ, ``recipe`` all of it as TOML.
 
     Attributes:
-        name: its recipe, and the settings that differ.
-        recipe: the same as TOML.
-        figures: of the prepared model if it was proved, otherwise predicted; ``None`` if a step refuses.
+        figures: those of the prepared model if it was proved, otherwise predicted; ``None`` if a step refuses.
         proof: outcome of its proof; empty without one.
         reason: why a step refuses it, or it is not proved; otherwise empty.
         devices: devices on which it passed.
@@ -97,16 +92,11 @@ class Tuned:
     """The result of ``tune``.
 
     Attributes:
-        model: path of the model.
-        target: the DirectML release that it was tuned for.
         before: the original model.
         candidates: best first, those that a step refuses last.
-        chosen: name of the best that passed, or of the best by rank without proofs; empty if there is none.
-        chosen_by: ``placement`` or ``time``.
-        recipe: the chosen one as TOML; empty if there is none.
-        left_out: what was not tried, each with the reason.
-        free: dimensions of inputs without a size: DirectML fuses nothing that depends on them.
-        bench: ``None`` without times.
+        chosen, recipe: the best that passed, or the best by rank without proofs; empty if there is none.
+        left_out: candidates that were not tried, each with the reason.
+        free: dimensions of inputs without a size: DirectML fuses no node that depends on them.
         searched_seconds: time of the ranking.
         exit_code: 0 one was found, and proved if required; 1 no candidate is good; 3 a required check did not run.
     """

@@ -11,18 +11,20 @@ from dmlprep.record.check import Check, FailureKind, Provider
 from dmlprep.record.findings import Finding, finding
 
 REAL_INPUTS = "give real ones with --feeds; dmlprep feeds makes them from pictures, sound or text"
-"""What to do about inputs that were made."""
+"""The remedy for inputs that were made."""
+
+EXIT_CODES = {"passed": 0, "failed": 1, "not-proven": 3, "not-run": 3}
+"""The exit code of the command line by the outcome that decides."""
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The device that answered.
+    """The device that answered; what is unknown is empty.
 
     Attributes:
         name: for people: ``cpu``, ``fp16 emulation``, ``dml on linux: lavapipe`` or ``dml on windows: ADAPTER``.
         details: for people: versions and traits (``DirectML 1.15.4``, ``no native FP16``).
-        provider: ``evaluator`` is that of onnx, and ``""`` is unknown.
         software: whether it is an adapter that computes on the CPU.
-        onnxruntime, driver: versions of ONNX Runtime and of the adapter's driver; empty if unknown.
+        onnxruntime, driver: versions of ONNX Runtime and of the adapter's driver.
     """
 
     name: str
@@ -44,20 +46,18 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcome of one check. Not run is never passed.
 
     Attributes:
-        outcome: ``passed``, ``failed``, ``not-proven`` (it ran, on inputs that prove nothing) or ``not-run``.
+        outcome: ``not-proven``: it ran, on inputs that prove nothing.
         reason: why it did not pass; empty if it passed.
-        device: the device that answered, if one did.
         tolerance: for people: the name of the tolerance and its numbers.
         tolerance_setting: the tolerance as it was set (``auto``, ``fp16-dml,rel=0.01``); empty if nothing ran.
         decides: whether it decides about the model; otherwise it is information.
-        predicted, predicted_by: predicted worst relative error of a DirectML session on an FP16 model, and its source:
-            the FP16 emulation with the device's rounding on the same feeds, the original's own noise, or the effect of
-            last bits on a quantised original, whichever is largest.
+        predicted, predicted_by: predicted worst relative error of a DirectML session on an FP16 model, and its source.
+            The largest counts of: the FP16 emulation with the device's rounding on the same feeds, the original's own
+            noise, and the effect of last bits on a quantised original.
         inputs: ``given`` by the user, or ``seeded``, which proves less; empty if the check needs none.
         metric, values: the user's own measure, which decided instead of the tolerance, and its results, feed by feed.
-        measured: time of an earlier measurement (``2026-11-22T14:03:12Z``, UTC) on equal files and an equal device;
-            empty if it ran now.
-        ended: what ended a session of the check before it had a result; otherwise empty.
+        measured: time of an earlier measurement (``2026-11-22T14:03:12Z``, UTC) on equal files and an equal device.
+        ended: the failure of a session of the check before it had a result; otherwise empty.
     """
 
     check: Check
@@ -93,17 +93,17 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def prediction(self) -> str:
-        """What was predicted, and what it comes from; empty where nothing was."""
+        """The predicted error and its source, for people; empty without a prediction."""
         if self.predicted is None:
             return ""
         return f"{self.predicted_by or 'the fp16 emulation'} predicted {self.predicted:.2g}"
 
     @property
     def on_made_inputs(self) -> bool:
-        """Whether outputs were compared on inputs that were made."""
+        """True if outputs were compared on synthetic inputs."""
         return self.inputs == "seeded" and bool(self.outputs)
 
     @property
     def exit_code(self) -> int:
-        """What the command line returns where this verdict decides: 0 passed, 1 failed, 3 not run or not proven."""
-        return {"passed": 0, "failed": 1, "not-proven": 3, "not-run": 3}[self.outcome]
+        """The exit code of the command line, if this verdict decides."""
+        return EXIT_CODES[self.outcome]

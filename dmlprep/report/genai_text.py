@@ -13,8 +13,7 @@ from dmlprep.core.text.sizes import bytes_text
 from dmlprep.genai.checking import CheckedModel, FolderCheck
 from dmlprep.portable.printable import printable, shortened
 from dmlprep.portable.shares import percent
-from dmlprep.record.generation import GenaiCheck, GenaiProof, GreedyText, LogitFigures
-from dmlprep.record.language_models import Needs
+from dmlprep.record.generation import GenaiCheck, GenaiProof, GreedyText, LogitFigures, Needs
 from dmlprep.report import placement_json
 from dmlprep.report.grouping import finding_lines
 from dmlprep.report.text import show_findings, show_verdicts
