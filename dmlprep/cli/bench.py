@@ -19,7 +19,7 @@ from dmlprep.cli.options import (
     sizes_option,
     time_limit_option,
 )
-from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, say, unheard
+from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, say
 from dmlprep.cli.values import Number, read_sizes
 from dmlprep.portable.bounds import MOST_RUNS, MOST_SECONDS
 
@@ -75,9 +75,8 @@ def command(
 
     if html is not None:
         check_output(html, force=force)
-    told = unheard if quiet else progress_line
-    found = api.bench(*models, pins=read_sizes(pins), sizes=read_sizes(sizes), progress=told, **options)
-    told(1.0, "done")
+    with progress_line(quiet) as progress:
+        found = api.bench(*models, pins=read_sizes(pins), sizes=read_sizes(sizes), progress=progress, **options)
     _show(found, output_format, quiet)
     if html is not None:
         from dmlprep.report.html import write_html

@@ -22,7 +22,7 @@ from dmlprep.cli.options import (
     sizes_option,
     time_limit_option,
 )
-from dmlprep.cli.output import echo, print_json, progress_line, unheard
+from dmlprep.cli.output import echo, print_json, progress_line
 from dmlprep.cli.values import read_sizes
 from dmlprep.core.text.shell import command_line
 
@@ -74,12 +74,12 @@ def command(
     """
     from dmlprep.core.files import check_output
 
-    told = unheard if quiet else progress_line
     pictured = [path for path in (record_to, html) if path is not None]
     for path in pictured:
         check_output(path, force=options["force"])
-    found = api.bisect(reference, candidate, sizes=read_sizes(sizes), along=bool(pictured), progress=told, **options)
-    told(1.0, "done")
+    options |= {"sizes": read_sizes(sizes), "along": bool(pictured)}
+    with progress_line(quiet) as progress:
+        found = api.bisect(reference, candidate, progress=progress, **options)
     if quiet and output_format == "text":
         echo(_outcome(found))
     else:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -54,12 +54,6 @@ def command(
     out: Path,
     sizes: tuple[str, ...],
     values: tuple[str, ...],
-    layout: str | None,
-    mean: tuple[float, ...],
-    deviation: tuple[float, ...],
-    scale: float,
-    colour: str,
-    fit: str,
     quiet: bool,
     output_format: str,
     **options: Any,
@@ -78,7 +72,8 @@ def command(
     """
     from dmlprep.api.types import Pictures
 
-    pictures = Pictures(cast(Any, layout or ""), mean, deviation, scale, cast(Any, colour), cast(Any, fit))
+    options["layout"] = options["layout"] or ""
+    pictures = Pictures(**{field.name: options.pop(field.name) for field in fields(Pictures)})
     made = api.make_feeds(
         model, list(sources), out=out, sizes=read_sizes(sizes), values=read_inputs(values), pictures=pictures, **options
     )

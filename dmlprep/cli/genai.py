@@ -20,16 +20,7 @@ from dmlprep.cli.options import (
     targets,
     time_limit_option,
 )
-from dmlprep.cli.output import (
-    echo,
-    echo_commands,
-    echo_lines,
-    print_json,
-    print_json_text,
-    progress_line,
-    show_run,
-    unheard,
-)
+from dmlprep.cli.output import echo, echo_commands, echo_lines, print_json, print_json_text, progress_line, show_run
 from dmlprep.portable.bounds import MOST_ADAPTERS
 
 if TYPE_CHECKING:
@@ -219,9 +210,8 @@ def compare(original: Path, prepared: Path, quiet: bool, output_format: str, **o
     Exit codes: 0 within the bounds; 1 not; 2 bad input; 3 it could not run, or these tokens
     prove nothing.
     """
-    told = unheard if quiet else progress_line
-    proof = api.genai_compare(original, prepared, progress=told, **options)
-    told(1.0, "done")
+    with progress_line(quiet) as progress:
+        proof = api.genai_compare(original, prepared, progress=progress, **options)
     if output_format == "json":
         print_json(proof)
     else:

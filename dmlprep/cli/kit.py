@@ -19,7 +19,7 @@ from dmlprep.cli.options import (
     sizes_option,
     time_limit_option,
 )
-from dmlprep.cli.output import echo, print_json, progress_line, show_verdict, unheard
+from dmlprep.cli.output import echo, print_json, progress_line, show_verdict
 from dmlprep.cli.values import read_sizes
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_RUNS
 
@@ -88,20 +88,14 @@ def pack(
     from dmlprep.core.text.sizes import bytes_text
 
     if device_id is not None and adapter is not None:
-        raise UsageError(
-            "an adapter's name and its number are given", where="--adapter", fix="leave one of the two out"
-        )
+        what = "an adapter's name and its number are given"
+        raise UsageError(what, where="--adapter", fix="leave one of the two out")
     session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in read_sizes(free).items()}}
-    if device_id is not None:
-        session["device_id"] = str(device_id)
-    if adapter is not None:
-        # Which number that is, is told on the other machine.
-        session["adapter"] = adapter
-    if disable_metacommands:
-        session["disable_metacommands"] = "1"
-    told = unheard if quiet else progress_line
-    packed = api.pack_kit(model, sizes=read_sizes(sizes), session=session, progress=told, **options)
-    told(1.0, "done")
+    # The other machine finds the number of the adapter.
+    chosen = {"device_id": device_id, "adapter": adapter, "disable_metacommands": 1 if disable_metacommands else None}
+    session |= {name: str(value) for name, value in chosen.items() if value is not None}
+    with progress_line(quiet) as progress:
+        packed = api.pack_kit(model, sizes=read_sizes(sizes), session=session, progress=progress, **options)
     made = packed.manifest
     if output_format == "json":
         said = {"path": str(packed.path), "kit": packed.name, "bytes": packed.nbytes, "manifest": made}

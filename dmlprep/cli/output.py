@@ -10,7 +10,7 @@ import codecs
 import contextlib
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -22,6 +22,7 @@ from dmlprep.portable.shares import percent
 
 if TYPE_CHECKING:
     from dmlprep.record import RunRecord, Verdict
+    from dmlprep.record.aliases import Progress
 
 _PROGRESS = 100
 """Characters of a line of progress: one that the terminal breaks cannot be written over."""
@@ -151,12 +152,14 @@ def show_run(record: RunRecord, output_format: str, *, quiet: bool = False) -> N
         (show_briefly if quiet else show_record)(record, out())
 
 
-def unheard(share: float, text: str) -> None:
-    """Progress that nobody wants to see."""
+@contextlib.contextmanager
+def progress_line(quiet: bool) -> Iterator[Progress]:
+    """Yield a function that shows progress on one line of a terminal; at the end the line is removed."""
 
+    def show(share: float, text: str) -> None:
+        if not quiet and sys.stderr.isatty():
+            line = f"{percent(share, 0):>5} {inert(shortened(printable(text), _PROGRESS))}" if share < 1 else ""
+            _write(f"\r\x1b[K{line}", own(sys.stderr))
 
-def progress_line(share: float, text: str) -> None:
-    """Write the share done (0 to 1) over the line before, where stderr is a terminal; at 1 the line goes."""
-    if sys.stderr.isatty():
-        said = f"{percent(share, 0):>5} {inert(shortened(printable(text), _PROGRESS))}" if share < 1 else ""
-        _write(f"\r\x1b[K{said}", own(sys.stderr))
+    yield show
+    show(1.0, "")

@@ -9,7 +9,7 @@ import click
 
 from dmlprep import api
 from dmlprep.cli.options import PATH, PackGroup, option, output_options
-from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, unheard
+from dmlprep.cli.output import echo, echo_lines, print_json, progress_line
 from dmlprep.core._version import __version__
 
 _LANGUAGES = ("cpp", "csharp", "node", "python")
@@ -48,9 +48,8 @@ def pack(run: Path, out: Path, language: str, quiet: bool, output_format: str, *
 
     Exit codes: 0 written; 1 the run failed; 2 bad input; 3 nothing proved the model on DirectML.
     """
-    told = unheard if quiet else progress_line
-    made = api.package_model(run, out=out, language=language, progress=told, **options)
-    told(1.0, "done")
+    with progress_line(quiet) as progress:
+        made = api.package_model(run, out=out, language=language, progress=progress, **options)
     if output_format == "json":
         signed = {"public_key": str(made.public_key)} if made.public_key is not None else {}
         print_json({"path": str(made.folder), "sha256": made.digest, **signed, "contract": made.contract})

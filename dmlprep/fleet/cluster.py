@@ -12,14 +12,13 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dmlprep.core.errors import CheckNotRun, DmlprepError, InternalError, UsageError
 from dmlprep.fleet.at_worker import Host, other_versions, run_task
-from dmlprep.fleet.engine import Ended, Event, Progress, Started, Task
+from dmlprep.fleet.engine import WAIT, Ended, Event, Progress, Started, Task, waited
 
 _CONNECT = 15.0
 """Seconds for the scheduler to answer."""
@@ -32,9 +31,6 @@ _AHEAD = 3
 
 _RECOUNT = 10.0
 """Seconds after which the workers are counted anew; a tenth of it while there are none."""
-
-_WAIT = 0.2
-"""Seconds after which a wait looks up, so that Ctrl-C is heard on Windows."""
 
 _LEAVE, _GONE = 2.0, 0.4
 """Seconds for the connection to be closed, and before that for workers to say that stopped jobs are gone. Half a second
@@ -57,9 +53,8 @@ lost with the job, also where the job was only waiting there."""
 Run = Callable[[Task, Host], Ended]
 
 
-@dataclass(frozen=True)
-class _Again:
-    """A task is to be handed over again."""
+class _Again(NamedTuple):
+    """A task that must be submitted again."""
 
     name: str
 
@@ -181,23 +176,16 @@ class ClusterEngine:
         return asked
 
     def results(self, *, wait: bool | float) -> Iterator[Event]:
-        until = math.inf if wait is True else time.monotonic() + wait
-        while self._futures and (left := until - time.monotonic()) > 0:
-            with contextlib.suppress(queue.Empty):
-                yield from self._heard(self._events.get(timeout=min(left, _WAIT)))
-                break
-            self._give_up()
-        with contextlib.suppress(queue.Empty):
-            while True:
-                yield from self._heard(self._events.get_nowait())
+        for event in waited(self._events, wait, self._pending):
+            yield from self._heard(event)
 
-    def _give_up(self) -> None:
-        """End all jobs where there has been no worker for too long."""
-        if self.threads or time.monotonic() - self._manned < self._patience:
-            return
-        error = f"the cluster has had no worker for {self._patience:g} s"
-        for name in self._futures:
-            self._events.put(Ended(name, CheckNotRun.exit_code, error))
+    def _pending(self) -> bool:
+        """Return whether jobs have not ended; end all of them if there was no worker for too long."""
+        if self._futures and not self.threads and time.monotonic() - self._manned >= self._patience:
+            error = f"the cluster has had no worker for {self._patience:g} s"
+            for name in self._futures:
+                self._events.put(Ended(name, CheckNotRun.exit_code, error))
+        return bool(self._futures)
 
     def _heard(self, event: Event | _Again) -> Iterator[Event]:
         if event.name not in self._futures:
@@ -260,7 +248,7 @@ class ClusterEngine:
                 self._client.cancel(left, force=True)
             end = time.monotonic() + _GONE
             while not running <= self._stopped and self._client.status == "running" and time.monotonic() < end:
-                time.sleep(_WAIT / 10)
+                time.sleep(WAIT / 10)
         self._futures.clear()
         with contextlib.suppress(Exception):
             self._client.close(_LEAVE)
@@ -281,10 +269,10 @@ def _bounded(connect: Callable[[], object]) -> object:
     end = time.monotonic() + _CONNECT + _LEAVE
     while time.monotonic() < end:
         with contextlib.suppress(queue.Empty):
-            got = found.get(timeout=_WAIT)
-            if isinstance(got, BaseException):
-                raise got
-            return got
+            answer = found.get(timeout=WAIT)
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
     raise TimeoutError("somebody listens there who does not speak as Dask does")
 
 

@@ -6,11 +6,20 @@ engine's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import math
+import queue
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from dmlprep.fleet.matrix import Job
+
+WAIT = 0.2
+"""Seconds after which a wait looks up, so that Ctrl-C is heard on Windows."""
+
+E = TypeVar("E")
 
 
 @dataclass(frozen=True)
@@ -81,3 +90,15 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End what still runs, with all that it began."""
+
+
+def waited(events: queue.Queue[E], wait: bool | float, pending: Callable[[], bool]) -> Iterator[E]:
+    """Yield the events of a queue; ``wait`` (or seconds at most) for the first while tasks are ``pending``."""
+    until = math.inf if wait is True else time.monotonic() + wait
+    while pending() and (left := until - time.monotonic()) > 0:
+        with contextlib.suppress(queue.Empty):
+            yield events.get(timeout=min(left, WAIT))
+            break
+    with contextlib.suppress(queue.Empty):
+        while True:
+            yield events.get_nowait()

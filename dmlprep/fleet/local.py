@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import queue
 import subprocess
 import tempfile
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from dmlprep.core.errors import CheckNotRun, InternalError
 from dmlprep.core.files.run_folder import sweep
-from dmlprep.fleet.engine import Ended, Event, Progress, Started, Task
+from dmlprep.fleet.engine import Ended, Event, Progress, Started, Task, waited
 from dmlprep.fleet.needs import Room
 from dmlprep.portable.limits import VARIABLE, MemoryLimit
 from dmlprep.process.starting import Started as Process
@@ -33,9 +32,6 @@ _LEAVE = 5.0
 
 _AHEAD = 2
 """Tasks for each job at once that are taken before their turn."""
-
-_WAIT = 0.2
-"""Seconds after which a wait looks up, so that Ctrl-C is heard on Windows."""
 
 
 class LocalEngine:
@@ -78,18 +74,9 @@ class LocalEngine:
         self._dispatch()
 
     def results(self, *, wait: bool | float) -> Iterator[Event]:
-        until = math.inf if wait is True else time.monotonic() + wait
-        while self._unheard and (left := until - time.monotonic()) > 0:
-            with contextlib.suppress(queue.Empty):
-                yield self._heard(self._events.get(timeout=min(left, _WAIT)))
-                break
-        with contextlib.suppress(queue.Empty):
-            while True:
-                yield self._heard(self._events.get_nowait())
-
-    def _heard(self, event: Event) -> Event:
-        self._unheard -= isinstance(event, Ended)
-        return event
+        for event in waited(self._events, wait, lambda: self._unheard > 0):
+            self._unheard -= isinstance(event, Ended)
+            yield event
 
     def close(self) -> None:
         with self._lock:

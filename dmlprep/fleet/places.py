@@ -85,10 +85,10 @@ class Place:
         good = MODEL in state.files if state.exit_code == 0 else not os.path.lexists(self.folder / MODEL)
         if not good or not set(state.files) <= set(FILES):
             return None
-        files = {self._base / path: sha for path, sha in state.reads.items()}
-        files |= {self.folder / name: sha for name, sha in state.files.items()}
+        files = [(self._base / path, sha) for path, sha in state.reads.items()]
+        files += [(self.folder / name, sha) for name, sha in state.files.items()]
         try:
-            return state if all(digests.of(path) == sha for path, sha in files.items()) else None
+            return state if all(digests.of(path) == sha for path, sha in files) else None
         except (OSError, ValueError):  # gone, or not a path
             return None
 

@@ -82,16 +82,17 @@ class Bundle:
         for info in self._zip.infolist():
             if info.is_dir():
                 continue
-            if not _safe(info.filename):
+            name, wrong, fix = info.filename, "", "do not use this file"
+            if not _safe(name):
+                wrong = f"holds a name that leads elsewhere: {name!r}"
+            elif name in self._members:
+                wrong = f"holds {name!r} twice"
+            elif info.flag_bits & 1:
+                wrong, fix = f"{name!r} is encrypted", "send it without a password"
+            if wrong:
                 self._zip.close()
-                raise self.wrong(f"holds a name that leads elsewhere: {info.filename!r}", "do not use this file")
-            if info.filename in self._members:
-                self._zip.close()
-                raise self.wrong(f"holds {info.filename!r} twice", "do not use this file")
-            if info.flag_bits & 1:
-                self._zip.close()
-                raise self.wrong(f"{info.filename!r} is encrypted", "send it without a password")
-            self._members[info.filename] = info
+                raise self.wrong(wrong, fix)
+            self._members[name] = info
 
     def wrong(self, what: str, fix: str) -> InputError:
         """An error about this file."""
@@ -129,19 +130,17 @@ class Bundle:
 
     def read_document(self) -> bytes:
         """Read the document, which has a largest size."""
-        if self.size(self.document) > _DOCUMENT_BYTES:
-            raise self.wrong(f"{self.document} is {self.size(self.document)} bytes long", "do not use this file")
-        with self.open(self.document) as file:
-            return file.read(_DOCUMENT_BYTES)
+        return self._read(self.document, _DOCUMENT_BYTES)
 
     def read_seal(self) -> bytes | None:
         """Read the document's seal; ``None`` if there is none."""
-        if not self._has(self.seal):
-            return None
-        if self.size(self.seal) > LONGEST:
-            raise self.wrong(f"{self.seal} is {self.size(self.seal)} bytes long", "do not use this file")
-        with self.open(self.seal) as file:
-            return file.read(LONGEST)
+        return self._read(self.seal, LONGEST) if self._has(self.seal) else None
+
+    def _read(self, name: str, most: int) -> bytes:
+        if (size := self.size(name)) > most:
+            raise self.wrong(f"{name} is {size} bytes long", "do not use this file")
+        with self.open(name) as file:
+            return file.read(most)
 
     def check_files(self, files: Mapping[str, FileEntry], *, most: int | None = None) -> None:
         """Check names, sizes and digests of all files that the document lists, reading 1 MiB at a time.
@@ -163,15 +162,11 @@ class Bundle:
         if most is not None and total > most:
             raise self.wrong(f"its files are {total} bytes, at most {most} can be right", "do not use this file")
         for name, entry in files.items():
-            found = self.size(name)
-            if found != entry.bytes:
-                raise self.wrong(
-                    f"{name} has {found} bytes, {self.document} says {entry.bytes}", "copy it again, whole"
-                )
+            fix = "copy it again, whole"
+            if (size := self.size(name)) != entry.bytes:
+                raise self.wrong(f"{name} has {size} bytes, {self.document} says {entry.bytes}", fix)
             if self._digest(name, entry.bytes) != entry.sha256:
-                raise self.wrong(
-                    f"{name} was changed: its SHA-256 is not the one in {self.document}", "copy it again, whole"
-                )
+                raise self.wrong(f"{name} was changed: its SHA-256 is not the one in {self.document}", fix)
 
     def _digest(self, name: str, size: int) -> str:
         digest = hashlib.sha256()
@@ -185,16 +180,12 @@ class Bundle:
                 raise self.wrong(f"{name} does not have the {size} bytes that were said", "copy it again, whole")
         return digest.hexdigest()
 
-    def close(self) -> None:
-        """Close the zip."""
-        if self._zip is not None:
-            self._zip.close()
-
     def __enter__(self) -> Bundle:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        if self._zip is not None:
+            self._zip.close()
 
 
 def read_array(bundle: Bundle, name: str) -> Array:

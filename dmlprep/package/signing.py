@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dmlprep.core.errors import InputError, OutputError, UsageError
 from dmlprep.core.files import Unfit, check_output, read_given
@@ -40,14 +40,14 @@ class SigningKey:
         """Write both halves of a new key: the private one for its owner alone (``core.files.writing``)."""
         if not self._is_new:
             return
-        made = _library()
-        pem, plain = made.serialization.Encoding.PEM, made.serialization.NoEncryption()
+        forms = _library().serialization
+        pem, private, public = forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.PublicFormat.SubjectPublicKeyInfo
         try:
-            write_private(self._path, self._private.private_bytes(pem, made.serialization.PrivateFormat.PKCS8, plain))
+            write_private(self._path, self._private.private_bytes(pem, private, forms.NoEncryption()))
         except FileExistsError as error:
             what = "another run made this key meanwhile"
             raise OutputError(what, where=str(self._path), fix="run again, which uses that key") from error
-        _write_public(made, self._private, self.public)
+        write_file(self.public, self._private.public_key().public_bytes(pem, public), force=False)
         self._is_new = False
 
     def sign(self, document: bytes) -> bytes:
@@ -117,11 +117,6 @@ def _library() -> SimpleNamespace:
     return SimpleNamespace(
         invalid=InvalidSignature, unsupported=UnsupportedAlgorithm, serialization=serialization, ed25519=ed25519
     )
-
-
-def _write_public(made: SimpleNamespace, private: Any, path: Path) -> None:
-    encoding, form = made.serialization.Encoding.PEM, made.serialization.PublicFormat.SubjectPublicKeyInfo
-    write_file(path, private.public_key().public_bytes(encoding, form), force=False)
 
 
 def _read(path: Path, fix: str) -> bytes:

@@ -19,14 +19,12 @@ from dmlprep.portable.integrity import file_digest
 
 @dataclass(frozen=True)
 class Verified:
-    """A package that is unchanged.
+    """A package that is unchanged; ``digest`` is the SHA-256 of its contract.
 
     Attributes:
-        digest: SHA-256 of its contract.
         signature: the state of its signature, as a phrase.
-        loader: ``compared``: the loader and all other texts are byte for byte those of this version of dmlprep;
-            ``signed``: another version wrote them, and the key vouches for them; ``not compared``: another version
-            wrote them, and only the contract vouches for them.
+        loader: ``compared``: the loader and all other texts are those of this version of dmlprep. ``signed``: another
+            version wrote them, and the key vouches for them. ``not compared``: the contract alone vouches for them.
         others: files in the folder that the contract does not list, such as the app's own.
     """
 
@@ -59,7 +57,8 @@ def verify(folder: Path, key: Path | None = None, *, whole: bool = True) -> Veri
     digest = hashlib.sha256(raw).hexdigest()
     if key is not None:
         check_signature(raw, folder / SIGNATURE, key)
-    _check_digest(folder, digest)
+    if read_small(folder / DIGEST, code="DP822", fix=REPAIR) != f"{digest}  {CONTRACT}\n".encode():
+        refuse(folder / CONTRACT, f"it is not the one that {DIGEST} is about: one of the two was changed")
     _check_files(folder, contract, whole)
     compared = _check_texts(folder, contract)
     listed = {*contract.files, CONTRACT, DIGEST, SIGNATURE}
@@ -69,11 +68,6 @@ def verify(folder: Path, key: Path | None = None, *, whole: bool = True) -> Veri
     loader: Literal["compared", "signed", "not compared"] = "signed" if key is not None else "not compared"
     strange = [name for name in others if name not in listed]
     return Verified(folder, contract, digest, signed, "compared" if compared else loader, strange)
-
-
-def _check_digest(folder: Path, digest: str) -> None:
-    if read_small(folder / DIGEST, code="DP822", fix=REPAIR) != f"{digest}  {CONTRACT}\n".encode():
-        refuse(folder / CONTRACT, f"it is not the one that {DIGEST} is about: one of the two was changed")
 
 
 def _check_files(folder: Path, contract: Contract, whole: bool) -> None:

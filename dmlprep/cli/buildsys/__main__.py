@@ -20,18 +20,12 @@ def _told() -> Path | str:
         case [("cmake" | "msbuild") as system]:
             return folder(system)
         case ["ci", *arguments]:
-            return _step(arguments)
+            from dmlprep.cli.buildsys.ci import main
+
+            code, lines = main(arguments)
+            return sys.exit(code) if code else lines.rstrip("\n")
         case _:
             sys.exit("usage: python -m dmlprep.cli.buildsys cmake|msbuild|nuget FOLDER")
-
-
-def _step(arguments: list[str]) -> str:
-    from dmlprep.cli.buildsys.ci import main
-
-    code, said = main(arguments)
-    if code:
-        sys.exit(code)
-    return said.rstrip("\n")
 
 
 try:
