@@ -11,7 +11,10 @@ from dmlprep import api
 from dmlprep.cli.options import PATH, option, output_options
 from dmlprep.cli.output import echo, print_json
 from dmlprep.cli.values import Number
+from dmlprep.core.text.shell import word
+from dmlprep.core.text.sizes import count_text
 from dmlprep.portable.bounds import MOST_BUCKETS, MOST_SIZE
+from dmlprep.portable.shares import percent
 
 if TYPE_CHECKING:
     from dmlprep.api.types import Cover, Sizes
@@ -66,26 +69,18 @@ def command(
         return 0
     if not quiet:
         _show(sizes, found, options)
-    from dmlprep.core.text.shell import word
-
     echo(" ".join(f"--bucket {word(one)}" for one in options))
     return 0
 
 
 def _show(sizes: Sizes, found: Cover, options: list[str]) -> None:
-    different = len(sizes.counts)
-    echo(f"{sizes.requests} requests of {different} {'size' if different == 1 else 'sizes'}")
+    echo(f"{sizes.requests} requests of {count_text(len(sizes.counts), 'size')}")
     echo()
     width = max(len("bucket"), *map(len, options))
     echo(f"{'bucket':{width}}  requests  padded to")
     for text, one in zip(options, found.buckets, strict=True):
         echo(f"{text:{width}}  {one.requests:8}  {one.waste:9.2f}")
     echo()
-    from dmlprep.portable.shares import percent
-
-    count = len(options)
     quality = "this is optimal" if found.optimal else "a better set may exist"
-    echo(
-        f"{count} {'bucket' if count == 1 else 'buckets'}: padding adds {percent(found.waste - 1)} on average and "
-        f"{percent(found.worst - 1)} at most; {quality}"
-    )
+    padding = f"{percent(found.waste - 1)} on average and {percent(found.worst - 1)} at most"
+    echo(f"{count_text(len(options), 'bucket')}: padding adds {padding}; {quality}")

@@ -13,6 +13,7 @@ from dmlprep.cli.options import PATH, option, output_options, sizes_option
 from dmlprep.cli.output import echo, print_json
 from dmlprep.cli.values import Number, read_inputs, read_numbers, read_sizes
 from dmlprep.core.text.shell import command_line
+from dmlprep.core.text.sizes import count_text
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
 
 
@@ -80,7 +81,7 @@ def command(
     if output_format == "json":
         print_json({**asdict(made), "files": [str(file) for file in made.files]})
         return 0
-    echo(f"wrote {len(made.files)} {'feed' if len(made.files) == 1 else 'feeds'} from {made.kind} into {out}")
+    echo(f"wrote {count_text(len(made.files), 'feed')} from {made.kind} into {out}")
     if quiet:
         return 0
     for shaped, shape in made.shapes.items():

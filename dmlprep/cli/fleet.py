@@ -11,6 +11,7 @@ from dmlprep import api
 from dmlprep.api.projects import job_memory
 from dmlprep.cli.options import PATH, option, output_options
 from dmlprep.cli.output import echo, echo_commands, echo_lines, print_json, print_json_text
+from dmlprep.core.text.sizes import count_text
 
 if TYPE_CHECKING:
     from dmlprep.api.types import Job
@@ -110,7 +111,7 @@ def _show_jobs(jobs: list[Job], quiet: bool, output_format: str) -> None:
         print_json({"jobs": [_as_json(job) for job in jobs]})
         return
     if quiet:
-        echo(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}")
+        echo(count_text(len(jobs), "job"))
         return
     from dmlprep.cli.bars import out
     from dmlprep.core.text.documents import toml_value
@@ -128,9 +129,9 @@ def _show_gone(names: list[str], quiet: bool, output_format: str) -> None:
     if output_format == "json":
         print_json({"gone": names})
     elif quiet:
-        echo(f"{len(names)} {'job' if len(names) == 1 else 'jobs'}")
+        echo(count_text(len(names), "job"))
     else:
-        echo_lines([*names, f"{len(names)} {'job' if len(names) == 1 else 'jobs'} that FILE no longer names"])
+        echo_lines([*names, f"{count_text(len(names), 'job')} that FILE no longer names"])
 
 
 def _as_json(job: Job) -> dict[str, object]:

@@ -13,6 +13,7 @@ from dmlprep.cli.options import PATH, given_models, option, quiet_option
 from dmlprep.cli.output import echo, echo_page, print_error
 from dmlprep.core.errors import UsageError
 from dmlprep.core.text.shell import command_line
+from dmlprep.core.text.sizes import count_text
 from dmlprep.portable.bounds import MOST_SIZE
 
 Build = Literal["cmake", "msbuild", "hatch", "github", "pre-commit"]
@@ -55,7 +56,7 @@ def command(
     code = UsageError.exit_code if begun.unreadable else 0
     if not begun.models:
         return code
-    echo(f"wrote {out}: {len(begun.models)} {'model' if len(begun.models) == 1 else 'models'}")
+    echo(f"wrote {out}: {count_text(len(begun.models), 'model')}")
     if not quiet:
         for one in begun.models:
             sizes = f", {', '.join(f'{name}={size}' for name, size in one.sizes.items())}" if one.sizes else ""

@@ -200,7 +200,7 @@ class _Views:
 
 
 def _show_buckets(run: BucketRun, out: Path, quiet: bool, output_format: str) -> None:
-    from dmlprep.core.text.sizes import bytes_text
+    from dmlprep.core.text.sizes import bytes_text, count_text
 
     for index, (name, record) in enumerate(run.records.items()):
         if output_format == "text" and not quiet:
@@ -216,10 +216,10 @@ def _show_buckets(run: BucketRun, out: Path, quiet: bool, output_format: str) ->
     if run.written is None:
         echo(f"no bucket is written, because {', '.join(run.failed)} failed")
         return
-    data, count = run.written.data, len(run.written.buckets)
+    data, count = run.written.data, count_text(len(run.written.buckets), "bucket")
     each = sum(one.data_bytes for one in run.written.buckets)
     text = f", their {bytes_text(each)} of weights in {data.file} of {bytes_text(data.bytes)}" if data else ""
-    echo(f"wrote {out}: {count} {'bucket' if count == 1 else 'buckets'}{text}")
+    echo(f"wrote {out}: {count}{text}")
 
 
 def _models(given: tuple[Path, ...], project: Project | None) -> list[Path]:

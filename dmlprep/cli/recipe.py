@@ -9,6 +9,7 @@ import click
 from dmlprep import api
 from dmlprep.cli.options import PATH, option, output_options, quiet_option, recipes
 from dmlprep.cli.output import echo, echo_lines, echo_page, print_json
+from dmlprep.core.text.sizes import count_text
 
 
 @click.group("recipe")
@@ -72,7 +73,7 @@ def validate(names: tuple[str, ...], quiet: bool, output_format: str) -> int:
         print_json({name: {"steps": [s.name for s in p.steps], "target": p.target.name} for name, p in plans.items()})
         return 0
     if quiet:
-        echo("1 recipe is good" if len(plans) == 1 else f"{len(plans)} recipes are good")
+        echo(f"{count_text(len(plans), 'recipe')} {'is' if len(plans) == 1 else 'are'} good")
         return 0
     for name, plan in plans.items():
         echo(f"{name}: good, {len(plan.steps)} steps for {plan.target.name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from dmlprep.core.text.sizes import count_text
 from dmlprep.directml.placement import Placement
 from dmlprep.portable.printable import printable
 from dmlprep.record import Check, RunRecord, Verdict
@@ -51,12 +52,11 @@ def checked_line(record: RunRecord, placement: Placement | None) -> str:
     parts = []
     if placement is not None:
         parts.append(f"{placement.dml_nodes} of {len(placement.nodes)} nodes on DirectML ({record.target})")
-        away = len(placement.compute_on_cpu)
-        parts += [f"{away} compute {'node' if away == 1 else 'nodes'} on the CPU"] if away else []
-        count = len(placement.crossings)
-        parts += [f"{count} {'crossing' if count == 1 else 'crossings'}"] if count else []
-    errors = [one for one in record.all_findings() if one.severity == "error"]
-    parts += [", ".join(dict.fromkeys(one.code for one in errors))] if errors else []
+        if placement.compute_on_cpu:
+            parts.append(f"{count_text(len(placement.compute_on_cpu), 'compute node')} on the CPU")
+        if placement.crossings:
+            parts.append(count_text(len(placement.crossings), "crossing"))
+    parts += dict.fromkeys(one.code for one in record.all_findings() if one.severity == "error")
     return f"{printable(record.input)}: {', '.join(parts) or record.error or 'nothing is known'}"
 
 

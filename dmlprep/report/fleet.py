@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from dmlprep.core.text.sizes import bytes_text
+from dmlprep.core.text.sizes import bytes_text, count_text
 from dmlprep.portable.printable import printable, shortened
 from dmlprep.record.fleet import OUTCOMES, FleetRecord, JobRecord, Outcome
 from dmlprep.report.tables import show_table
@@ -47,11 +47,10 @@ def numbers_of(job: JobRecord) -> tuple[str, str, str, str]:
 
 def counted(record: FleetRecord) -> str:
     """``30 jobs: 1 failed, 29 good (20 known from before)``."""
-    jobs = len(record.jobs)
     kept = sum(job.kept for job in record.jobs)
     parts = ", ".join(f"{count} {_WORDS[outcome]}" for outcome, count in record.counts().items())
     known = f" ({kept} known from before)" if kept else ""
-    return f"{jobs} {'job' if jobs == 1 else 'jobs'}{f': {parts}' if parts else ''}{known}"
+    return f"{count_text(len(record.jobs), 'job')}{f': {parts}' if parts else ''}{known}"
 
 
 def show_fleet(record: FleetRecord, console: Console) -> None:
@@ -80,7 +79,7 @@ def show_jobs(jobs: Sequence[tuple[str, str, str, int, str]], console: Console) 
     rows = [(name, recipe, target, bytes_text(memory), pins) for name, recipe, target, memory, pins in jobs]
     show_table(console, ("job", "recipe", "target", "memory", "pins"), rows, left=("recipe", "target", "pins"))
     console.print()
-    console.print(Text(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}", style="bold"))
+    console.print(Text(count_text(len(jobs), "job"), style="bold"))
 
 
 def _show_reasons(record: FleetRecord, console: Console, *, head: bool = True) -> None:

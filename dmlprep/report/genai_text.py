@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dmlprep.core.text.documents import to_json
-from dmlprep.core.text.sizes import bytes_text
+from dmlprep.core.text.sizes import bytes_text, count_text
 from dmlprep.genai.checking import CheckedModel, FolderCheck
 from dmlprep.portable.printable import printable, shortened
 from dmlprep.portable.shares import percent
@@ -26,66 +26,58 @@ def lines(check: FolderCheck) -> list[str]:
     """What ``genai check`` prints."""
     config = check.folder.config
     kind = printable(config.type)[:60] or "of no type"
-    found = [f"{printable(str(check.folder.path))}: {kind}, target {check.target.name}"]
-    for model in check.models:
-        found += _model(model)
-    found += _needs(check.needs)
-    shown = [one for record in check.records for one in record.findings if one.severity != "note"]
-    notes = sum(one.severity == "note" for record in check.records for one in record.findings)
-    found += ["", *finding_lines(shown)] if shown else ["", "nothing is wrong"]
-    found += [f"{notes} {'note' if notes == 1 else 'notes'}; --format json has them"] if notes else []
-    return found
+    texts = [f"{printable(str(check.folder.path))}: {kind}, target {check.target.name}"]
+    texts += [_model(model) for model in check.models]
+    texts += _needs(check.needs)
+    findings = [one for record in check.records for one in record.findings]
+    shown = [one for one in findings if one.severity != "note"]
+    notes = len(findings) - len(shown)
+    texts += ["", *(finding_lines(shown) or ["nothing is wrong"])]
+    return [*texts, f"{count_text(notes, 'note')}; --format json has them"] if notes else texts
 
 
-def _model(model: CheckedModel) -> list[str]:
-    name = f"{printable(model.section)}: {printable(model.file.name)}"
+def _model(model: CheckedModel) -> str:
+    name = f"  {printable(model.section)}: {printable(model.file.name)}"
     if model.examined is None:
-        return [f"  {name}, not checked"]
+        return f"{name}, not checked"
     record, placement = model.examined.record, model.examined.placement
-    opset = record.opset_before.get("", record.opset_before.get("ai.onnx", 0))
-    where = ""
+    text = f"{name}, opset {record.opset_before.get('', record.opset_before.get('ai.onnx', 0))}"
     if placement is not None:
         share = percent(placement.node_share)
-        where = f", {placement.dml_nodes} of {len(placement.nodes)} nodes on DirectML ({share})"
+        text += f", {placement.dml_nodes} of {len(placement.nodes)} nodes on DirectML ({share})"
         away = len(placement.compute_on_cpu)
-        where += f", {away} compute {'node' if away == 1 else 'nodes'} on the CPU" if away else ""
-    return [f"  {name}, opset {opset}{where}"]
+        text += f", {count_text(away, 'compute node')} on the CPU" if away else ""
+    return text
 
 
 def _needs(needs: Needs | None) -> list[str]:
     if needs is None:
         return []
-    one = (
-        f"memory of the device: weights {bytes_text(needs.weights)}, cache {bytes_text(needs.cache)} at "
-        f"max_length {needs.max_length} and batch {needs.batch}, together {bytes_text(needs.total)}"
-    )
-    found = [one, f"  besides, logits of a prompt: {bytes_text(needs.logits_token)} for each of its tokens"]
+    cache = f"cache {bytes_text(needs.cache)} at max_length {needs.max_length} and batch {needs.batch}"
+    texts = [
+        f"memory of the device: weights {bytes_text(needs.weights)}, {cache}, together {bytes_text(needs.total)}",
+        f"  besides, logits of a prompt: {bytes_text(needs.logits_token)} for each of its tokens",
+    ]
     if needs.longest_fit is not None and needs.batch_fit is not None:
-        found.append(f"  that fit: max_length {needs.longest_fit} at batch {needs.batch}; batch {needs.batch_fit}")
-    return found
+        texts.append(f"  that fit: max_length {needs.longest_fit} at batch {needs.batch}; batch {needs.batch_fit}")
+    return texts
 
 
 def brief_line(check: FolderCheck) -> str:
-    """``folder: 2 errors, 1 warning``."""
+    """Return ``folder: 2 errors, 1 warning``."""
     every = [one.severity for record in check.records for one in record.findings]
-    parts = [
-        f"{count} {name}{'' if count == 1 else 's'}" for name in ("error", "warning") if (count := every.count(name))
-    ]
+    parts = [count_text(count, name) for name in ("error", "warning") if (count := every.count(name))]
     return f"{printable(str(check.folder.path))}: {', '.join(parts) or 'nothing is wrong'}"
 
 
 def render_json(check: FolderCheck) -> bytes:
     """The folder as indented JSON, UTF-8 (docs/language-models.md)."""
-    models: list[dict[str, object]] = [
-        {
-            "section": one.section,
-            "file": one.file.name,
-            "check": placement_json.to_object(one.examined.record, one.examined.placement)
-            if one.examined is not None
-            else None,
-        }
-        for one in check.models
-    ]
+    models = []
+    for one in check.models:
+        placed = None
+        if one.examined is not None:
+            placed = placement_json.to_object(one.examined.record, one.examined.placement)
+        models.append({"section": one.section, "file": one.file.name, "check": placed})
     whole = {
         "format": FORMAT,
         "dmlprep": check.record.version,
@@ -120,12 +112,9 @@ def figure_lines(check: GenaiCheck) -> Iterator[str]:
         yield from _logits(check.logits)
     if check.cache is not None:
         yield f"the same tokens at once: logits differ by {check.cache:.2g} at most"
-    if check.perplexity is not None:
-        found = check.perplexity
-        yield (
-            f"perplexity over {found.tokens} tokens: original {found.original:.6g}, prepared {found.prepared:.6g}, "
-            f"ratio {found.ratio:.5g}"
-        )
+    if (of := check.perplexity) is not None:
+        both = f"original {of.original:.6g}, prepared {of.prepared:.6g}"
+        yield f"perplexity over {of.tokens} tokens: {both}, ratio {of.ratio:.5g}"
     if check.greedy is not None:
         yield from _greedy(check.greedy)
 

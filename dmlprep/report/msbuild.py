@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from dmlprep.core.errors import DmlprepError
 from dmlprep.portable.printable import inert, printable
-from dmlprep.record import Finding, RunRecord
+from dmlprep.record import RunRecord
 
 
 def lines(record: RunRecord) -> Iterator[str]:
     """A line for each code of warnings and errors, and one that says what was written, or why nothing was."""
-    told = False
-    for found, more in _by_code(record.all_findings()):
-        if found.severity != "note":
-            told = told or found.severity == "error"
-            also = f" (and {more} more)" if more else ""
-            yield _line(record.input, found.severity, found.code, found.message + also, found.remedy)
-    if record.exit_code and not told:
+    findings = record.all_findings()
+    has_error = False
+    for code, count in Counter(finding.code for finding in findings).items():
+        first = next(finding for finding in findings if finding.code == code)
+        if first.severity != "note":
+            has_error |= first.severity == "error"
+            more = f" (and {count - 1} more)" if count > 1 else ""
+            yield _line(record.input, first.severity, code, first.message + more, first.remedy)
+    if record.exit_code and not has_error:
         yield _line(record.input, "error", "", str(record.error or f"{record.command} failed"), "")
     elif not record.exit_code:
         yield inert(printable(f"{_origin(record.input)} -> {record.output}"))
@@ -33,14 +36,6 @@ def error_line(error: DmlprepError, model: str) -> str:
     named = bool(error.where) and os.path.isfile(error.where)
     what = error.what if named or not error.where else f"{error.where}: {error.what}"
     return _line(error.where if named else model, "error", error.code, what, error.fix)
-
-
-def _by_code(findings: list[Finding]) -> Iterator[tuple[Finding, int]]:
-    of: dict[str, list[Finding]] = {}
-    for found in findings:
-        of.setdefault(found.code, []).append(found)
-    for group in of.values():
-        yield group[0], len(group) - 1
 
 
 def _origin(file: str) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
-from dmlprep.core.text.sizes import bytes_text
+from dmlprep.core.text.sizes import bytes_text, count_text
 from dmlprep.directml.placement import Placement
 from dmlprep.directml.placement.placement import PlacedNode
 from dmlprep.directml.targets import Target
@@ -54,7 +53,7 @@ def _summary(placement: Placement) -> list[str]:
     fused = sum(n.partition is not None for n in placement.nodes)
     count = len(placement.crossings)
     unknown = sum(c.nbytes is None for c in placement.crossings)
-    crossing = f"crossings: {count} tensors" if count != 1 else "crossings: 1 tensor"
+    crossing = f"crossings: {count_text(count, 'tensor')}"
     if unknown < count:
         crossing += f", {bytes_text(placement.crossing_bytes)} a run"
     if unknown:
@@ -63,44 +62,35 @@ def _summary(placement: Placement) -> list[str]:
 
 
 def _shown_above(finding: Finding) -> bool:
-    counted = finding.code.startswith(("DP50", "DP51")) and "count" in finding.facts
-    return finding.code == "DP522" or counted
+    count_text = finding.code.startswith(("DP50", "DP51")) and "count" in finding.facts
+    return finding.code == "DP522" or count_text
 
 
 def _groups(placement: Placement, remedies: Mapping[tuple[object, ...], str]) -> list[str]:
-    away: Counter[tuple[str, int, str, str]] = Counter()
-    reason: dict[tuple[str, int, str, str], PlacedNode] = {}
-    loose: Counter[str] = Counter()
+    away: dict[tuple[str, int, str, str], list[PlacedNode]] = {}
+    loose: dict[str, list[PlacedNode]] = {}
     for node in placement.nodes:
         if node.provider != "DmlExecutionProvider":
-            group: tuple[str, int, str, str] = (node.op, node.since_version, node.code, node.role)
-            away[group] += 1
-            reason.setdefault(group, node)
+            away.setdefault((node.op, node.since_version, node.code, node.role), []).append(node)
         elif node.not_fused:
-            loose[node.not_fused] += 1
-    found: list[str] = []
-    compute = [k for k in away if k[3] == "compute"]
-    other = [k for k in away if k[3] != "compute" and k[2] != "DP506"]
-    if compute:
-        found += ["", "compute on the CPU:"]
-        for key in sorted(compute, key=lambda k: -away[k]):
-            op, since, code, _ = key
-            found.append(f"  {away[key]:>5} x {op}-{since}  {code} {reason[key].reason}")
-            found.append(f"          {remedies.get(key[:3]) or CODES[code].remedy}")
-    shapes = sum(count for key, count in away.items() if key[2] == "DP506")
-    if other or shapes:
-        found += ["", "on the CPU, no compute:"]
-        found += [f"  {away[k]:>5} x {k[0]}-{k[1]}  {k[2]} {reason[k].reason} ({k[3]})" for k in other]
-        if shapes:
-            found.append(f"  {shapes:>5} x shape arithmetic  DP506 {CODES['DP506'].remedy}")
-    if loose:
-        found += ["", "on DirectML, not fused:"]
-        for code, count in loose.most_common():
-            first = next(n for n in placement.nodes if n.not_fused == code)
-            nodes = "node" if count == 1 else "nodes"
-            found.append(f"  {count:>5} {nodes}  {code} {first.not_fused_reason} (first: {first.name})")
-            found.append(f"          {CODES[code].remedy}")
-    return found
+            loose.setdefault(node.not_fused, []).append(node)
+    compute, other = [], []
+    for (op, since, code, role), nodes in sorted(away.items(), key=lambda item: -len(item[1])):
+        if role == "compute":
+            compute.append(f"  {len(nodes):>5} x {op}-{since}  {code} {nodes[0].reason}")
+            compute.append(f"          {remedies.get((op, since, code)) or CODES[code].remedy}")
+    for (op, since, code, role), nodes in away.items():
+        if role != "compute" and code != "DP506":
+            other.append(f"  {len(nodes):>5} x {op}-{since}  {code} {nodes[0].reason} ({role})")
+    if shapes := sum(node.code == "DP506" for nodes in away.values() for node in nodes):
+        other.append(f"  {shapes:>5} x shape arithmetic  DP506 {CODES['DP506'].remedy}")
+    fused = []
+    for code, nodes in sorted(loose.items(), key=lambda item: -len(item[1])):
+        noun = "node" if len(nodes) == 1 else "nodes"
+        fused.append(f"  {len(nodes):>5} {noun}  {code} {nodes[0].not_fused_reason} (first: {nodes[0].name})")
+        fused.append(f"          {CODES[code].remedy}")
+    titles = {"compute on the CPU:": compute, "on the CPU, no compute:": other, "on DirectML, not fused:": fused}
+    return [line for title, texts in titles.items() if texts for line in ("", title, *texts)]
 
 
 def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]) -> list[str]:

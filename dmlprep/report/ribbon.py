@@ -119,6 +119,7 @@ def ribbon(table: NodeTable, name: str, *, half: bool) -> Ribbon:
     """Return the ribbon of a table, at most ``WIDTH`` cells; ``half``: whether the steps make FP16."""
     every = kinds(table, half=half)
     known = [size for size in numbers(table.crossings.nbytes) if size >= 0]
+    unknown = table.crossings.total - len(known)
     copied = tuple(_copied(table))
     return Ribbon(
         name=name,
@@ -129,7 +130,7 @@ def ribbon(table: NodeTable, name: str, *, half: bool) -> Ribbon:
         bands=tuple(_bands(table)),
         ticks=tuple(_ticks(table)),
         crossings=table.crossings.total,
-        moved=_moved(known, table.crossings.total),
+        moved=bytes_text(sum(known)) + (f", {unknown} of unknown size" if unknown else "") if known else "",
         copied=copied[:_LISTED],
         cut=table.crossings.total - len(copied[:_LISTED]),
         away=tuple(_away(table)),
@@ -137,13 +138,6 @@ def ribbon(table: NodeTable, name: str, *, half: bool) -> Ribbon:
         cpu_left_out=table.cpu_left_out,
         apart=len(every) <= _APART,
     )
-
-
-def _moved(known: list[int], total: int) -> str:
-    """Bytes of the crossings whose size is known."""
-    if not known:
-        return ""
-    return bytes_text(sum(known)) + (f", {total - len(known)} of unknown size" if len(known) < total else "")
 
 
 def _cells(every: Sequence[Kind]) -> Iterator[Cell]:

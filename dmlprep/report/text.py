@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 from rich.text import Text
 
-from dmlprep.core.text.sizes import bytes_text
+from dmlprep.core.text.sizes import bytes_text, count_text
 from dmlprep.portable.printable import printable
 from dmlprep.portable.shares import percent
 from dmlprep.record import Finding, RunRecord, StepRecord, Verdict
@@ -37,14 +37,14 @@ def render_text(record: RunRecord) -> str:
 def _show_steps(steps: list[StepRecord], console: Console) -> None:
     rows = []
     for step in steps:
-        nodes = f"{step.nodes_before}"
-        if step.nodes_after != step.nodes_before:
-            nodes += f" -> {step.nodes_after}"
-        size = bytes_text(step.bytes_before)
-        if bytes_text(step.bytes_after) != bytes_text(step.bytes_before):
-            size += f" -> {bytes_text(step.bytes_after)}"
+        nodes = _change(str(step.nodes_before), str(step.nodes_after))
+        size = _change(bytes_text(step.bytes_before), bytes_text(step.bytes_after))
         rows.append((step.title, step.outcome, f"{step.seconds:.2f}", nodes, size, str(len(step.findings) or "")))
     show_table(console, ("step", "outcome", "seconds", "nodes", "weights", "findings"), rows, left=("outcome",))
+
+
+def _change(before: str, after: str) -> str:
+    return before if before == after else f"{before} -> {after}"
 
 
 def show_findings(findings: list[Finding], console: Console) -> None:
@@ -75,10 +75,8 @@ def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = Fa
             line.append(f", {verdict.reason}")
         if verdict.outputs:
             worst = max(verdict.outputs, key=lambda o: o.max_rel)
-            feeds = "1 feed" if verdict.feeds == 1 else f"{verdict.feeds} feeds"
-            line.append(
-                f" (worst relative error {worst.max_rel:.2g} at {worst.output}, {feeds}, tolerance {verdict.tolerance})"
-            )
+            error = f"worst relative error {worst.max_rel:.2g} at {worst.output}"
+            line.append(f" ({error}, {count_text(verdict.feeds, 'feed')}, tolerance {verdict.tolerance})")
             for note in dict.fromkeys(o.note for o in verdict.outputs if o.note and (o.share_equal < 1 or o.error)):
                 line.append(f"; {note}")
         console.print(line)
@@ -104,11 +102,9 @@ def show_record(record: RunRecord, console: Console) -> None:
         _show_bisected(record.facts.bisection, console)
     versions = (record.opset_before, record.opset_after)
     if all(versions):
-        before, after = (v.get("", "?") for v in versions)
+        opsets, irs = " -> ".join(str(v.get("", "?")) for v in versions), f"{record.ir_before} -> {record.ir_after}"
         console.print()
-        console.print(
-            Text(f"opset {before} -> {after}, IR {record.ir_before} -> {record.ir_after}, target {record.target}")
-        )
+        console.print(Text(f"opset {opsets}, IR {irs}, target {record.target}"))
     facts = record.facts
     if facts.placement_before is not None and facts.placement_after is not None:
         show_placement(facts.placement_before, facts.placement_after, console)
@@ -131,12 +127,10 @@ def show_record(record: RunRecord, console: Console) -> None:
         console.print()
         shared = f", {bytes_text(bucket.shared_bytes)} of them also of buckets before it" if bucket.shared_bytes else ""
         console.print(Text(printable(f"bucket {bucket.name}: weights of {bytes_text(bucket.data_bytes)}{shared}")))
-    if record.output:
+    if record.output or record.command == "prepare":
         console.print()
-        console.print(Text(f"wrote {printable(record.output)}", style="bold"))
-    elif record.command == "prepare":
-        console.print()
-        console.print(Text("nothing was written", style="bold"))
+        text = f"wrote {printable(record.output)}" if record.output else "nothing was written"
+        console.print(Text(text, style="bold"))
 
 
 def show_half(record: RunRecord, console: Console) -> None:
@@ -176,15 +170,13 @@ def show_placement(before: PlacementFacts, after: PlacementFacts, console: Conso
 
 
 def _show_bisected(said: Bisected, console: Console) -> None:
-    """The two models, other settings, what was compared and what was written."""
+    """Print the two models, other settings, the compared values and the files."""
     console.print(Text(printable(f"{said.candidate} beside {said.reference}"), style="bold"))
     for name, outcome, text in said.settings:
         console.print(Text(printable(f"  {name}: {outcome}, {text}" if text else f"  {name}: {outcome}")))
-    errors = [float("inf") if error is None else error for error in said.errors]
-    beyond = sum(error > said.bound for error in errors)
-    if errors:
-        console.print(
-            Text(f"  {len(errors)} values of {said.total_nodes} nodes compared, {beyond} beyond {said.bound:g}")
-        )
+    if said.errors:
+        beyond = sum(error is None or error > said.bound for error in said.errors)
+        values = f"{len(said.errors)} values of {said.total_nodes} nodes compared"
+        console.print(Text(f"  {values}, {beyond} beyond {said.bound:g}"))
     for path in said.files:
         console.print(Text(printable(f"  wrote {path}")))

@@ -1,4 +1,4 @@
-"""How views of a record write numbers of bytes."""
+"""Numbers of bytes and of things, as texts for people write them."""
 
 from __future__ import annotations
 
@@ -8,3 +8,8 @@ def bytes_text(count: int) -> str:
     if count < 1000:
         return f"{count} B"
     return f"{count / 1e3:.1f} kB" if count < 1e5 else f"{count / 1e6:.1f} MB"
+
+
+def count_text(number: int, noun: str) -> str:
+    """Return ``1 job`` or ``3 jobs``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
