@@ -13,7 +13,7 @@ from click.shell_completion import get_completion_class, shell_complete
 from dmlprep.cli.output import echo, echo_page
 
 VARIABLE = "_DMLPREP_COMPLETE"
-"""What a shell sets when it asks."""
+"""The variable that a shell sets for a completion."""
 
 _SHELLS = ("bash", "zsh", "fish", "powershell")
 

@@ -1,4 +1,4 @@
-"""``dmlprep doctor``: what stands in this environment, what is broken, and how to mend it."""
+"""``dmlprep doctor``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _show_findings(findings: Iterable[Finding], none: str) -> None:
 
 
 def _show_app(folder: Path, output_format: str, *, quiet: bool) -> int:
-    """What an app's folder will load; the exit code."""
+    """Show the libraries that an app's folder loads; return the exit code."""
     report = api.inspect_app(folder)
     if output_format == "json":
         print_json(msgspec.to_builtins(report, enc_hook=str))

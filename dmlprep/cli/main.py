@@ -54,10 +54,10 @@ _NEW_OBJECTS = 10_000
 """New objects after which Python's collector looks at the youngest ones."""
 
 _SIGPIPE_EXIT = 141
-"""What a shell shows for a process that SIGPIPE ended: 128 + 13."""
+"""Exit code that a shell shows for a process that SIGPIPE ended: 128 + 13."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
-"""Errors of a disk: of the machine, not of ours."""
+"""Errors of a disk."""
 
 
 class _LazyGroup(click.Group):
@@ -134,7 +134,7 @@ def choose_place() -> None:
 
 
 def main() -> NoReturn:
-    """What the program does: sweep what killed runs left, run the command line, and exit with its code."""
+    """Remove the files of killed runs, run the command line, and exit with its code."""
     if "_DMLPREP_COMPLETE" in os.environ:
         from dmlprep.cli.completion import answer
 

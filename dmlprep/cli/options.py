@@ -151,7 +151,7 @@ def device_option(says: str, default: str | None = "cpu") -> Callable[[F], F]:
 
 
 def quiet_option(function: F) -> F:
-    """``-q``: what a build or a script wants to read."""
+    """``-q``, for builds and scripts."""
     says = "Show no progress, and one line if there is no problem."
     return option("-q", "--quiet", is_flag=True, help=says)(function)
 

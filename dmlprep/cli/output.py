@@ -1,4 +1,4 @@
-"""What several commands write: lines and JSON on stdout; errors, and one line of progress, on stderr.
+"""Output of several commands: lines and JSON on stdout; errors, and one line of progress, on stderr.
 
 Everything that we print leaves here or through ``cli.console``: names of a stranger's model, path or tool are made
 printable on the way out, not where they are put into words.
@@ -34,14 +34,14 @@ def _write(text: str, stream: TextIO) -> None:
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """Write a sentence to stdout, or to stderr; line ends in it go on with an indent."""
+    """Write a sentence to stdout, or to stderr; later lines of it are indented."""
     stream = sys.stderr if err else sys.stdout
     lines = apart(paragraph(text)).split("\n")
     _write("".join(f"{_fitted(line, stream)}\n" for line in lines), own(stream))
 
 
 def _fitted(line: str, stream: TextIO, *, before: int = 0) -> str:
-    """A line as a terminal can show it whole: one that is too wide goes on with an indent."""
+    """Break a line that is too wide for the terminal, and indent its rest."""
     if not stream.isatty():
         return line
     from shutil import get_terminal_size
@@ -69,7 +69,7 @@ def echo_page(text: str, *, err: bool = False) -> None:
 
 
 def say(text: str, fix: str = "", *, head: str = "error: ") -> None:
-    """Write what went wrong, and how to mend it, to stderr."""
+    """Write an error and its fix to stderr."""
     with contextlib.suppress(OSError):  # where stderr takes nothing, the exit code is all that can be said
         click.secho(head, file=own(sys.stderr), fg="red", bold=True, nl=False)
         said = [inert(paragraph(text)), *([inert(paragraph(f"  fix: {fix}"))] if fix else [])]
@@ -87,7 +87,7 @@ def print_error(error: DmlprepError) -> None:
 
 
 def print_usage(error: click.ClickException) -> None:
-    """Write what click says of a command line that it does not take, to stderr, in click's form."""
+    """Write click's error about a command line to stderr, in click's form."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         echo_page(f"{error.format_message()}\n", err=True)
         return

@@ -13,7 +13,7 @@ from dmlprep.cli.output import echo, echo_lines, print_json, progress_line
 from dmlprep.core._version import __version__
 
 _LANGUAGES = ("cpp", "csharp", "node", "python")
-"""Those of ``dmlprep.package.LANGUAGES``; that room is imported when a command runs."""
+"""The keys of ``dmlprep.package.LANGUAGES``; that room is imported when a command runs."""
 
 
 @click.group("package", cls=PackGroup)

@@ -63,7 +63,7 @@ _PINS = {
     "unpinned": "unpinned, this dmlprep knows no digest of it",
     "another": "not the file of this name that this dmlprep knows",
 }
-"""What is said of a package, by how it stands to the digests that are known."""
+"""Notes about a package, by the comparison with the known digests."""
 
 
 @command.command()

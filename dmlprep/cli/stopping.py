@@ -1,4 +1,4 @@
-"""What happens after Ctrl-C, SIGTERM, or when the terminal or console window closes.
+"""Stop the program after Ctrl-C, SIGTERM, or when the terminal or console window closes.
 
 All worker processes are killed, and the main thread gets a KeyboardInterrupt, which removes everything half-written. If
 the main thread has not ended ``GRACE`` seconds later (a library's code, a wait for a thread, or a caught exception),
@@ -41,7 +41,7 @@ def _high(descriptor: int) -> int:
 
 
 def exit_code(number: int) -> int:
-    """What a shell shows for a signal, 128 and its number: 130 for Ctrl-C, and on Windows for all."""
+    """Return the exit code for a signal, 128 and its number: 130 for Ctrl-C, and on Windows for all."""
     return 128 + (number if sys.platform != "win32" else int(signal.SIGINT))
 
 

@@ -1,4 +1,4 @@
-"""One job of a fleet on a worker of a cluster: the same process with the same limits as beside us."""
+"""One job of a fleet on a worker of a cluster: the same process and limits as on the machine of the fleet."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _differ(there: Mapping[str, object], here: Mapping[str, object]) -> str:
 
 
 def _begun(folder: Path, key: str, host: Host) -> bool:
-    """Whether this worker can read what the fleet wrote when the job began."""
+    """Return whether this worker can read the file that the fleet wrote when the job began."""
     end = time.monotonic() + _APPEARS
     while True:
         state = Place(folder, Path()).state()

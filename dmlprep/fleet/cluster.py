@@ -24,10 +24,10 @@ _CONNECT = 15.0
 """Seconds for the scheduler to answer."""
 
 _PATIENCE = 120.0
-"""Seconds without any worker after which jobs are given up: a pod or a node takes a while to start."""
+"""Seconds without any worker after which jobs are given up; a pod needs a while to start."""
 
 _AHEAD = 3
-"""Jobs for each thread of all workers that are handed over before their turn."""
+"""Jobs for each thread of all workers that are submitted before their turn."""
 
 _RECOUNT = 10.0
 """Seconds after which the workers are counted anew; a tenth of it while there are none."""
@@ -44,10 +44,10 @@ _AT_WORK = ("running", "paused", "closing_gracefully")
 """States of a worker in which it may bring its jobs to their end."""
 
 _BEGUN, _STOPPED = 0, 1
-"""What a worker says of a job, besides its lines."""
+"""Events of a worker about a job, apart from its lines."""
 
 _BLAMELESS = 5
-"""How often a job is handed over again that Dask gave up though it had hardly begun: Dask counts every worker that was
+"""How often a job is submitted again that Dask gave up though it had hardly begun: Dask counts every worker that was
 lost with the job, also where the job was only waiting there."""
 
 Run = Callable[[Task, Host], Ended]
@@ -123,7 +123,7 @@ class ClusterEngine:
 
     @property
     def threads(self) -> int:
-        """Of all workers, as of the last seconds."""
+        """Number of threads of all workers, a few seconds old at most."""
         self._recount()
         return self._threads
 
@@ -167,7 +167,7 @@ class ClusterEngine:
         future.add_done_callback(partial(self._ended, task.name))
 
     def _asked(self, task: Task) -> dict[str, float]:
-        """Of what workers declare, what this job takes: never more than one of them has."""
+        """Return the resources that this job needs of those that workers declare: never more than one of them has."""
         asked: dict[str, float] = {}
         if task.job is not None and task.job.given.get("device") != "cpu":
             asked = {name: 1.0 for name in _ON_DML if self._declared.get(name)}
@@ -218,7 +218,7 @@ class ClusterEngine:
         """A task has come to its end, in a thread of Dask's."""
         try:
             self._events.put(self._outcome(name, future))
-        except Exception as wrong:  # whatever it is, the fleet hears of it and goes on
+        except Exception as wrong:  # any error becomes a result, and the fleet continues
             what = f"what came of the job cannot be told: {type(wrong).__name__}: {wrong}"
             self._events.put(Ended(name, InternalError.exit_code, what))
 

@@ -1,8 +1,4 @@
-"""What runs the jobs of a fleet: tasks go in, and what becomes of them comes out, in any order.
-
-The fleet knows of a task that it is a command line of dmlprep. Whether that runs beside us or on another machine is the
-engine's business.
-"""
+"""Engines run the tasks of a fleet, here or on other machines, and yield their events in any order."""
 
 from __future__ import annotations
 
@@ -80,7 +76,7 @@ class Engine(Protocol):
 
     @property
     def room(self) -> int:
-        """How many more tasks it wants now; with fewer than one, ``results`` comes first."""
+        """The number of tasks that ``submit`` accepts now; below 1, call ``results`` first."""
 
     def submit(self, task: Task) -> None:
         """Run a task, when its turn comes."""

@@ -34,7 +34,7 @@ _LOOKED_INTO = {"feeds", "metric", "metric_bound", "device", "require_dml"}
 
 
 class Keys:
-    """Makes the keys of jobs; what several jobs share is read once."""
+    """Computes the keys of jobs; shared files are read once."""
 
     def __init__(self, digests: Digests) -> None:
         self._digests = digests

@@ -1,4 +1,4 @@
-"""Jobs as processes of this machine, as many at once as its memory and processors allow."""
+"""Jobs as processes of this machine, as many in parallel as its memory and processors allow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LEAVE = 5.0
 """Seconds that a killed job has to be gone."""
 
 _AHEAD = 2
-"""Tasks for each job at once that are taken before their turn."""
+"""Tasks for each parallel job that are accepted before their turn."""
 
 
 class LocalEngine:
@@ -115,7 +115,7 @@ class LocalEngine:
         self._events.put(Started(task.name))
         try:
             code, error = self._process(task)
-        except Exception as wrong:  # whatever it is, the fleet hears of it and goes on
+        except Exception as wrong:  # any error becomes a result, and the fleet continues
             code, error = InternalError.exit_code, f"the job cannot be started: {wrong}"
         with self._lock:
             self._running.pop(task.name)

@@ -1,4 +1,4 @@
-"""The jobs of a fleet: every model with every recipe, target and sizes that hold for it, but for what is excluded."""
+"""The jobs of a fleet: every model with each of its recipes, targets and sizes, without those that are excluded."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dmlprep.passes.catalog import suggest
 from dmlprep.pipeline.project import Entry, merged, recipe_at
 
 MOST_JOBS = 100_000
-"""Of one fleet: ten times what a fleet of 10,000 models has; a few lines of a file can ask for billions."""
+"""Safety limit for one fleet: a few lines of a file can name billions of jobs."""
 
 _MOST_SHARDS = 10_000
 _HIDDEN, _OWN = ".dmlprep-", "is a name of dmlprep's own folders"
 _PLAIN = "@static-fp32"
-"""The recipe where nobody says another, as on the command line."""
+"""The default recipe, as on the command line."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Shard:
         return f"{self.index}/{self.count}" if self.count > 1 else ""
 
     def holds(self, job: Job) -> bool:
-        """Whether the job is of this part: by the digest of its name."""
+        """Return whether the job is in this part, by the digest of its name."""
         digest = hashlib.sha256(job.name.encode("utf-8", "surrogateescape")).digest()
         return int.from_bytes(digest[:8], "big") % self.count == self.index - 1
 
@@ -124,7 +124,7 @@ def sharded(jobs: Sequence[Job], shard: Shard) -> list[Job]:
 
 
 def _few(names: Iterator[str]) -> list[str]:
-    """Names for an error that lists them."""
+    """Return at most 12 names for an error."""
     every = sorted(set(names))
     return every if len(every) <= 12 else [*every[:12], f"... {len(every) - 12} more"]
 
@@ -136,7 +136,7 @@ def _named(job: Job, pattern: str) -> bool:
 
 
 def _models(fleet: FleetFile) -> dict[Path, tuple[str, list[Entry]]]:
-    """Each model with the part of the name that stands for it, and with the entries that it falls under."""
+    """Return each model with its part of the name, and with the entries that apply to it."""
     found: dict[Path, tuple[str, list[Entry]]] = {}
     for pattern, entry in fleet.models.items():
         fixed = _fixed(fleet.folder, pattern)
@@ -235,7 +235,7 @@ def _rule(rule: Rule) -> Callable[[Job], bool]:
 
 
 def _nearest(rule: Rule, jobs: Sequence[Job]) -> str:
-    """What was meant by a field that fits nothing."""
+    """Return a suggestion for the field that matches no job."""
     for name in ("model", "recipe", "target", "size"):
         patterns = getattr(rule, name)
         there = {getattr(job, {"model": "shown", "recipe": "written"}.get(name, name)) for job in jobs}

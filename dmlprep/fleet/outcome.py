@@ -1,4 +1,4 @@
-"""What a fleet keeps of each job's record: a row of its table, and what reports of all jobs show."""
+"""The row of each job in a fleet's table, and its findings, from the job's record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dmlprep.fleet.places import MODEL, RECORD, REPORT
 from dmlprep.record import CODES, Finding, RunRecord
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.fleet import JobRecord
-from dmlprep.record.headline import headline
+from dmlprep.record.run_record import headline
 
 _NO_RECORD = "DP906"
 _RAISED = {UsageError.exit_code, InternalError.exit_code}
@@ -91,7 +91,7 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bo
 
 
 def without_record(job: Job, ended: Ended, key: str, *, kept: bool = False) -> Done:
-    """The row of a job that left no record: its input cannot be used, or it was ended. Without one nothing is good."""
+    """Return the row of a job without a record: its input cannot be used, or it was ended. It is never good."""
     error = ended.error or f"the job ended with exit code {ended.exit_code}, and left no record of it"
     if ended.exit_code == 0:
         ended = replace(ended, exit_code=InternalError.exit_code)

@@ -21,7 +21,7 @@ from dmlprep.fleet.digests import Digests
 
 MODEL, RECORD, REPORT, STATE = "model.onnx", "run.json", "report.html", "job.json"
 FILES = (MODEL, f"{MODEL}.data", RECORD, REPORT)
-"""What a job may write."""
+"""The files that a job writes."""
 
 _FORMAT = 1
 _LASTING = (0, 1, 2)
@@ -30,7 +30,7 @@ others say something of this machine, and are tried again."""
 
 
 def is_result(path: Path) -> bool:
-    """Whether a file is what a job wrote."""
+    """Return whether a job wrote a file."""
     return path.name in FILES and os.path.isfile(path.parent / STATE)
 
 
@@ -73,12 +73,12 @@ class Place:
         self.folder, self._base = folder, base
 
     def state(self) -> State | None:
-        """What ``job.json`` says; ``None`` where there is none that can be read."""
+        """Read ``job.json``; ``None`` if it cannot be read."""
         found = cached_json(self.folder / STATE, State, 1 << 22)
         return found if found is not None and found.format == _FORMAT else None
 
     def kept(self, key: str, digests: Digests) -> State | None:
-        """The outcome that holds for ``key``: its data files are as they were, and so is all that it wrote."""
+        """Return the outcome for ``key`` if its data files and all its results are unchanged."""
         state = self.state()
         if state is None or state.key != key or state.exit_code not in _LASTING or not state.lasting:
             return None

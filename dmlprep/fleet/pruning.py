@@ -45,7 +45,7 @@ def prune(out: Path, names: Iterable[str], observer: FleetObserver) -> None:
 
 
 def _pruned(out: Path, name: str, digests: Digests) -> bool:
-    """Whether the folder is gone."""
+    """Remove one job's results; return whether its folder was removed too."""
     folder = out / name
     with held(lock_of(out / STATE_FOLDER, name)) as ours:
         state = _state(folder)
@@ -65,12 +65,12 @@ def _pruned(out: Path, name: str, digests: Digests) -> bool:
 
 
 def _written(state: State, path: Path, digests: Digests) -> bool:
-    """Whether a file is what the fleet wrote; of a job that did not end, any of its names is."""
+    """Return whether the fleet wrote a file; for a job that did not end, the name is enough."""
     return state.exit_code is None or state.files.get(path.name) == digests.of(path)
 
 
 def _state(folder: Path) -> State | None:
-    """What ``job.json`` says, where it is a plain file that a fleet wrote."""
+    """Read ``job.json`` if it is a plain file that a fleet wrote."""
     if not _plain(folder / STATE):
         return None
     state = Place(folder, folder).state()

@@ -54,7 +54,7 @@ class FleetObserver:
         """A job has ended, or is known from before."""
 
     def job_removed(self, name: str, whole: bool) -> None:
-        """What was written for a job that the file no longer names is gone; ``whole``: with its folder."""
+        """The results of a job that the file no longer names were removed; ``whole``: with its folder."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class _Run:
         began = time.monotonic()
         self._check_inputs()
         for job in self._request.jobs:
-            self._keys.plan(job)  # what is wrong with recipes and settings is told before anything runs
+            self._keys.plan(job)  # errors in recipes and settings come before anything runs
         check_no_links(self._request.out, self._own / "records")
         try:
             (self._own / "records").mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ class _Run:
         try:
             self._work()
         finally:
-            self._abandon()  # once more, now that nothing runs: folders that were not empty
+            self._abandon()  # again, now that nothing runs: folders that were not empty
             self._digests.save()
         found = [self._done[job.name] for job in self._request.jobs]
         record = FleetRecord(
@@ -175,7 +175,7 @@ class _Run:
                 engine.close()
 
     def _begin(self, job: Job) -> Task | None:
-        """The task of a job; ``None`` where it is known from before, or cannot be begun."""
+        """Return the task of a job; ``None`` if its result is known, or it cannot begin."""
         key, lock = "", contextlib.ExitStack()
         try:
             facts = self._keys.facts(job)
@@ -204,7 +204,7 @@ class _Run:
         return Task(job.name, arguments, job_memory(job), job, facts)
 
     def _announce(self, job: Job) -> None:
-        """Tell which code the job runs because a file names it."""
+        """Announce the code that the job runs because a file names it."""
         plan = self._keys.plan(job)
         file, function = metric_of(job, plan)
         by_recipe = not job.given.get("metric") and not plan.recipe.name.startswith("@")
@@ -224,7 +224,7 @@ class _Run:
                 self._end(self._settled(self._active.pop(event.name), event))
 
     def _settled(self, active: _Active, ended: Ended) -> Done:
-        """Keep what a job came to."""
+        """Write the result of a job."""
         record = self._record(active.job)
         with active.lock:
             read = read_record(record)
@@ -252,7 +252,7 @@ class _Run:
         return found
 
     def _unchanged(self, active: _Active, found: Done) -> bool:
-        """Whether the model and its data are what the run read; looked at now, so that the next run need not."""
+        """Return whether the model and its data are still those that the run read."""
         try:
             same = all(self._digests.of(path) == sha for path, sha in found.data.items())
             return same and key_of(self._keys.facts(active.job)) == active.key
@@ -260,7 +260,7 @@ class _Run:
             return False
 
     def _abandon(self) -> None:
-        """Jobs that were stopped leave their folders as they were."""
+        """Restore the folders of jobs that were stopped."""
         for active in self._active.values():
             with active.lock, contextlib.suppress(OSError, OutputError):
                 remove(self._record(active.job))

@@ -35,7 +35,7 @@ _KINDS = "biufU"
 
 
 def _safe(name: str) -> bool:
-    """Whether a member's name stays inside a folder, on any system."""
+    """Return whether a member's name stays inside a folder, on any system."""
     return not any(map(file_name_problem, name.split("/")))
 
 

@@ -1,4 +1,4 @@
-"""Choose among the candidates of a kit by what came back: which are right, and which is the fastest there."""
+"""Choose among the candidates of a kit by its result: the fastest that is right."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _judged(one: Candidate, verdict: Verdict) -> Candidate:
 
 
 def _bench(found: Returned, verdicts: Mapping[str, Verdict]) -> Bench:
-    """The times of those that are right, as ``bench`` tells them."""
+    """Return the times of the candidates that passed, in the form of ``bench``."""
     result = found.result
     names = list(verdicts)
     right = {name: _turns(result, number) for number, name in enumerate(names) if verdicts[name].outcome == "passed"}
@@ -65,7 +65,7 @@ def _bench(found: Returned, verdicts: Mapping[str, Verdict]) -> Bench:
 
 
 def _turns(result: Result, number: int) -> dict[int, tuple[float, ...]]:
-    """Times by round; what is no time is left out."""
+    """Return the times by round, without values that are not times."""
     turns = result.turns.get(str(number), [])
     kept = {at: tuple(seconds for seconds in turn if 0 < seconds < 1e6) for at, turn in enumerate(turns)}
     return {at: turn for at, turn in kept.items() if turn}

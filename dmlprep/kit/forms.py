@@ -1,4 +1,4 @@
-"""The two documents, ``kit.json`` of a kit and ``result.json`` of what came back, as types that JSON is held to."""
+"""The documents ``kit.json`` of a kit and ``result.json`` of its result, as types."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def _judge(
 
 
 def _not_run(result: Result, on_dml: bool) -> str:
-    """Why this is no verdict on its provider; empty where it is one."""
+    """Return why the result proves nothing about its provider; empty if it does."""
     if result.outcome == "not-run":
         return result.reason or "the runner did not say why"
     if result.failure is not None:

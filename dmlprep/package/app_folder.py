@@ -1,4 +1,4 @@
-"""What an app's folder loads on Windows: which onnxruntime.dll and DirectML.dll, and whether they fit its models.
+"""The onnxruntime.dll and DirectML.dll that an app's folder loads on Windows, and whether they fit its models.
 
 Windows searches a library in the folder of the program, then in System32, which has an onnxruntime.dll of its own. ONNX
 Runtime searches DirectML.dll in its own folder, then there too. Nothing runs, and every file may be a stranger's.
@@ -68,7 +68,7 @@ class PackagedHere:
 
 @dataclass(frozen=True)
 class AppReport:
-    """What was found in an app's folder."""
+    """The libraries, packages and findings of an app's folder."""
 
     folder: Path
     places: list[Place] = field(default_factory=list)
@@ -153,7 +153,7 @@ class _Inspection:
                 yield here, names
 
     def _asks(self, here: Path, names: dict[str, str]) -> bool:
-        """Whether a program or library of a folder names onnxruntime.dll among those that it needs."""
+        """Return whether a program or library of a folder needs onnxruntime.dll."""
         images = (self._image(here / names[name]) for name in names if name.endswith((".exe", ".dll")))
         return any(image is not None and _RUNTIME in (*image.imports, *image.delayed) for image in images)
 
@@ -229,7 +229,7 @@ class _Inspection:
         return image, Library(name, version, image.machine)
 
     def _image(self, path: Path) -> Image | None:
-        """What a file says of itself; ``None``, with a finding, where it is damaged."""
+        """Return the headers of a file; ``None``, with a finding, if it is damaged."""
         if path not in self._images:
             if len(self._images) >= _IMAGES:
                 what = f"it has more than {_IMAGES:,} programs and libraries"

@@ -1,4 +1,4 @@
-"""What the numbers of an input or output mean: of a frame by its note, of others as far as the graph shows it."""
+"""The meaning of the numbers of an input or output, from the note of a frame, or from the graph."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SHARE = (0.0, 1.0)
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of one input or output; the fields are those of the contract's ``Tensor``."""
+    """The known facts of one input or output, as in the contract's ``Tensor``."""
 
     meaning: Meaning = ""
     about: str = ""

@@ -35,7 +35,7 @@ _WHERE = "app"
 """The folder of the package's own files."""
 _PIECE = 1 << 20
 _DAY = (1980, 1, 1, 0, 0, 0)
-"""Of all files, so that the same package gives the same bytes: the first day that a ZIP archive knows."""
+"""The date of all files, so that the same package gives the same bytes: the first day of ZIP archives."""
 _HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'
 _SCHEMAS = "http://schemas.openxmlformats.org/package/2006"
 _MANIFEST = "http://schemas.microsoft.com/packaging/2010/07/manifest"

@@ -12,7 +12,7 @@ from dmlprep.core.files.outputs import file_name_problem
 from dmlprep.package.contract import CONTRACT, Contract
 
 REPAIR = "copy the package again, whole, or make it again"
-"""What to do with a package that is damaged."""
+"""The remedy for a damaged package."""
 
 _DOCUMENT = 64 << 20
 """Bytes of the largest contract: some hundred for each file and tensor."""

@@ -79,7 +79,7 @@ def signing_key(path: Path) -> SigningKey:
 
 
 def is_signature(path: Path) -> bool:
-    """Whether a plain file has the form of ``SigningKey.sign``, whoever signed."""
+    """Return whether a plain file has the form of ``SigningKey.sign``, whoever signed."""
     try:
         return is_plain_file(path) and _FORM.fullmatch(read_given(path, _LONGEST)) is not None
     except (OSError, Unfit):

@@ -1,4 +1,4 @@
-"""Hold a package against its contract: every file, and nothing besides."""
+"""Compare every file of a package with its contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record says of a bisection: the nodes that were found, and the error along the model."""
+"""Bisections in records: the nodes that were found, and the error along the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verdict is about, in fields. The text of a check is for people: code reads the fields."""
+"""The subject of a verdict, in fields. The text of a check is for people: code reads the fields."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ROUNDING = {"nearest": ", rounding to nearest even", "toward-zero": ", rounding
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one verdict is about. Two checks of one record are the same where all fields are.
+    """The subject of one verdict. Two checks of a record are the same if all fields are equal.
 
     Attributes:
         measure: ``parity`` (outputs compared with the original's), ``load`` (ONNX Runtime loads the file),
@@ -61,7 +61,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def subject(self) -> str:
-        """What is compared or tried, in words."""
+        """The name of the check, for people."""
         name = self.part or _WORDS.get(self.measure, self.measure)
         return name if self.number == 1 else f"{name} {self.number}"
 

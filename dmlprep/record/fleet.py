@@ -1,4 +1,4 @@
-"""What a fleet did: one row a job, as ``fleet.json`` holds them (docs/fleet.md)."""
+"""The record of a fleet (``fleet.json``, docs/fleet.md), one row a job."""
 
 from __future__ import annotations
 

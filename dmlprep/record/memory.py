@@ -62,5 +62,5 @@ class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def known(self) -> bool:
-        """Whether the numbers say something."""
+        """True if there is an estimate."""
         return not self.unknown

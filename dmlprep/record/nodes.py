@@ -25,7 +25,7 @@ NAME_LENGTH = 200
 """Characters of a name; a longer one loses its middle."""
 
 _CHARACTERS = 20
-"""Of one number of a column, with what stands before it."""
+"""Characters of one number of a column, with its separator."""
 
 _PROVIDERS, _FLOATS, _ROLES = frozenset("dc"), frozenset("hsmn"), frozenset("cskf")
 

@@ -1,23 +1,38 @@
-"""The record of one run: steps, verdicts and findings. Reports are views of it; ``run.json`` is its JSON form."""
+"""The record of one run, and its headline. Reports are views of it; ``run.json`` is its JSON form."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from dmlprep.core.errors import DmlprepError, InputError
 from dmlprep.core.files import Unfit, meant, parse_json, read_text, unreadable
 from dmlprep.core.text.documents import to_json
+from dmlprep.core.text.markup import html_text
+from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import Finding
-from dmlprep.record.headline import notebook_html
+from dmlprep.record.nodes import NodeTable, numbers
+from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.steps import StepRecord
 from dmlprep.record.verdicts import Verdict
 
 FORMAT = 1
 """Version of the JSON form. Raised when a field changes its meaning or goes away."""
+
+Level = Literal["good", "warn", "bad"]
+
+_NAMED = 3
+"""Operators on the CPU that are named."""
+
+_COLOURS = {"good": "#1a7f37", "warn": "#b07400", "bad": "#cf222e"}
+_OUTCOMES = {"passed": "good", "failed": "bad"}
+_VERDICTS = 20
 
 
 class RunError(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,7 +92,7 @@ class RunRecord(msgspec.Struct):
 
     def _repr_html_(self) -> str:
         """Return HTML for notebooks."""
-        return notebook_html(self)
+        return _notebook_html(self)
 
     def to_json(self) -> bytes:
         """The record as indented JSON, UTF-8."""
@@ -107,3 +122,123 @@ class RunRecord(msgspec.Struct):
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             fix = "pass the run.json that prepare wrote"
             raise InputError(f"not a run record: {error}", where=str(path), fix=fix) from error
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The first line of a report.
+
+    Attributes:
+        level: ``bad`` the run failed; ``warn`` nodes are on the CPU, a check did not run, or there is a warning;
+            ``good`` none of these.
+        word: the level for readers who do not see its colour: ``failed``, ``look``, ``good``.
+        text: one to three sentences.
+    """
+
+    level: Level
+    word: str
+    text: str
+
+
+def headline(record: RunRecord) -> Headline:
+    """Return the headline of a record, the worst news first."""
+    if record.exit_code or record.error:
+        return Headline("bad", "failed", f"Exit code {record.exit_code}: {record.error or 'see the findings'}")
+    findings = record.all_findings()
+    errors = sum(f.severity == "error" for f in findings)
+    warnings = sum(f.severity == "warning" for f in findings)
+    placed = record.facts.placement_after or record.facts.placement or record.facts.placement_before
+    sentences = [*_away(record, placed), *_proof(record)]
+    if errors:
+        sentences.append(f"{_count(errors, 'finding')} of severity error.")
+    text = " ".join(sentences) or f"{record.command} is done."
+    if warnings:
+        text += f" {_count(warnings, 'warning')} below."
+    if errors or any(v.outcome == "failed" and v.decides for v in record.verdicts):
+        return Headline("bad", "failed", text)
+    not_passed = any(v.outcome != "passed" for v in record.verdicts)
+    on_cpu = placed is not None and placed.dml_nodes < placed.nodes
+    proved = any(v.check.provider == "dml" and v.outcome == "passed" for v in record.verdicts)
+    unproved = record.command == "prepare" and not proved
+    idle = record.facts.bench is not None and record.facts.bench.exit_code != 0
+    if on_cpu or not_passed or unproved or warnings or idle:
+        return Headline("warn", "look", text)
+    return Headline("good", "good", text)
+
+
+def _away(record: RunRecord, placed: PlacementFacts | None) -> list[str]:
+    """Return a sentence about the nodes on the CPU and the tensors that are copied."""
+    if placed is None:
+        return []
+    nodes, on_dml = placed.nodes, placed.dml_nodes
+    if on_dml >= nodes:
+        return [f"All {nodes:,} nodes go to DirectML." if nodes > 1 else "The node goes to DirectML."] if nodes else []
+    verb = "stays" if nodes - on_dml == 1 else "stay"
+    tables = record.facts.nodes
+    table = (tables.after or tables.before) if tables else None
+    text = f"{nodes - on_dml:,} of {_count(nodes, 'node')} {verb} on the CPU{_operators(table)}"
+    if crossings := placed.crossings:
+        known = sum(size >= 0 for size in numbers(table.crossings.nbytes)) if table else crossings
+        unknown = f" and {crossings - known} of unknown size" if known < crossings else ""
+        size = f", {bytes_text(placed.crossing_bytes)}{unknown}" if placed.crossing_bytes else ""
+        text += f"; {_count(crossings, 'tensor')} cross{'es' if crossings == 1 else ''} in each run{size}"
+    return [f"{text}."]
+
+
+def _operators(table: NodeTable | None) -> str:
+    """Return the operators on the CPU in brackets, the most frequent first; empty where no table has them."""
+    if table is None:
+        return ""
+    names = [table.operators[place] for place in numbers(table.operator)]
+    away = Counter(name for name, provider in zip(names, table.providers, strict=True) if provider == "c")
+    parts = [name if count == 1 else f"{count} {name}" for name, count in away.most_common(_NAMED)]
+    more = ["..."] if len(away) > _NAMED else []
+    return f" ({', '.join(parts + more)})" if parts else ""
+
+
+def _proof(record: RunRecord) -> list[str]:
+    if record.command != "prepare":
+        return [f"{v.check}: {v.outcome}." for v in record.verdicts if v.outcome != "passed"]
+    passed = [str(v.check) for v in record.verdicts if v.outcome == "passed"]
+    said = [f"Passed: {', '.join(passed)}."] if passed else ["Nothing was proved."]
+    said += [
+        f"{v.check}: {v.outcome.replace('-', ' ')}{'' if v.decides else ', for information'}."
+        for v in record.verdicts
+        if v.outcome != "passed"
+    ]
+    if not any(v.check.provider == "dml" for v in record.verdicts):
+        said.append("Not tried on DirectML.")
+    return said
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _notebook_html(run: RunRecord) -> str:
+    """Return a few lines of HTML about a run; every text is escaped."""
+    news = headline(run)
+    parts = [
+        f"<div><b>dmlprep {html_text(run.command)}</b> <code>{html_text(run.input)}</code><br>",
+        f'<b style="color:{_COLOURS[news.level]}">{news.word}</b> {html_text(news.text)}',
+        *_placement_rows(run),
+        *(_verdict(one) for one in run.verdicts[:_VERDICTS]),
+        "</div>",
+    ]
+    return "".join(parts)
+
+
+def _placement_rows(run: RunRecord) -> Iterator[str]:
+    before, after = run.facts.placement_before, run.facts.placement_after
+    if before is None or after is None:
+        return
+    yield "<table><tr><th></th><th>on DirectML</th><th>fused partitions</th><th>crossings</th></tr>"
+    for key, placed in (("before", before), ("after", after)):
+        cells = (f"{placed.dml_nodes} of {placed.nodes}", placed.partitions, placed.crossings)
+        yield f"<tr><td>{key}</td>{''.join(f'<td>{html_text(cell)}</td>' for cell in cells)}</tr>"
+    yield "</table>"
+
+
+def _verdict(one: Verdict) -> str:
+    colour = _COLOURS[_OUTCOMES.get(one.outcome, "warn")]
+    return f'{html_text(str(one.check))}: <b style="color:{colour}">{html_text(one.outcome)}</b><br>'

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 SOFTWARE = "a software device: no measure of a GPU"
-"""What is said wherever times of such a device are shown."""
+"""The note next to times of such a device."""
 
 ON_CPU = "times of the CPU: no measure of a GPU"
-"""What is said of such times where a choice for a GPU is made."""
+"""The note for a choice for a GPU by such times."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import Literal
 from dmlprep.record.speed import Bench, Ratio
 
 PLACEMENT, TIME = "placement", "time"
-"""What a choice was made by."""
+"""The reason of a choice."""
 
 _STEPS = 16
-"""Of bytes, each time they double: opsets differ by some bytes of axes, which say nothing. FP16 halves them."""
+"""Steps of the rank for each doubling of bytes: opsets differ by a few bytes of axes, and FP16 halves them."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What ``-q`` leaves: one line where all is well; where it is not, what is wrong and nothing else."""
+"""The text with ``-q``: one line for a good result, otherwise its problems."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def prepared_line(record: RunRecord) -> str:
 
 
 def _checks(passed: list[Verdict]) -> str:
-    """``on cpu and dml``; of a language model's folder ``prompt, steps and encoder on cpu``."""
+    """Return ``on cpu and dml``, or ``prompt, steps and encoder on cpu`` for a language model's folder."""
     providers = {one.check.provider for one in passed}
     if len(providers) > 1 or any(one.check.measure == "parity" for one in passed):
         return f"on {' and '.join(dict.fromkeys(_where(one) for one in passed))}"
@@ -61,7 +61,7 @@ def checked_line(record: RunRecord, placement: Placement | None) -> str:
 
 
 def show_briefly(record: RunRecord, console: Console) -> None:
-    """A record of ``prepare``: one line, or what stands against the model."""
+    """Print a record of ``prepare``: one line, or the errors of the model."""
     if record.exit_code == 0:
         console.print(Text(prepared_line(record)))
         return

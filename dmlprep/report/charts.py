@@ -1,4 +1,4 @@
-"""Figures of the page in numbers: where dots, bars and lines stand on a scale of 0 to 100."""
+"""Figures of the page in numbers: dots, bars and lines on a scale of 0 to 100."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FULL = 100.0
 """Length of a scale."""
 
 _DECADES = (-8, 2)
-"""Of the scale of relative errors."""
+"""Powers of ten at the ends of the scale of relative errors."""
 
 _BELOW = 100.0
 """How far the scale of errors reaches at least below and above the bound."""
@@ -32,7 +32,7 @@ _STRETCH = re.compile(r"the (?P<count>\d+) nodes from (?P<first>.+) to .+", re.D
 
 @dataclass(frozen=True)
 class Tickmark:
-    """A line of a scale and what it stands for."""
+    """A line of a scale with its text."""
 
     at: float
     text: str
@@ -66,16 +66,12 @@ class StepBar:
 
 @dataclass(frozen=True)
 class Along:
-    """Something along the model, on a log scale.
+    """Values along the model, on a log scale, with the line of the limit; ``said`` is a sentence about the largest.
 
     Attributes:
         points: ``x`` from 0 to 1000, ``y`` from 0 (top) to 100.
         bars: ``x``, ``y`` and width of a block.
-        limit: where the line stands that must not be crossed.
-        beyond: how many cross it.
-        marks: of the scale.
-        said: what the highest one is.
-        left_out: how many are not drawn.
+        beyond, left_out: number of values above the limit, and of values that are not drawn.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -89,7 +85,7 @@ class Along:
 
 
 def error_rows(record: RunRecord) -> tuple[list[ErrorRow], list[Tickmark], int]:
-    """Error and bound of each output of each check, the scale, and how many outputs are left out."""
+    """Return error and bound of each output of each check, the scale, and the number of omitted outputs."""
     rows = []
     for verdict in record.verdicts:
         for output in verdict.outputs:
@@ -104,7 +100,7 @@ def error_rows(record: RunRecord) -> tuple[list[ErrorRow], list[Tickmark], int]:
 
 
 def step_bars(record: RunRecord) -> list[StepBar]:
-    """Seconds of each step, and of each check, as bars of one scale."""
+    """Return the seconds of each step and check as bars of one scale."""
     timed: list[tuple[str, str, float, str, str, int]] = [
         (
             step.title,
@@ -196,7 +192,7 @@ def _along(
 
 
 def _log(value: float, decades: tuple[int, int]) -> float:
-    """Where a value stands between two powers of ten, 0 to 100; what is beyond stands at the end."""
+    """Return the position of a value between two powers of ten, 0 to 100."""
     if math.isnan(value) or value <= 0:
         return 0.0
     low, high = decades

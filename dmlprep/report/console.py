@@ -25,7 +25,7 @@ class PlainConsole(Console):
         self._text_width = text_width
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """A text by itself is broken between words, and goes on with an indent; a command that can be copied is not."""
+        """Break a single text between words, and indent its next lines; do not break a command that can be copied."""
         if len(objects) == 1 and isinstance(objects[0], Text) and not self.soft_wrap and not options:
             text = _plain(objects[0])
             if is_command(text.plain):

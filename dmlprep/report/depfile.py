@@ -1,4 +1,4 @@
-"""What the result of a run depends on, for build systems: files of the record, and the version of dmlprep."""
+"""Dependencies of a result for build systems: files of the record, and the version of dmlprep."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from dmlprep.record.fleet import OUTCOMES, FleetRecord, JobRecord, Outcome
 from dmlprep.report.tables import show_table
 
 _ROWS = 200
-"""Of the table; ``fleet.json`` and the index have all."""
+"""Rows of the table; ``fleet.json`` and the index have all."""
 
 _REASON = 300
 """Characters of a reason in the table."""
@@ -31,7 +31,7 @@ _STYLE = {"good": "green", "look": "yellow", "not run": "yellow"}
 
 
 def word_of(job: JobRecord) -> str:
-    """What a table says of a job: its outcome; ``look`` for a good one whose report says more."""
+    """Return the word for a job in a table: its outcome, or ``look`` for a good one with a warning."""
     if job.outcome == "good" and job.level == "warn":
         return "look"
     return _WORDS[job.outcome]
@@ -54,7 +54,7 @@ def counted(record: FleetRecord) -> str:
 
 
 def show_fleet(record: FleetRecord, console: Console) -> None:
-    """The table of all jobs, why some are not good, and how many there are of each kind."""
+    """Print the table of all jobs, the reasons of those that are not good, and the counts."""
     shown = worst_first(record.jobs) if len(record.jobs) > _ROWS else record.jobs
     rows = []
     for job in shown[:_ROWS]:
@@ -69,7 +69,7 @@ def show_fleet(record: FleetRecord, console: Console) -> None:
 
 
 def show_fleet_briefly(record: FleetRecord, console: Console) -> None:
-    """One line where all is well; else what is not good, and that line."""
+    """Print the jobs that are not good, and one line."""
     _show_reasons(record, console, head=False)
     console.print(Text(counted(record)))
 
@@ -94,6 +94,6 @@ def _show_reasons(record: FleetRecord, console: Console, *, head: bool = True) -
 
 
 def worst_first(jobs: Sequence[JobRecord]) -> list[JobRecord]:
-    """Those that need a look before the others."""
+    """Return the jobs, those that need a review first."""
     order = {outcome: place for place, outcome in enumerate(OUTCOMES.values())}
     return sorted(jobs, key=lambda job: (order[job.outcome], job.level != "warn"))

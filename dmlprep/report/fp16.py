@@ -30,7 +30,7 @@ class WorstValue(NamedTuple):
 
     @property
     def overflows(self) -> bool:
-        """Whether FP16 cannot hold it."""
+        """True if FP16 cannot hold it."""
         return self.peak > FP16_MAX
 
 

@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 def lines(check: FolderCheck) -> list[str]:
-    """What ``genai check`` prints."""
+    """Return the text of ``genai check``."""
     config = check.folder.config
     kind = printable(config.type)[:60] or "of no type"
     texts = [f"{printable(str(check.folder.path))}: {kind}, target {check.target.name}"]

@@ -12,7 +12,7 @@ _SHOWN = 8
 """Findings of one code that are shown; the others are counted."""
 
 _NAMED = 4
-"""Nodes that are named where the same is said of more."""
+"""Nodes that are named if more have the same message."""
 
 
 @dataclass(frozen=True)

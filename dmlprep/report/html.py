@@ -20,7 +20,7 @@ from dmlprep.core.text.documents import toml_value
 from dmlprep.core.text.sizes import bytes_text
 from dmlprep.portable.shares import percent
 from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
-from dmlprep.record.headline import headline
+from dmlprep.record.run_record import headline
 from dmlprep.report.charts import blocks_along, change, error_rows, errors_along, profile_along, step_bars
 from dmlprep.report.fp16 import HalfStep, half_steps, modes, worst_output
 from dmlprep.report.pages import page

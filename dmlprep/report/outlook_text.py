@@ -1,4 +1,4 @@
-"""What prepare would do to a model, as text: ``plan MODEL`` in full, ``check`` in short."""
+"""Predictions of ``prepare`` as text: in full for ``plan MODEL``, in short for ``check``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHOSEN = {"placement": ", where fewest nodes leave DirectML", "option": ", as t
 
 
 def in_short(outlook: Outlook, model: str) -> list[str]:
-    """One or two lines: the effect, and the command."""
+    """Return one or two lines: the effect, and the command."""
     best = outlook.best
     if best.after is None:
         return [f"prepare would refuse this model: {outlook.refused}"]
@@ -40,7 +40,7 @@ def in_short(outlook: Outlook, model: str) -> list[str]:
 
 
 def in_one_line(outlook: Outlook, model: str) -> str:
-    """The nodes on DirectML afterwards, or why a step refuses the model."""
+    """Return the number of nodes on DirectML afterwards, or the reason why a step refuses the model."""
     best = outlook.best
     after = best.after
     if after is None:
@@ -52,7 +52,7 @@ def in_one_line(outlook: Outlook, model: str) -> str:
 
 
 def in_full(outlook: Outlook, model: str) -> list[str]:
-    """All that ``plan MODEL`` says; nothing is changed."""
+    """Return the text of ``plan MODEL``."""
     found = [f"{model}: opset {outlook.before.opset}, recipe {outlook.recipe}, target {outlook.target}"]
     found += _sizes(outlook)
     found += ["", "steps:"]

@@ -1,4 +1,4 @@
-"""The pages of finding codes: ``docs/codes``, as shipped with the package, or what a quirk says of its code."""
+"""The pages of finding codes: ``docs/codes``, as shipped with the package, or the page of a quirk."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dmlprep.report.outlook_text import in_short, memory_line
 
 
 def lines(record: RunRecord, placement: Placement | None, target: Target) -> list[str]:
-    """What ``check`` prints of one model on one target."""
+    """Return the text of ``check`` for one model on one target."""
     versions = ", ".join(f"{domain or 'ai.onnx'} {v}" for domain, v in sorted(record.opset_before.items()))
     release = (
         f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}" if target.ort_version else target.title
@@ -94,7 +94,7 @@ def _groups(placement: Placement, remedies: Mapping[tuple[object, ...], str]) ->
 
 
 def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]) -> list[str]:
-    """The table of ``--target all``: a line a release, and from which release on the model runs whole."""
+    """Return the table of ``--target all``: a line a release, and the first release that runs all compute."""
     found = [
         path,
         f"{'target':<14} {'loads':<6} {'on DirectML':>12} {'compute on CPU':>15} {'partitions':>11} {'crossings':>10}",

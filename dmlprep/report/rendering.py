@@ -41,7 +41,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(script: str, style: str) -> str:
-    """What the page may do: run this very script and style."""
+    """Return the content security policy: only this script and style may run."""
     return "; ".join(
         (
             "default-src 'none'",
@@ -60,7 +60,7 @@ def _digest(text: str) -> str:
 
 
 def _escaped(value: object) -> object:
-    """What an expression of the page gives, whatever its type says of itself; where a line ends means nothing there."""
+    """Return a value of the page as escaped text; only ``Markup`` stays as it is."""
     if isinstance(value, Markup):
         return value
     return Markup(html_text(value))

@@ -12,7 +12,7 @@ from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record.nodes import NodeTable, Reason, numbers
 
 WIDTH = 1000.0
-"""Of a ribbon, in its own units: as many columns as it has at most."""
+"""Width of a ribbon, and its largest number of columns."""
 
 Kind = Literal["dml", "single", "cpu"]
 
@@ -79,7 +79,7 @@ class Away:
 
 @dataclass(frozen=True)
 class Ribbon:
-    """What the page draws of one placement.
+    """The figure of one placement.
 
     Attributes:
         apart: whether each node has a cell of its own.
@@ -108,7 +108,7 @@ _ROLES = {"c": "compute", "s": "shape arithmetic", "k": "control flow", "f": "fo
 
 
 def kinds(table: NodeTable, *, half: bool) -> list[Kind]:
-    """Where each node runs; ``single`` on DirectML in FP32, where FP16 was asked for (``half``)."""
+    """Return where each node runs; ``single``: on DirectML in FP32 although the steps make FP16 (``half``)."""
     return [
         "cpu" if provider == "c" else "single" if half and floats == "s" else "dml"
         for provider, floats in zip(table.providers, table.floats, strict=True)

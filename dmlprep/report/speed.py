@@ -1,4 +1,4 @@
-"""What was measured of models, as text and as rows and bars of a page."""
+"""Measured times of models, as text and as rows and bars of a page."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ratio_text(ratio: Ratio | None) -> str:
 
 
 def _cells(one: Timed) -> dict[str, str]:
-    """Return what a table says of a model, apart from its times, by the name of the column."""
+    """Return the cells of a model except its times, by the name of the column."""
     peak = "" if one.device_peak is None else bytes_text(one.device_peak)
     peak += f" + {bytes_text(one.shared_peak)} shared" if peak and one.shared_peak else ""
     return {
@@ -52,7 +52,7 @@ def _cells(one: Timed) -> dict[str, str]:
 
 
 def show_bench(found: Bench, console: Console) -> None:
-    """A table of times, one of everything else, and what they do not say."""
+    """Print a table of times, one of other facts, and the limits of both."""
     if found.device:
         console.print(Text(f"by {found.device}", style="dim"))
     ran = [one for one in found.models if one.times is not None]
@@ -79,7 +79,7 @@ def show_bench(found: Bench, console: Console) -> None:
 
 
 def brief_lines(found: Bench) -> list[str]:
-    """A line for each model: its median, and the ratio to the first."""
+    """Return a line for each model: its median, and the ratio to the first."""
     said = []
     for one in found.models:
         times = one.times

@@ -1,4 +1,4 @@
-"""Tables in a text: on a narrow terminal cells go on in a next line, and columns in a next table."""
+"""Tables in a text: on a narrow terminal, cells continue on the next line, and columns in the next table."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _least(name: str, cells: Sequence[str]) -> int:
 
 
 def _parts(said: Sequence[int], least: Mapping[int, int], width: int) -> Iterator[list[int]]:
-    """Columns by table: the first one stands in each."""
+    """Yield the columns of each table; the first column is in all."""
     part = [*said[:1]]
     for index in said[1:]:
         if len(part) > 1 and sum(least[one] + _BETWEEN for one in part) + least[index] > width:

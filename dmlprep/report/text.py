@@ -95,7 +95,7 @@ def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = Fa
 
 
 def show_record(record: RunRecord, console: Console) -> None:
-    """The whole record: what was done, what was found, what was proved, where the result is."""
+    """Print the whole record: steps, findings, verdicts, and the path of the result."""
     if record.steps:
         _show_steps(record.steps, console)
     if record.facts.bisection is not None:
@@ -155,7 +155,7 @@ def show_half(record: RunRecord, console: Console) -> None:
 
 
 def show_placement(before: PlacementFacts, after: PlacementFacts, console: Console) -> None:
-    """The share of nodes and of operations on DirectML, before and after."""
+    """Print the share of nodes and of operations on DirectML, before and after."""
     rows = [
         (
             name,

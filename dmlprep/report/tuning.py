@@ -1,4 +1,4 @@
-"""What ``tune`` found, as text: the table of candidates, what was left out, and the choice."""
+"""The result of ``tune`` as text: the candidates, those that were not tried, and the choice."""
 
 from __future__ import annotations
 

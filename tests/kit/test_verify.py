@@ -18,7 +18,7 @@ from dmlprep.core.errors import InputError, OutputError
 from dmlprep.package.building import not_proved
 from dmlprep.portable import integrity
 from dmlprep.record import Check, RunRecord, Verdict
-from dmlprep.record.headline import headline
+from dmlprep.record.run_record import headline
 from dmlprep.report.brief import prepared_line
 from tests.kit.box import CPU, extract, rewritten, run_kit, sealed, stand_in
 

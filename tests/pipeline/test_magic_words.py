@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import dmlprep
 from dmlprep.record import RunRecord
-from dmlprep.record.headline import headline
+from dmlprep.record.run_record import headline
 from dmlprep.report.brief import prepared_line
 
 PLAIN = ("m", "x", "h", "w", "mul", "y")

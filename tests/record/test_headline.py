@@ -9,9 +9,9 @@ import pytest
 
 from dmlprep.record import Check, OutputMetrics, RunError, RunRecord, Verdict, finding
 from dmlprep.record.facts import RunFacts
-from dmlprep.record.headline import headline
 from dmlprep.record.nodes import NodeTables
 from dmlprep.record.placement import PlacementFacts
+from dmlprep.record.run_record import headline
 from dmlprep.record.speed import Bench, Timed
 from tests.record.test_nodes import TABLE
 

@@ -101,7 +101,7 @@ _SYSTEMS = {"github": _GitHub, "azure": _Azure}
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What a workflow gives; empty where it gives nothing. ``pins``, ``feeds``, ``options``: one a line."""
+    """The inputs of a workflow; empty if not set. ``pins``, ``feeds``, ``options``: one a line."""
 
     file: str = ""
     model: str = ""
@@ -118,7 +118,7 @@ class _Inputs:
 
     @property
     def folder(self) -> Path:
-        """Of all results: as it is given, else as the fleet's file says, else ``build/dmlprep``."""
+        """The folder of all results: the input, or that of the fleet's file, or ``build/dmlprep``."""
         folder = Path(self.out or _OUT)
         if not self.out and not self.model:
             with contextlib.suppress(DmlprepError):  # the fleet says what is wrong with its file
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str]) -> tuple[int, str]:
 
 
 def _keys(inputs: _Inputs, system: _GitHub) -> dict[str, str]:
-    """Names of caches: of the runtime, which is what this dmlprep installs of these releases; of the jobs' folder."""
+    """Return the names of two caches: the runtime with these releases, and the jobs' folder."""
     digest = hashlib.sha256(f"{__version__} {sorted(inputs.releases.split())}".encode())
     for path in sorted((_PACKAGE / "runtime" / "linux").rglob("*")) + sorted((_PACKAGE / "runtime/native").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
@@ -182,7 +182,7 @@ def _keys(inputs: _Inputs, system: _GitHub) -> dict[str, str]:
 
 
 def _install(inputs: _Inputs) -> int:
-    """Install the runtime, with each release; what is there already takes a second."""
+    """Install the runtime with each release; return the exit code."""
     mirror = [f"--mirror={inputs.mirror}"] if inputs.mirror else []
     for release in inputs.releases.split() or [""]:
         wanted = [f"--release={release}"] if release else []

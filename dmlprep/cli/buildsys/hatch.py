@@ -59,7 +59,7 @@ class DmlprepBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             self.app.abort(f"dmlprep.models[{number}]: models[{places[place]}] goes into {place} as well")
 
     def _prepare(self, entry: dict[str, Any], out: Path) -> str:
-        """Why the model is not there; empty where it is."""
+        """Prepare one model; return the error, or an empty text."""
         from dmlprep.api import prepare
         from dmlprep.api.recipes import read_settings
 
@@ -86,5 +86,5 @@ class DmlprepBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
 @hookimpl
 def hatch_register_build_hook() -> type[BuildHookInterface]:  # type: ignore[type-arg]
-    """Tell hatch of the hook."""
+    """Return the hook for hatch."""
     return DmlprepBuildHook
