@@ -107,18 +107,11 @@ def verify_kit(
     Raises:
         InputError: a file was damaged or edited, the two do not belong together, or a seal for ``key`` is missing.
     """
-    from dmlprep.kit import VerifyRequest, verify
+    from dmlprep.kit import verify
 
-    return verify(
-        VerifyRequest(
-            Path(result),
-            Path(kit),
-            Path(model) if model is not None else None,
-            Path(record) if record is not None else None,
-            user_metric(metric, metric_bound),
-            Path(key) if key is not None else None,
-        )
-    )
+    given = {"model": model, "record": record, "key": key}
+    paths = {name: Path(path) for name, path in given.items() if path is not None}
+    return verify(Path(result), Path(kit), user_metric(metric, metric_bound), **paths)
 
 
 def package_model(
@@ -148,10 +141,10 @@ def package_model(
     Raises:
         DmlprepError: the run did not pass, or the package cannot be written.
     """
-    from dmlprep.package import PackageRequest, package
+    from dmlprep.package import package
 
     key = Path(sign) if sign is not None else None
-    return package(PackageRequest(Path(run), Path(out), language, unproven, key, force, progress))
+    return package(Path(run), Path(out), language, unproven=unproven, sign=key, force=force, progress=progress)
 
 
 def write_nupkg(

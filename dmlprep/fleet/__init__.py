@@ -4,11 +4,11 @@
 to an ``engine``, such as ``local``.
 """
 
-from dmlprep.fleet.engine import Ended, Engine, Event, Progress, Started, Task
+from dmlprep.fleet.engine import Ended, Engine, Started, Task
 from dmlprep.fleet.file import FleetFile, read_fleet
 from dmlprep.fleet.local import LocalEngine
-from dmlprep.fleet.matrix import Job, Shard, jobs_of, read_shard, selected, sharded
-from dmlprep.fleet.needs import job_memory, memory_needed, model_bytes, room
+from dmlprep.fleet.matrix import Job, jobs_of, read_shard, selected, sharded
+from dmlprep.fleet.needs import job_memory, room
 from dmlprep.fleet.pruning import gone_jobs, prune
 from dmlprep.fleet.run import STATE_FOLDER, FleetObserver, FleetRequest, Ran, run_fleet
 
@@ -16,22 +16,17 @@ __all__ = [
     "STATE_FOLDER",
     "Ended",
     "Engine",
-    "Event",
     "FleetFile",
     "FleetObserver",
     "FleetRequest",
     "Job",
     "LocalEngine",
-    "Progress",
     "Ran",
-    "Shard",
     "Started",
     "Task",
     "gone_jobs",
     "job_memory",
     "jobs_of",
-    "memory_needed",
-    "model_bytes",
     "prune",
     "read_fleet",
     "read_shard",

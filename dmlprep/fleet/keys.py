@@ -23,8 +23,7 @@ from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.matrix import Job
 from dmlprep.pipeline.options import Session
 from dmlprep.pipeline.recipe import Plan, apply_settings, load_recipe, make_plan
-from dmlprep.record.code_digest import code_digest
-from dmlprep.record.origin import origin
+from dmlprep.record.origin import code_digest, origin
 
 _MOST_FEED_FILES = 20_000
 """Files of one folder of feeds."""

@@ -6,6 +6,6 @@ picks the best of several models from such a result. See ``docs/kit.md``.
 
 from dmlprep.kit.choosing import choose_candidate
 from dmlprep.kit.packing import KitRequest, Packed, pack
-from dmlprep.kit.verifying import VerifyRequest, verify
+from dmlprep.kit.verifying import verify
 
-__all__ = ["KitRequest", "Packed", "VerifyRequest", "choose_candidate", "pack", "verify"]
+__all__ = ["KitRequest", "Packed", "choose_candidate", "pack", "verify"]

@@ -30,20 +30,16 @@ _ROOM = 64 << 20
 """Bytes by which outputs may be larger than twice what was expected: sets of rows come in other numbers."""
 
 
-@dataclass(frozen=True)
-class VerifyRequest:
-    """The arguments of ``dmlprep.api.verify_kit``. The metric is loaded; the one that the kit names never runs."""
-
-    result: Path
-    kit: Path
-    model: Path | None = None
-    record: Path | None = None
-    metric: UserMetric | None = None
-    key: Path | None = None
-
-
-def verify(request: VerifyRequest) -> tuple[Verdict, Path | None]:
-    """Judge a result, and put the verdict into the record.
+def verify(
+    result: Path,
+    kit: Path,
+    metric: UserMetric | None,
+    *,
+    model: Path | None = None,
+    record: Path | None = None,
+    key: Path | None = None,
+) -> tuple[Verdict, Path | None]:
+    """Judge a result, and put the verdict into the record; the arguments are those of ``dmlprep.api.verify_kit``.
 
     Returns:
         the verdict, and the path of the record. ``passed`` and ``failed`` are about the provider in the check: a run on
@@ -53,15 +49,15 @@ def verify(request: VerifyRequest) -> tuple[Verdict, Path | None]:
         InputError: the kit or the result is damaged, edited or hostile, they do not belong together, or a seal that the
             key needs is missing.
     """
-    with returned(request.result, request.kit, request.key) as found:
-        if request.model is not None:
-            _check_model(request.model, found.manifest)
-        path = request.record or (record_beside(request.model) if request.model is not None else None)
-        record = _record(path, found.manifest) if path is not None else None
+    with returned(result, kit, key) as found:
+        if model is not None:
+            _check_model(model, found.manifest)
+        path = record or (record_beside(model) if model is not None else None)
+        run = _record(path, found.manifest) if path is not None else None
         found.check_files()
-        verdict = found.judge(request.metric)
-    if path is not None and record is not None:
-        write_file(path, _merged(record, verdict).to_json())
+        verdict = found.judge(metric)
+    if path is not None and run is not None:
+        write_file(path, _merged(run, verdict).to_json())
     return verdict, path
 
 

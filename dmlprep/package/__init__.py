@@ -7,7 +7,7 @@ See ``docs/ship-it.md``.
 from dmlprep.package.app_folder import AppReport, inspect_app
 from dmlprep.package.languages import LANGUAGES
 from dmlprep.package.nupkg import NuGetPackage, NuGetRequest, write_nupkg
-from dmlprep.package.packing import Package, PackageRequest, package
+from dmlprep.package.packing import Package, package
 from dmlprep.package.verifying import Verified, verify
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "NuGetPackage",
     "NuGetRequest",
     "Package",
-    "PackageRequest",
     "Verified",
     "inspect_app",
     "package",

@@ -283,14 +283,7 @@ def _lowest(model: Model, target: Target, on_directml: int) -> Target:
 
 
 def _proof(verdict: Verdict) -> Proof:
-    return Proof(
-        check=str(verdict.check),
-        outcome=verdict.outcome,
-        reason=verdict.reason,
-        device=str(verdict.device or ""),
-        tolerance=verdict.tolerance,
-        worst=max((one.max_rel for one in verdict.outputs), default=None),
-        inputs=verdict.inputs,
-        decides=verdict.decides,
-        measured=verdict.measured,
-    )
+    same = ("outcome", "reason", "tolerance", "inputs", "decides", "measured")
+    worst = max((one.max_rel for one in verdict.outputs), default=None)
+    fields = {name: getattr(verdict, name) for name in same}
+    return Proof(check=str(verdict.check), device=str(verdict.device or ""), worst=worst, **fields)

@@ -40,19 +40,6 @@ _WHEELS = ("onnxruntime-windowsml", "onnxruntime-directml")
 
 
 @dataclass(frozen=True)
-class PackageRequest:
-    """The arguments of ``dmlprep.api.package_model``; ``run`` may also be the model in the folder."""
-
-    run: Path
-    out: Path
-    language: str
-    unproven: bool = False
-    sign: Path | None = None
-    force: bool = False
-    progress: Progress = lambda share, text: None
-
-
-@dataclass(frozen=True)
 class Package:
     """A package; ``digest`` is the SHA-256 of its contract, ``public_key`` is ``None`` if it is not signed."""
 
@@ -62,8 +49,10 @@ class Package:
     public_key: Path | None = None
 
 
-def package(request: PackageRequest) -> Package:
-    """Write a package.
+def package(
+    run: Path, out: Path, language: str, *, unproven: bool, sign: Path | None, force: bool, progress: Progress
+) -> Package:
+    """Write a package; the arguments are those of ``dmlprep.api.package_model``.
 
     Raises:
         InputError: the run's folder has no model with its record.
@@ -71,18 +60,17 @@ def package(request: PackageRequest) -> Package:
         CheckNotRun: nothing proved the model on DirectML.
         OutputError: the folder is in use, or cannot be written.
     """
-    find_language(request.language)
-    before = _check_out(request)
-    key = _key(request)
-    runs = open_runs(request.run)
-    wrong = runs.unproven
-    if wrong and not request.unproven:
-        raise _refused(request, runs)
+    find_language(language)
+    before = _check_out(run, out, force=force)
+    key = _key(sign, out)
+    runs = open_runs(run)
+    if runs.unproven and not unproven:
+        raise _refused(run, runs)
     sources = runs.sources
-    folder = request.run if request.run.is_dir() else request.run.parent
-    check_inside((file for file in sources if file != request.run), folder)  # the user may name a link
+    folder = run if run.is_dir() else run.parent
+    check_inside((file for file in sources if file != run), folder)  # the user may name a link
     # As it is read again: JSON has no infinity, for one.
-    draft = parse_json(joined(runs, request.language).to_json(), Contract)
+    draft = parse_json(joined(runs, language).to_json(), Contract)
     texts = texts_of(draft)
     taken = {name.casefold() for name in (*texts, CONTRACT, DIGEST, SIGNATURE)}
     if clash := next((file for file in sources if file.name.casefold() in taken), None):
@@ -92,56 +80,56 @@ def package(request: PackageRequest) -> Package:
     files: dict[str, FileEntry] = {}
     try:
         # The staging folder makes the package's, and takes it away again where the package does not appear.
-        with staging_folder(request.out), Writer() as writer:
+        with staging_folder(out), Writer() as writer:
             total, done = max(sum(file.stat().st_size for file in sources), 1), 0
             for file in sources:
-                done = _copy(file, writer.open(request.out / file.name), files, done, total, request.progress)
+                done = _copy(file, writer.open(out / file.name), files, done, total, progress)
             if changed := next((name for name, sha in runs.digests.items() if files[name].sha256 != sha), ""):
                 what = f"{changed} was changed since it was prepared"
                 raise InputError(what, where=str(sources[0].parent / changed), code="DP820", fix="prepare it again")
             for name, content in texts.items():
-                writer.open(request.out / name).write(content)
+                writer.open(out / name).write(content)
                 files[name] = FileEntry(len(content), hashlib.sha256(content).hexdigest())
             contract = msgspec.structs.replace(draft, files=dict(sorted(files.items())))
             document = contract.to_json()
             digest = hashlib.sha256(document).hexdigest()
             if key is not None:
-                writer.open(request.out / SIGNATURE).write(key.sign(document))
+                writer.open(out / SIGNATURE).write(key.sign(document))
                 gone = [name for name in gone if name != SIGNATURE]
-            writer.open(request.out / DIGEST).write(f"{digest}  {CONTRACT}\n".encode())
-            writer.open(request.out / CONTRACT).write(document)
+            writer.open(out / DIGEST).write(f"{digest}  {CONTRACT}\n".encode())
+            writer.open(out / CONTRACT).write(document)
             if key is not None:
                 key.keep()
             before.seen.check()
-            writer.commit([name for name in gone if name not in (*files, DIGEST, CONTRACT)], force=request.force)
+            writer.commit([name for name in gone if name not in (*files, DIGEST, CONTRACT)], force=force)
     except OSError as error:
         if error.filename is not None and Path(error.filename) in sources:
             raise unreadable(error, Path(error.filename)) from error
-        raise unwritable(error, request.out) from error
-    return Package(request.out, contract, digest, key.public if key is not None else None)
+        raise unwritable(error, out) from error
+    return Package(out, contract, digest, key.public if key is not None else None)
 
 
-def _refused(request: PackageRequest, runs: Runs) -> DmlprepError:
+def _refused(run: Path, runs: Runs) -> DmlprepError:
     """Return the reason why runs that did not pass are not packaged."""
     records = [run.record for run in runs.all]
     failed = any(r.exit_code == 1 or any(v.outcome == "failed" and v.decides for v in r.verdicts) for r in records)
     return (ModelRefused if failed else CheckNotRun)(
         f"not packaged, because this run did not pass: {runs.unproven[0]}",
-        where=str(request.run),
+        where=str(run),
         code="DP821",
         fix="prepare it with --device dml --require-dml, or prove it on Windows with a kit; --unproven packages it "
         "all the same, and says so in the contract",
     )
 
 
-def _key(request: PackageRequest) -> SigningKey | None:
+def _key(sign: Path | None, out: Path) -> SigningKey | None:
     """Return the key that signs; it must not be in the package, which is handed on."""
-    if request.sign is None:
+    if sign is None:
         return None
-    if request.sign.absolute().parent.resolve() == request.out.resolve():
+    if sign.absolute().parent.resolve() == out.resolve():
         what = "your private key would lie in the package"
-        raise UsageError(what, where=str(request.sign), fix="keep it in another folder")
-    return signing_key(request.sign)
+        raise UsageError(what, where=str(sign), fix="keep it in another folder")
+    return signing_key(sign)
 
 
 @dataclass(frozen=True)
@@ -162,29 +150,29 @@ class _Before:
         return list(self.own)
 
 
-def _check_out(request: PackageRequest) -> _Before:
+def _check_out(run: Path, out: Path, *, force: bool) -> _Before:
     """Refuse, before the work, a folder with other content, or one that may not be replaced."""
-    check_path(request.out / CONTRACT)
-    where = str(request.out)
-    if not request.out.exists():
-        if not request.out.absolute().parent.is_dir():
+    check_path(out / CONTRACT)
+    where = str(out)
+    if not out.exists():
+        if not out.absolute().parent.is_dir():
             raise OutputError("its folder does not exist", where=where, fix="make the folder, or choose another one")
-        return _Before(request.out)
-    if not request.out.is_dir():
+        return _Before(out)
+    if not out.is_dir():
         raise OutputError("this is a file", where=where, fix="name a folder")
-    if request.run.resolve() in (request.out.resolve(), request.out.resolve() / "model.onnx"):
+    if run.resolve() in (out.resolve(), out.resolve() / "model.onnx"):
         raise OutputError("this is the run's own folder", where=where, fix="choose another folder")
-    FileSet(request.out, CONTRACT).recover()
-    if not any(request.out.iterdir()):
-        return _Before(request.out)
-    if not (request.out / CONTRACT).is_file():
+    FileSet(out, CONTRACT).recover()
+    if not any(out.iterdir()):
+        return _Before(out)
+    if not (out / CONTRACT).is_file():
         raise OutputError("the folder is not empty, and holds no package", where=where, fix="choose another folder")
-    if not request.force:
+    if not force:
         raise OutputError("the folder holds a package", where=where, fix="pass --force to replace it")
-    own = tuple(_own(request.out))
+    own = tuple(_own(out))
     seen = Unchanged(contents=False)
-    seen.take([request.out / name for name in own])
-    return _Before(request.out, own, seen)
+    seen.take([out / name for name in own])
+    return _Before(out, own, seen)
 
 
 def _own(folder: Path) -> Iterator[str]:

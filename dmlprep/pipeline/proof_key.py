@@ -17,7 +17,7 @@ from dmlprep.graph.model.input_watch import data_files
 from dmlprep.parity import Reference
 from dmlprep.pipeline.recipe import ParitySettings
 from dmlprep.portable.integrity import file_digest
-from dmlprep.record.code_digest import code_digest
+from dmlprep.record.origin import code_digest
 from dmlprep.runtime import SessionFailure, SessionOptions, identity
 
 _NO_MATTER = ("time_limit", "memory_limit", "model_bytes")

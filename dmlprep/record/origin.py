@@ -1,18 +1,24 @@
-"""Where and when a run took place."""
+"""The origin of a run, and a digest of the code that ran."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import msgspec
 
 from dmlprep.core._version import __version__
 
 _PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "onnxruntime-windowsml", "onnxruntime-directml", "onnxsim")
+
+_CODE = (".py", ".json", ".c", ".h", ".spec", ".sh")
+"""Suffixes of the files in the digest: code, the tables of releases, the native host."""
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,3 +55,14 @@ def _installed() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions
+
+
+@cache
+def code_digest() -> str:
+    """Return the SHA-256 over this package's files, for cached results; ``OSError`` if one cannot be read."""
+    folder = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in _CODE and path.is_file()):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()

@@ -9,6 +9,7 @@ from dmlprep.portable.printable import printable, quoted
 from dmlprep.record.nodes import NodeTable, NodeTables
 from dmlprep.report.ribbon import kinds
 
+_COLUMNS = ("total", "roles", "operator", "reason", "type", "partition", "inputs", "graph")
 _LETTERS = {"dml": "d", "single": "s", "cpu": "c"}
 
 
@@ -28,28 +29,16 @@ def _table(table: NodeTable, label: str, *, half: bool) -> dict[str, object]:
     crossings = table.crossings
     return {
         "label": label,
-        "total": table.total,
         "shared": shared,
         "names": rest,
         "kinds": "".join(_LETTERS[kind] for kind in kinds(table, half=half)),
-        "roles": table.roles,
-        "operators": list(map(printable, table.operators)),
-        "operator": table.operator,
         "reasons": [printable(str(one)) for one in table.reasons],
-        "reason": table.reason,
         "notFused": table.not_fused,
-        "types": list(map(printable, table.types)),
-        "type": table.type,
-        "partition": table.partition,
-        "inputs": table.inputs,
-        "graphs": list(map(printable, table.graphs)),
-        "graph": table.graph,
+        **{name: getattr(table, name) for name in _COLUMNS},
+        **{name: list(map(printable, getattr(table, name))) for name in ("operators", "types", "graphs")},
         "crossings": {
             "values": list(map(printable, crossings.values)),
-            "to": crossings.to,
-            "producer": crossings.producer,
-            "consumer": crossings.consumer,
-            "nbytes": crossings.nbytes,
+            **{name: getattr(crossings, name) for name in ("to", "producer", "consumer", "nbytes")},
         },
     }
 

@@ -21,7 +21,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper, save
 
 from dmlprep.core.text.documents import toml_key
-from dmlprep.fleet import memory_needed, model_bytes
+from dmlprep.fleet.needs import memory_needed, model_bytes
 from dmlprep.portable.memory import Family
 from dmlprep.runtime import dml_status
 from tests.fixtures_index import FOLDER, fixture

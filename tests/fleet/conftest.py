@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.fleet import Ended, Event, FleetRequest, Progress, Ran, Started, Task, jobs_of, read_fleet, run_fleet
+from dmlprep.fleet import Ended, FleetRequest, Ran, Started, Task, jobs_of, read_fleet, run_fleet
+from dmlprep.fleet.engine import Event, Progress
 from tests.fleet.standin import prepare
 
 TEXT = """

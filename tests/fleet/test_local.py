@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.fleet import Ended, LocalEngine, Progress, Started, Task
+from dmlprep.fleet import Ended, LocalEngine, Started, Task
+from dmlprep.fleet.engine import Progress
 from dmlprep.fleet.needs import Room
 from dmlprep.process.starting import file_command
 from tests.living import alive, gone_within

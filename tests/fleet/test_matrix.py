@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dmlprep.core.errors import UsageError
-from dmlprep.fleet import Job, Shard, jobs_of, read_fleet, read_shard, selected, sharded
+from dmlprep.fleet import Job, jobs_of, read_fleet, read_shard, selected, sharded
+from dmlprep.fleet.matrix import Shard
 
 
 def _jobs(folder: Path, text: str, *models: str) -> list[Job]:
