@@ -47,14 +47,12 @@ if TYPE_CHECKING:
 def command(
     models: tuple[Path, ...],
     target_name: str | None,
-    fail_on_cpu: bool,
-    verify: bool,
     vram: str | None,
     project_file: Path | None,
     no_project: bool,
     quiet: bool,
     output_format: str,
-    **where: Any,
+    **options: Any,
 ) -> int:
     """Show which nodes of each MODEL DirectML runs, and why not the others. Edits nothing, reads no weights.
 
@@ -78,8 +76,7 @@ def command(
         try:
             theirs = file_options(project, path)
             target = target_name or theirs.get("target", "latest")
-            has = vram or theirs.get("vram")
-            rows = examine(path, target, fail_on_cpu=fail_on_cpu, verify=verify, vram=has, **where)
+            rows = examine(path, target, vram=vram or theirs.get("vram"), **options)
         except DmlprepError as error:
             if len(paths) == 1:
                 raise

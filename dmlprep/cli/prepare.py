@@ -32,7 +32,7 @@ from dmlprep.core.errors import DmlprepError, OutputError, UsageError
 from dmlprep.core.files import check_output
 
 if TYPE_CHECKING:
-    from dmlprep.api.types import BucketRun, Project
+    from dmlprep.api.types import BucketRun
     from dmlprep.record import RunRecord
 
 
@@ -99,7 +99,9 @@ def command(
 
     wanted_buckets = [read_bucket(text) for text in buckets]
     project = the_project(project_file, no_project)
-    places = result_places(project, _models(models, project), out)
+    if not models and project is None:
+        raise click.UsageError("Missing argument 'MODEL', and no project file is here (dmlprep init writes one).")
+    places = result_places(project, list(dict.fromkeys(given_models(models))), out)
     several = len(places) > 1
     views = _Views(record_to, html, depfile, depfile_format)
     views.check("model" if several else "bucket" if buckets else "")
@@ -220,13 +222,6 @@ def _show_buckets(run: BucketRun, out: Path, quiet: bool, output_format: str) ->
     each = sum(one.data_bytes for one in run.written.buckets)
     text = f", their {bytes_text(each)} of weights in {data.file} of {bytes_text(data.bytes)}" if data else ""
     echo(f"wrote {out}: {count}{text}")
-
-
-def _models(given: tuple[Path, ...], project: Project | None) -> list[Path]:
-    """Return the models on the command line; empty if the project file names them."""
-    if not given and project is None:
-        raise click.UsageError("Missing argument 'MODEL', and no project file is here (dmlprep init writes one).")
-    return list(dict.fromkeys(given_models(given)))
 
 
 def _summarize(records: list[RunRecord], count: int) -> None:

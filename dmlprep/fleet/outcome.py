@@ -14,9 +14,8 @@ from dmlprep.fleet.engine import Ended
 from dmlprep.fleet.matrix import Job
 from dmlprep.fleet.places import MODEL, RECORD, REPORT
 from dmlprep.record import CODES, Finding, RunRecord
-from dmlprep.record.facts import RunFacts
 from dmlprep.record.fleet import JobRecord
-from dmlprep.record.run_record import headline
+from dmlprep.record.run_record import RunFacts, headline
 
 _NO_RECORD = "DP906"
 _RAISED = {UsageError.exit_code, InternalError.exit_code}

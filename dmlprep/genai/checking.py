@@ -26,8 +26,8 @@ from dmlprep.genai.tokens import token_findings
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import tensors
 from dmlprep.record import Finding, RunRecord, finding
-from dmlprep.record.facts import RunFacts
 from dmlprep.record.generation import CheckedModelFacts, Needs
+from dmlprep.record.run_record import RunFacts
 
 _GROUPED = "com.microsoft::GroupQueryAttention"
 _EXPECTED = frozenset(["DP205", "DP531"])

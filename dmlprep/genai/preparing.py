@@ -30,9 +30,9 @@ from dmlprep.pipeline.options import PrepareOptions
 from dmlprep.pipeline.prepare import PrepareRequest, check_out, prepare_aside
 from dmlprep.pipeline.recipe import Plan, Recipe, apply_settings, load_recipe, make_plan
 from dmlprep.record import Check, RunError, RunRecord, Verdict, finding
-from dmlprep.record.facts import RunFacts
 from dmlprep.record.generation import BuilderFacts, GenaiFacts, GenaiProof, PreparedModelFacts
 from dmlprep.record.origin import origin
+from dmlprep.record.run_record import RunFacts
 from dmlprep.runtime.tools.genai_builder import build, check_source, find_builder
 
 Prover = Callable[[GenaiFolder, GenaiFolder], GenaiProof]

@@ -252,9 +252,15 @@ class _Candidate:
     def packed(
         self, kit: ZipWriter, files: Unchanged, folder: str, bounds: _Bounds, weak: dict[str, str]
     ) -> KitCandidate:
-        """Put its files into a folder of the kit, and return its row of the manifest."""
-        name, *data = _model(kit, files, self.path, self.data, folder)
-        model = KitModel(self.path.name, name, data, holds_fp16(self.model))
+        """Put its files into a folder of the kit, the model as ``model.onnx``, and return its row of the manifest."""
+        data = {f"{folder}/{name}": file for name, file in self.data.items()}
+        names = (f"{folder}/{name}.onnx" for name in ("model", "the_model", "the_very_model"))
+        own = next(name for name in names if name not in map(str.casefold, data))
+        for name, file in ((own, self.path), *data.items()):
+            kit.add_file(name, file)
+            # The zip has read the file for its digest. Later changes of the file do not matter to the kit.
+            files.check_read(file, kit.files[name].sha256)
+        model = KitModel(self.path.name, own, list(data), holds_fp16(self.model))
         return KitCandidate(self.name, model, bounds, weak)
 
 
@@ -352,19 +358,6 @@ def _runner(kit: ZipWriter) -> None:
     files |= {f"dmlprep_kit/{file.name}": file for file in portable if file.name.endswith(".py")}
     for name, file in files.items():
         kit.add_bytes(name, file.read_bytes().replace(b"\r\n", b"\n"))
-
-
-def _model(kit: ZipWriter, files: Unchanged, path: Path, data: Mapping[str, Path], folder: str) -> list[str]:
-    """Add a model as ``model.onnx`` of a folder, and its data files by their names; return the names in the kit."""
-    taken = {name.casefold() for name in data}
-    own = next(n for n in ("model.onnx", "the_model.onnx", "the_very_model.onnx") if n not in taken)
-    names = []
-    for name, file in ((own, path), *data.items()):
-        names.append(f"{folder}/{name}")
-        kit.add_file(names[-1], file)
-        # The zip has read the file for its digest. What is written to the file from now on does not matter to the kit.
-        files.check_read(file, kit.files[names[-1]].sha256)
-    return names
 
 
 def _feed(kit: ZipWriter, index: int, feed: Mapping[str, Array], outputs: Mapping[str, Array]) -> KitFeed:

@@ -192,17 +192,13 @@ def _judge(
     if len(result.feeds) != len(manifest.feeds):
         what = f"{len(result.feeds)} of {len(manifest.feeds)} feeds were run"
         return said("not-run", what, [finding("DP812", f"{verdict.check}: {what}")], [])
-    lost = [
-        n
-        for asked, got in zip(manifest.feeds, result.feeds, strict=True)
-        for n in asked.outputs
-        if n not in got.outputs
-    ]
-    if lost:
-        absent = no_output("the session", lost[0])
+    feeds = list(zip(manifest.feeds, result.feeds, strict=True))
+    lost = next((n for asked, got in feeds for n in asked.outputs if n not in got.outputs), None)
+    if lost is not None:
+        absent = no_output("the session", lost)
         return said("failed", absent.message, [absent], [])
     judge = Judge(manifest.groups, tolerance, manifest.noise, manifest.weak, metric)
-    for asked, got in zip(manifest.feeds, result.feeds, strict=True):
+    for asked, got in feeds:
         expected = {n: read_array(kit, file) for n, file in asked.outputs.items()}
         judge.add(expected, {n: read_array(returned, got.outputs[n]) for n in asked.outputs})
     notes = []

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 
+from dmlprep.core.errors import UsageError
+
 _LOADER = ("app_errors", "buckets", "device", "dxgi", "hresult", "loader", "ortoptions")
 _PYTHON = {"sample.py": "sample", **{f"dmlprep_{name}.py": name for name in _LOADER}}
 _CPP = (
@@ -61,8 +63,6 @@ def read_part(name: str) -> str:
 
 def find_language(name: str) -> Language:
     """Return a language by the word for ``--for``."""
-    from dmlprep.core.errors import UsageError
-
     if name not in LANGUAGES:
         raise UsageError(f"unknown language {name!r}", where="--for", fix=f"known: {', '.join(LANGUAGES)}")
     return LANGUAGES[name]

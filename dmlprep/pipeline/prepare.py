@@ -44,9 +44,9 @@ from dmlprep.pipeline.verdict_cache import KeptVerdicts, verdict_folder
 from dmlprep.portable.arrays import Array
 from dmlprep.record import Check, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.buckets import BucketFacts
-from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import finding
 from dmlprep.record.origin import origin
+from dmlprep.record.run_record import RunFacts
 from dmlprep.record.speed import Bench
 from dmlprep.runtime import SessionHost, SessionOptions, cpu_host
 

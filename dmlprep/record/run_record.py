@@ -15,10 +15,16 @@ from dmlprep.core.files import Unfit, meant, parse_json, read_text, unreadable
 from dmlprep.core.text.documents import to_json
 from dmlprep.core.text.markup import html_text
 from dmlprep.core.text.sizes import bytes_text
-from dmlprep.record.facts import RunFacts
+from dmlprep.record.bisected import Bisected
+from dmlprep.record.buckets import BucketFacts
 from dmlprep.record.findings import Finding
-from dmlprep.record.nodes import NodeTable, numbers
+from dmlprep.record.generation import CheckedModelFacts, GenaiFacts, Needs
+from dmlprep.record.memory import MemoryEstimate
+from dmlprep.record.nodes import NodeTable, NodeTables, numbers
+from dmlprep.record.origin import Origin
+from dmlprep.record.outlook import Outlook
 from dmlprep.record.placement import PlacementFacts
+from dmlprep.record.speed import Bench
 from dmlprep.record.steps import StepRecord
 from dmlprep.record.verdicts import Verdict
 
@@ -50,6 +56,38 @@ class RunError(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         return str(DmlprepError(self.what, where=self.where, fix=self.fix, code=self.code))
+
+
+class RunFacts(msgspec.Struct, omit_defaults=True):
+    """The facts of a run. Each command sets those that it knows.
+
+    Attributes:
+        digests: SHA-256 of all files that were read, by path.
+        files: files that the result depends on.
+        placement_before, placement_after, placement: before and after the steps of ``prepare``; unchanged (``check``).
+        memory: memory of the device for a session.
+        best_opset: opset at which most of the model runs on DirectML.
+        prepare, prepare_fails: the prediction of ``prepare``, or why it would fail.
+        models, needs: the models of ``genai check`` by section of the config, and the memory for the decoder.
+    """
+
+    origin: Origin | None = None
+    digests: dict[str, str] = {}
+    files: list[str] = []
+    placement_before: PlacementFacts | None = None
+    placement_after: PlacementFacts | None = None
+    placement: PlacementFacts | None = None
+    memory: MemoryEstimate | None = None
+    nodes: NodeTables | None = None
+    best_opset: int | None = None
+    prepare: Outlook | None = None
+    prepare_fails: str = ""
+    bucket: BucketFacts | None = None
+    bench: Bench | None = None
+    bisection: Bisected | None = None
+    genai: GenaiFacts | None = None
+    models: dict[str, CheckedModelFacts] = {}
+    needs: Needs | None = None
 
 
 class RunRecord(msgspec.Struct):

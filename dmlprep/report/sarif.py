@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -65,23 +64,17 @@ def _text(text: str) -> dict[str, str]:
     return {"text": _message(text if len(text) <= _FULL else f"{text[:_FULL]} ...")}
 
 
-def _rules(codes: Iterable[str]) -> list[dict[str, object]]:
-    rules = []
-    for code in codes:
-        row, explained = code_row(code), page(code)
-        rule: dict[str, object] = {
-            "id": code,
-            "name": _pascal(row.title),
-            "shortDescription": {"text": row.title},
-            "fullDescription": _text(_section(explained, "What") or row.title),
-            "help": {
-                **_text(_section(explained, "How to fix") or row.remedy or f"dmlprep explain {code}"),
-                "markdown": explained,
-            },
-            "defaultConfiguration": {"level": row.severity},
-        }
-        rules.append(rule)
-    return rules
+def _rule(code: str) -> dict[str, object]:
+    row, explained = code_row(code), page(code)
+    remedy = _section(explained, "How to fix") or row.remedy or f"dmlprep explain {code}"
+    return {
+        "id": code,
+        "name": _pascal(row.title),
+        "shortDescription": {"text": row.title},
+        "fullDescription": _text(_section(explained, "What") or row.title),
+        "help": {**_text(remedy), "markdown": explained},
+        "defaultConfiguration": {"level": row.severity},
+    }
 
 
 def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> dict[str, object]:
@@ -119,7 +112,7 @@ def _run(category: str, records: list[RunRecord]) -> dict[str, object]:
                 "name": "dmlprep",
                 "version": records[0].version,
                 "informationUri": _TOOL,
-                "rules": _rules(codes),
+                "rules": list(map(_rule, codes)),
             }
         },
         "automationDetails": {"id": category},

@@ -20,8 +20,8 @@ def prepare(arguments: tuple[str, ...], say=lambda text: print(text, file=sys.st
     """What the command does; the exit code."""
     from dmlprep.core.errors import InputError
     from dmlprep.record import Check, RunError, RunRecord, Verdict
-    from dmlprep.record.facts import RunFacts
     from dmlprep.record.placement import PlacementFacts
+    from dmlprep.record.run_record import RunFacts
 
     options = dict(pairwise(arguments))
     out, model = Path(options["-o"]), Path(arguments[-1])

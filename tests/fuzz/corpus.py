@@ -15,7 +15,7 @@ import onnx
 from dmlprep import api
 from dmlprep.record import Check, RunRecord, Verdict, finding
 from dmlprep.record.bisected import Bisected
-from dmlprep.record.facts import RunFacts
+from dmlprep.record.run_record import RunFacts
 from tests.package.images import put_image, put_libraries
 
 __all__ = ["Corpus", "standard"]

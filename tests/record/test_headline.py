@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from dmlprep.record import Check, OutputMetrics, RunError, RunRecord, Verdict, finding
-from dmlprep.record.facts import RunFacts
 from dmlprep.record.nodes import NodeTables
 from dmlprep.record.placement import PlacementFacts
-from dmlprep.record.run_record import headline
+from dmlprep.record.run_record import RunFacts, headline
 from dmlprep.record.speed import Bench, Timed
 from tests.record.test_nodes import TABLE
 

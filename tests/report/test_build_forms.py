@@ -10,7 +10,7 @@ import pytest
 import dmlprep
 from dmlprep.core.errors import InputError, OutputError
 from dmlprep.record import RunError, RunRecord, finding
-from dmlprep.record.facts import RunFacts
+from dmlprep.record.run_record import RunFacts
 from dmlprep.report import depfile, msbuild
 from tests.cli.buildsys.tools import MODELS, RECIPE
 from tests.in_process import Run

@@ -11,8 +11,8 @@ import pytest
 
 from dmlprep.core.errors import OutputError
 from dmlprep.record import Check, DeviceInfo, OutputMetrics, RunError, RunRecord, StepRecord, Verdict, finding
-from dmlprep.record.facts import RunFacts
 from dmlprep.record.placement import PlacementFacts
+from dmlprep.record.run_record import RunFacts
 from dmlprep.report.html import render_html, write_html
 from dmlprep.report.sarif import to_object
 from dmlprep.report.text import render_text

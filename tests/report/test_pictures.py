@@ -11,8 +11,8 @@ import pytest
 from dmlprep.portable.printable import printable
 from dmlprep.record import Check, OutputMetrics, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.bisected import Bisected
-from dmlprep.record.facts import RunFacts
 from dmlprep.record.nodes import CrossingTable, NodeTable, NodeTables, Reason
+from dmlprep.record.run_record import RunFacts
 from dmlprep.record.steps import Block, Profile, StepFacts
 from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
 from dmlprep.report.fp16 import half_steps

@@ -19,7 +19,7 @@ from dmlprep.parity.feeds.sizes import graph_inputs
 from dmlprep.portable.arrays import Array
 from dmlprep.record import RunError, RunRecord
 from dmlprep.record.aliases import Progress, SessionDevice
-from dmlprep.record.facts import RunFacts
+from dmlprep.record.run_record import RunFacts
 from dmlprep.record.speed import Bench
 from dmlprep.runtime import SessionOptions
 

@@ -20,8 +20,8 @@ from dmlprep.parity.bisection.session_matrix import SettingResult
 from dmlprep.portable.arrays import Array
 from dmlprep.record import Check, DeviceInfo, OutputMetrics, RunError, RunRecord, Verdict, finding
 from dmlprep.record.bisected import Bisected
-from dmlprep.record.facts import RunFacts
 from dmlprep.record.origin import origin
+from dmlprep.record.run_record import RunFacts
 
 
 @dataclass

@@ -18,7 +18,7 @@ from dmlprep.graph.model import Model
 from dmlprep.parity.bench.variants import Variant, overridden, overridden_like, overrides
 from dmlprep.parity.candidate import software_device
 from dmlprep.record import DeviceInfo, RunRecord
-from dmlprep.record.facts import RunFacts
+from dmlprep.record.run_record import RunFacts
 from dmlprep.record.speed import SOFTWARE, Bench, Timed
 from dmlprep.runtime import dml_status, windows
 from dmlprep.runtime.linux import host
