@@ -21,8 +21,11 @@ RUNTIMES = (
 WITH_DIRECTML = ("onnxruntime-windowsml", "onnxruntime-directml", "ort-nightly-directml")
 """Those of them that hold the DirectML provider; the first is the one that gets new releases."""
 
+NEWEST_DIRECTML = "1.24.4"
+"""The last release of onnxruntime-directml on PyPI, as of November 2026."""
+
 _NEEDS = re.compile(r"(?P<name>[A-Za-z0-9._-]+) *>=(?P<least>[0-9.]+)(?P<elsewhere> *; *sys_platform != .win32.)?")
-"""A line of what dmlprep needs, extras left out."""
+"""A line of what a package needs, extras left out."""
 
 LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml_dtypes", "onnxsim", "onnxconverter-common", "msgspec", "click")
 
@@ -88,14 +91,22 @@ def requirement_findings(path: list[str] | None = None, system: str = sys.platfo
 
 
 def genai_findings(path: list[str] | None = None) -> list[Finding]:
-    """onnxruntime-genai-directml of a release whose onnxruntime-directml does not exist."""
-    name = "onnxruntime-genai-directml"
-    version = installed_versions([name], path).get(name, "")
-    if _numbers(version) < (0, 13):
+    """Return whether the onnxruntime-directml that onnxruntime-genai-directml requires is missing here."""
+    from importlib import metadata
+
+    name, runtime = "onnxruntime-genai-directml", "onnxruntime-directml"
+    version, installed = (installed_versions([one], path).get(one, "") for one in (name, runtime))
+    about = metadata.distributions(name=name, path=sys.path if path is None else path)
+    lines = [match for one in about for line in one.requires or () if (match := _NEEDS.match(line))]
+    least = next((line["least"] for line in lines if _normal(line["name"]) == runtime), "")
+    if _numbers(installed) >= _numbers(least):
         return []
-    text = f"{name} {version} asks for a release of onnxruntime-directml that does not exist on PyPI"
+    here = f"{installed} is installed" if installed else "it is not installed"
+    text = f"{name} {version} needs {runtime} {least} or newer, and {here}"
     pip = f"{python()} -m pip"
-    remedy = f"{pip} uninstall -y {name} && {pip} install onnxruntime-genai-winml; or {name}==0.12.2"
+    remedy = f'{pip} install "{runtime}>={least}"'
+    if _numbers(least) > _numbers(NEWEST_DIRECTML):
+        remedy = f"{pip} uninstall -y {name} && {pip} install onnxruntime-genai-winml; or {name}==0.13.1"
     return [finding("DP865", text, remedy=remedy)]
 
 
@@ -115,7 +126,7 @@ def dml_finding(status: DmlStatus, system: str = sys.platform) -> Finding | None
 
 def install_line() -> str:
     """What installs an ONNX Runtime with DirectML on Windows: one of two packages, never both."""
-    return f"{python()} -m pip install onnxruntime-windowsml (or onnxruntime-directml, which ends at 1.24.4)"
+    return f"{python()} -m pip install onnxruntime-windowsml (or onnxruntime-directml, which ends at {NEWEST_DIRECTML})"
 
 
 def python() -> str:

@@ -1,4 +1,4 @@
-"""Releases of onnxruntime-genai-directml that ask for packages that do not exist."""
+"""The onnxruntime-directml that an installed onnxruntime-genai-directml requires."""
 
 from __future__ import annotations
 
@@ -9,12 +9,38 @@ import pytest
 from dmlprep.runtime.environment import genai_findings
 
 
-@pytest.mark.parametrize(("version", "codes"), [("0.12.2", []), ("0.13.0", ["DP865"]), ("0.18.0", ["DP865"])])
-def test_a_release_without_its_onnxruntime(tmp_path: Path, version: str, codes: list[str]) -> None:
-    about = tmp_path / f"onnxruntime_genai_directml-{version}.dist-info"
+def install(folder: Path, name: str, version: str, *requires: str) -> None:
+    about = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     about.mkdir()
-    text = f"Metadata-Version: 2.1\nName: onnxruntime-genai-directml\nVersion: {version}\n"
-    (about / "METADATA").write_text(text, encoding="utf-8")
+    lines = [
+        "Metadata-Version: 2.1",
+        f"Name: {name}",
+        f"Version: {version}",
+        *(f"Requires-Dist: {r}" for r in requires),
+    ]
+    (about / "METADATA").write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("version", "requires", "runtime", "remedy"),
+    [
+        ("0.12.2", "onnxruntime-directml>=1.23.0", "1.24.4", ""),
+        ("0.13.1", "onnxruntime-directml>=1.24.4", "1.24.4", ""),
+        ("0.13.1", "onnxruntime-directml>=1.24.4", "1.23.0", '"onnxruntime-directml>=1.24.4"'),
+        ("0.13.1", "onnxruntime-directml>=1.24.4", "", '"onnxruntime-directml>=1.24.4"'),
+        ("0.14.1", "onnxruntime-directml>=1.26.0", "1.24.4", "onnxruntime-genai-winml"),
+        ("0.14.1", "onnxruntime-directml>=1.26.0", "1.26.0", ""),
+        ("9.0.0", "numpy>=1.21.6", "", ""),
+    ],
+)
+def test_the_metadata_decide(tmp_path: Path, version: str, requires: str, runtime: str, remedy: str) -> None:
+    install(tmp_path, "onnxruntime-genai-directml", version, "numpy>=1.21.6", requires)
+    if runtime:
+        install(tmp_path, "onnxruntime-directml", runtime)
     found = genai_findings([str(tmp_path)])
-    assert [one.code for one in found] == codes
-    assert all("onnxruntime-genai-winml" in one.remedy for one in found)
+    assert [one.code for one in found] == (["DP865"] if remedy else [])
+    assert all(remedy in one.remedy for one in found)
+
+
+def test_without_genai(tmp_path: Path) -> None:
+    assert genai_findings([str(tmp_path)]) == []
