@@ -32,6 +32,12 @@ _MEANT = {
     "performance_preference": "default, high_performance or minimum_power",
     "disable_metacommands": "true or false",
 }
+SLIDING = "model.decoder.sliding_window"
+"""Where the configuration says how a window slides over prompt and cache."""
+
+WHOLE_PROMPT = 'write "slide_inputs": false and "slide_key_value_cache": false: the prompt then comes as a whole'
+"""How to fix a prompt that comes in windows."""
+
 _SHOWN = 60
 _BOUNDED = (
     ("DP853", "search.max_length", "model.context_length"),
@@ -138,6 +144,11 @@ def shares_buffer(config: GenaiConfig) -> bool:
     return config.flag("search.past_present_share_buffer") is True and (config.number("search.num_beams") or 1) == 1
 
 
+def slides_inputs(config: GenaiConfig) -> bool:
+    """Return whether onnxruntime-genai gives the prompt in windows, which ``sliding_window`` does by default."""
+    return isinstance(config.value(SLIDING), Mapping) and config.flag(f"{SLIDING}.slide_inputs") is not False
+
+
 def search_findings(config: GenaiConfig, *, grouped: bool) -> Iterator[Finding]:
     """What of ``search`` contradicts the model's numbers, or the cache on DirectML."""
     for code, place, bound in _BOUNDED:
@@ -165,10 +176,12 @@ def _on_dml(config: GenaiConfig, beams: int, grouped: bool) -> Iterator[Finding]
     if shared and beams > 1:
         text = f"search.num_beams is {beams}, so that past and present are not shared: {why if grouped else capture}"
         yield finding("DP860", text, node="search.num_beams", remedy="write 1")
+    parts = "the prompt would come in parts, and GroupQueryAttention on DirectML is wrong for several tokens"
     chunk = config.value("search.chunk_size")
     if grouped and isinstance(chunk, int | float) and not isinstance(chunk, bool) and chunk > 0:
-        text = (
-            f"search.chunk_size is {chunk:.10g}: the prompt would come in parts, and GroupQueryAttention on DirectML "
-            "is wrong for several tokens behind a cache (DP649)"
-        )
+        text = f"search.chunk_size is {chunk:.10g}: {parts} behind a cache (DP649)"
         yield finding("DP860", text, node="search.chunk_size", remedy="leave it out")
+    if grouped and slides_inputs(config):
+        place = f"{SLIDING}.slide_inputs"
+        text = f"{place} is true, its default: {parts} behind a cache (DP649)"
+        yield finding("DP860", text, node=place, remedy=WHOLE_PROMPT)

@@ -77,6 +77,7 @@ CASES: list[tuple[str, str, Any, dict[str, Any], str, str]] = [
     ("no sharing", "search.past_present_share_buffer", False, {}, "DP859", "(DP649)"),
     ("beams", "search.num_beams", 2, {}, "DP860", "num_beams is 2"),
     ("chunks", "search.chunk_size", 16, {}, "DP860", "chunk_size is 16"),
+    ("slides", f"{DECODER}.sliding_window", {"window_size": 16}, {}, "DP860", "slide_inputs is true"),
     ("end", "model.eos_token_id", [0, 64], {}, "DP852", "eos_token_id is 64"),
     ("outside", f"{DECODER}.filename", "../model.onnx", {}, "DP845", "leads out of the folder"),
     ("no file", f"{DECODER}.filename", "modell.onnx", {}, "DP846", "which is not there"),
