@@ -120,8 +120,8 @@ def file_candidate(
 ) -> Candidate:
     """A model file on a device; ``retreat`` lets the CPU try FP16 files at lower optimisation levels.
 
-    Where the CPU has no kernel for a fused operator (GroupNorm), the model runs there with those nodes written out, and
-    the device says so: the operators themselves are proved on DirectML alone.
+    Where the CPU has no kernel for a fused operator (GroupNorm), or one that rounds (MatMulNBits), the model runs there
+    with those nodes written out, and the device says so: the operators themselves are proved on DirectML alone.
 
     Args:
         model: as it was opened: its file is what runs.
@@ -139,13 +139,8 @@ def file_candidate(
 
     lower = lower_levels(model) if retreat and device == "cpu" else ()
     written = write_out(model) if device == "cpu" else Written(model, {})
-    answers = _of_model(written.model, str(path), host, [said_of(written)]) if written.counts else of_file
+    answers = _of_model(written.model, str(path), host, [str(written)]) if written.counts else of_file
     return Candidate(Check("parity", device), str(path), model, device, device, answers, lower)
-
-
-def said_of(written: Written) -> str:
-    """What a device says of itself where a model runs with fused operators written out."""
-    return f"{written} written out in the nodes that they stand for, as the CPU has no kernel for them"
 
 
 def _of_model(
@@ -213,6 +208,23 @@ def _name(dtype: ir.DataType | None) -> str:
     if dtype is None or dtype == ir.DataType.STRING:
         return "string"
     return np.dtype(dtype.numpy()).name
+
+
+@contextlib.contextmanager
+def open_exact(model: Model, options: SessionOptions) -> Iterator[tuple[Session, str]]:
+    """A session on the CPU of a model's file, or of a copy in which ``write_out`` has changed operators.
+
+    Yields:
+        the session, and how operators were written out, as ``Written`` says it; empty for the file itself.
+    """
+    written = write_out(model)
+    with contextlib.ExitStack() as stack:
+        host = stack.enter_context(cpu_host())
+        if written.counts:
+            yield stack.enter_context(_linked(written.model, options, host)), str(written)
+        else:
+            assert model.path is not None
+            yield stack.enter_context(runtime.open_cpu(model.path, options, host)), ""
 
 
 @contextlib.contextmanager

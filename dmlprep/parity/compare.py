@@ -139,7 +139,7 @@ def _describe(trial: Trial, fp16: bool, reference: Reference, release: str, unme
     by = f"reference by {other}" if other is not None else ""
     at = f"the original at {reference.lowered}" if reference.lowered is not None else ""
     as_mended = "the original as it was mended, which does not load as it is" if reference.mended else ""
-    as_written = f"the original with {reference.written_out} written out" if reference.written_out else ""
+    as_written = f"the original with {reference.written_out}" if reference.written_out else ""
     other_release = another_release(trial.info, release) if trial.device == "dml" else ""
     noise = f"the original's own noise was not measured: {unmeasured}" if unmeasured else ""
     trial.info = trial.info.also(proves(fp16, trial.info), by, at, as_mended, as_written, other_release, noise)

@@ -80,7 +80,7 @@ class Reference:
         device: what computed the outputs, ``None`` until then.
         lowered: the optimisation level it had to be run at, where that is not the default.
         mended: whether ONNX Runtime ran it as it was mended, because it does not load the file.
-        written_out: the fused operators that were written out for the CPU, which has no kernel for them.
+        written_out: the fused operators that were written out for the CPU, and how.
 
     Where what is held against the original has a frame around it, feeds and outputs are those of the framed model.
     """
@@ -119,6 +119,7 @@ class Reference:
         self.lowered: Lowered | None = None
         self.mended = False
         self.written_out = ""
+        self._written: Written | None = None
         self._refused = False
         self._beyond: SessionFailure | None = None
         self._outputs: list[dict[str, Array]] = []
@@ -249,20 +250,26 @@ class Reference:
     def _open(self, options: SessionOptions) -> AbstractContextManager[Session]:
         """A session on the CPU; in onnx's evaluator where ONNX Runtime is too old for the model, or lacks its kernels.
 
-        A file that does not load as it is, and was mended when it was opened, is run as it was mended. Fused operators
-        that the CPU has no kernel for are written out.
+        Fused operators that the CPU has no kernel for, or computes otherwise, are written out. A file that does not
+        load as it is, and was mended when it was opened, is run as it was mended.
 
         Raises:
             SessionFailure: neither loads it.
         """
+        if self._written is None:
+            self._written = write_out(self.model)
+        if self._written.counts:
+            with suppress(SessionFailure):
+                session = self._open_as(self._written.model, options)
+                self.mended, self.written_out = bool(self.model.notes), str(self._written)
+                return session
         try:
             return runtime.open_cpu(self.path, options, self._host)
         except SessionFailure as failure:
-            written = write_out(self.model) if failure.kind == "load" else Written(self.model, {})
-            if failure.kind == "load" and (self.model.notes or written.counts):
+            if failure.kind == "load" and self.model.notes:
                 with suppress(SessionFailure):
-                    session = self._open_as(written.model, options)
-                    self.mended, self.written_out = bool(self.model.notes), str(written)
+                    session = self._open_as(self.model, options)
+                    self.mended = True
                     return session
             newest = find_target()
             too_new = self.model.opset > newest.max_opset or self.model.ir.ir_version > newest.max_ir

@@ -178,7 +178,7 @@ class Proof:
         began = time.perf_counter()
         # The nodes behind a fused operator store FP16, one after the other.
         written = write_out(self.made, all_of_them=True)
-        fused = [f"{written} written out"] if written.counts else []
+        fused = [str(written)] if written.counts else []
         device = DeviceInfo("fp16 emulation", [_SUMS[mode], _ROUNDING[rounding], *fused], "emulation")
         try:
             shadow = emulate(written.model, mode, rounding)

@@ -12,7 +12,7 @@ def _matches(node: NodeFacts) -> str:
     return "queries, keys and values are packed into its first input" if packed else ""
 
 
-def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+def unpack(facts: NodeFacts, edit: Edit) -> str:
     """Cut the first input into queries, keys and values."""
     old, shape = edit.input(), facts.required().shape
     heads, groups = int(facts.attribute("num_heads", 0)), int(facts.attribute("kv_num_heads", 0))
@@ -43,5 +43,5 @@ QUIRK = Quirk(
         "kernel wants three dimensions of query, key and value",
     ),
     matches=_matches,
-    rewrite=_rewrite,
+    rewrite=unpack,
 )

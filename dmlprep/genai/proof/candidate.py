@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from dmlprep.genai.proof.judging import judge_greedy, judge_logits, judge_perple
 from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.genai.proof.tokens import Tokens, texts_of
 from dmlprep.parity import Trial
-from dmlprep.parity.candidate import open_session
+from dmlprep.parity.candidate import open_exact, open_session
 from dmlprep.parity.optimization_levels import LOWER_LEVELS, Lowered, at_some_level
 from dmlprep.portable.arrays import Array
 from dmlprep.process.failure import failure
@@ -103,8 +103,13 @@ def _with_inputs(verdict: Verdict, sides: Sides) -> Verdict:
 
 def _run(sides: Sides, trial: Trial, options: SessionOptions, progress: Progress) -> _Found:
     outcome, tokens = _Found(), sides.tokens
-    with closing(open_session(trial.device, sides.file, options)) as session:
-        trial.info = session.device
+    with ExitStack() as stack:
+        how = ""
+        if trial.device == "cpu":
+            session, how = stack.enter_context(open_exact(sides.folder.open(sides.file), options))
+        else:
+            session = stack.enter_context(closing(open_session(trial.device, sides.file, options)))
+        trial.info = session.device.also(how)
         length = tokens.longest(sides.request.steps)
         decoder = Decoder(session, decoder_names(sides.folder, session), length, sides.original.context)
         for number, played in enumerate(sides.played):

@@ -19,10 +19,11 @@ from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.genai.proof.tokens import Tokens, read_tokens
 from dmlprep.genai.proof.with_genai import genai_check
 from dmlprep.parity import not_run
+from dmlprep.parity.candidate import open_exact
 from dmlprep.record import Check
 from dmlprep.record.aliases import SessionDevice
 from dmlprep.record.generation import GenaiCheck, GenaiProof
-from dmlprep.runtime import SessionFailure, SessionOptions, open_cpu
+from dmlprep.runtime import SessionFailure, SessionOptions
 
 
 def prove(original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -> GenaiProof:
@@ -96,7 +97,7 @@ def _played(
         CheckNotRun: it is no decoder that is known here, or what it needs of other models cannot be had.
     """
     options = _on_cpu(request.session, original, prepared)
-    session = opened.enter_context(open_cpu(file, options))
+    session, _ = opened.enter_context(open_exact(original.open(file), options))
     names = decoder_names(original, session)
     by = prepared if (prepared.path / "tokenizer.json").is_file() else original
     tokens = read_tokens(by, names.vocabulary, request)

@@ -13,7 +13,7 @@ from dmlprep.core.files.run_folder import temporary_folder
 from dmlprep.graph.model import Model
 from dmlprep.metrics import Tolerance, measure
 from dmlprep.parity.bisection.graph_cuts import declare, prefix
-from dmlprep.parity.candidate import adapt_feed, open_session, said_of
+from dmlprep.parity.candidate import adapt_feed, open_session
 from dmlprep.parity.reference import flatten
 from dmlprep.passes.fusions import write_out
 from dmlprep.portable.arrays import Array
@@ -116,7 +116,7 @@ class Prober:
             options = replace(options, config={**options.config, DATA_FOLDER: str(data)})
             outputs = self._run(path, device, options, feed, candidate)
         if candidate and written is not None and written.counts and self.device is not None:
-            self.device = self.device.also(said_of(written))
+            self.device = self.device.also(str(written))
         return outputs
 
     def every(self, part: Model, feed: Mapping[str, Array]) -> dict[str, Array]:

@@ -1,20 +1,23 @@
-"""Write fused operators out again, in a copy of a model, where there is no kernel for them (GroupNorm on the CPU), or
-where the FP16 emulation is to round what each node gives."""
+"""Rewrite fused operators in a copy of a model: where the CPU has no kernel for them (GroupNorm), where its kernel
+rounds and DirectML's does not (MatMulNBits), or where the FP16 emulation is to round what each node gives."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from dmlprep.directml.quirks.editing import Edit
-from dmlprep.directml.targets.building import build
+from dmlprep.directml.quirks.grouped_norm import QUIRK as NORMS
+from dmlprep.directml.targets.building import build, infer_contrib
+from dmlprep.directml.targets.facts import NodeFacts
 from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import graphs
 from dmlprep.graph.rewriting.names import Names
-from dmlprep.passes.fusions.form import DOMAIN, Form
+from dmlprep.passes.fusions.form import DOMAIN
 
 
 @dataclass(frozen=True)
@@ -25,31 +28,53 @@ class Written:
     counts: dict[str, int]
 
     def __str__(self) -> str:
-        """What was done, for people: ``61 GroupNorm``; empty where nothing was."""
-        return ", ".join(f"{count} {op}" for op, count in sorted(self.counts.items()))
+        """What was done, for people: ``61 GroupNorm written out``; empty where nothing was."""
+        return " and ".join(f"{count} {op} {_HOW.get(op, 'written out')}" for op, count in sorted(self.counts.items()))
+
+
+_ROUNDS = "MatMulNBits"
+_HOW = {_ROUNDS: "without the accuracy_level by which the CPU rounds"}
+
+
+def _exact(facts: NodeFacts, edit: Edit) -> str:
+    """Let the CPU compute in the type of the data, as DirectML does whatever the level."""
+    if facts.attribute("accuracy_level", 0) <= 1:
+        return "it computes in FP32"
+    edit.drop("accuracy_level")
+    return ""
+
+
+def _rewrites(all_of_them: bool) -> Callable[[ir.Node], Callable[[NodeFacts, Edit], str] | None]:
+    """What gives the rewrite of a node; ``None`` for a node that stays."""
+    from dmlprep.passes.fusions.catalog import FORMS
+
+    forms = {f.op_type: f.write_out for f in FORMS if all_of_them or not f.on_cpu}
+
+    def rewrite(node: ir.Node) -> Callable[[NodeFacts, Edit], str] | None:
+        if node.domain != DOMAIN:
+            return None
+        if node.op_type == _ROUNDS and "accuracy_level" in node.attributes:
+            return _exact
+        norms = node.op_type == "GroupQueryAttention" and any(node.inputs[14:16])
+        return NORMS.rewrite if norms else forms.get(node.op_type)
+
+    return rewrite
 
 
 def write_out(model: Model, *, all_of_them: bool = False) -> Written:
-    """Write out, in a copy, the fused operators that the CPU provider has no kernel for; or ``all_of_them``."""
+    """Write out, in a copy, the fused operators that the CPU provider computes otherwise or not; or ``all_of_them``."""
     if not any(node.domain == DOMAIN for _, graph in graphs(model.ir) for node in graph):
         return Written(model, {})  # before the forms are imported: few models have any
-    from dmlprep.passes.fusions.catalog import FORMS
-
-    forms = {f.op_type: f for f in FORMS if all_of_them or not f.on_cpu}
-    if not any(_is_one(node, forms) for _, graph in graphs(model.ir) for node in graph):
+    rewrite_of = _rewrites(all_of_them)
+    if not any(rewrite_of(node) for _, graph in graphs(model.ir) for node in graph):
         return Written(model, {})
     made = model.copy()
     names, counts = Names(made.ir), Counter[str]()
-    # Types behind such an operator are those that the model declares: onnx knows no rule for it.
-    for facts in build(made.ir, Knowledge.swept(made.ir)).all_graphs():
+    whole = build(made.ir, Knowledge.swept(made.ir))
+    infer_contrib(made.ir, whole)
+    for facts in whole.all_graphs():
         for node in facts.nodes:
-            graph = node.ir.graph
-            if _is_one(node.ir, forms) and isinstance(graph, ir.Graph):
-                form = forms[node.op]
-                if not form.write_out(node, Edit(graph, node.ir, names)):
-                    counts[node.op] += 1
+            graph, rewrite = node.ir.graph, rewrite_of(node.ir)
+            if rewrite is not None and isinstance(graph, ir.Graph) and not rewrite(node, Edit(graph, node.ir, names)):
+                counts[node.op] += 1
     return Written(made, dict(counts))
-
-
-def _is_one(node: ir.Node, forms: dict[str, Form]) -> bool:
-    return node.domain == DOMAIN and node.op_type in forms

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+from onnx import helper, numpy_helper
 
 from dmlprep.graph.model import Model
 from dmlprep.passes.fusions import write_out
@@ -42,6 +43,32 @@ def test_what_the_cpu_has_a_kernel_for_stays() -> None:
     assert written.model is model
     assert written.counts == {}
     assert str(written) == ""
+
+
+@pytest.mark.parametrize(("level", "count"), [(None, 0), (1, 0), (4, 1)])
+def test_a_product_that_the_cpu_rounds_is_written_without_its_level(level: int | None, count: int) -> None:
+    """The CPU rounds data to 8 bits at level 4; without a level it gives the dequantised product, as DirectML does."""
+    rng = np.random.default_rng(1)
+    x, packed = rng.standard_normal((3, 64)).astype(np.float32), rng.integers(0, 256, (16, 2, 16), dtype=np.uint8)
+    scales = rng.uniform(0.05, 0.1, (16, 2)).astype(np.float32)
+    more = {} if level is None else {"accuracy_level": level}
+    node = helper.make_node(
+        "MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", K=64, N=16, bits=4, block_size=32, **more
+    )
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node], "g", [value("x", 1, [3, 64])], [value("y", 1, [3, 16])],
+        [numpy_helper.from_array(packed, "w"), numpy_helper.from_array(scales.reshape(-1), "s")],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    written = write_out(Model(ir.from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=8))))
+    assert sum(written.counts.values()) == count
+    assert ("without the accuracy_level" in str(written)) is bool(count)
+    numbers = np.stack([packed & 15, packed >> 4], -1).reshape(16, 2, 32).astype(np.float64) - 8
+    expected = x @ (numbers * scales[..., None]).reshape(16, 64).T
+    proto = ir.to_proto(written.model.ir)
+    session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_packed_batches_stay() -> None:
