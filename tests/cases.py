@@ -175,9 +175,10 @@ def run_on_cpu(before: Case, after: Model) -> tuple[list[Any], list[Any]]:
     """
     proto = ir.to_proto(write_out(after).model.ir)
     first = onnx.parser.parse_model(before.before)
+    written = ir.to_proto(write_out(Model(ir.from_proto(first))).model.ir)
     sessions = [
         ort.InferenceSession(p.SerializeToString(), _quiet(), providers=["CPUExecutionProvider"])
-        for p in (first, proto)
+        for p in (written, proto)
     ]
     pinned = pinned_values(after.ir)
     original = ir.from_proto(first).graph.inputs

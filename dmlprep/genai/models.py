@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,21 @@ from dmlprep.directml.quirks import Hit, find_quirks
 from dmlprep.directml.targets import Target
 from dmlprep.genai.config import GenaiConfig
 from dmlprep.graph.model import Model
-from dmlprep.graph.model.walk import nodes
+from dmlprep.graph.model.walk import attribute_graphs, label, nodes
 from dmlprep.pipeline.recipe import Recipe
-from dmlprep.record import RunRecord
+from dmlprep.record import Finding, RunRecord
 
 _GROUPED = "GroupQueryAttention"
 _ATTENTION = (_GROUPED, "MultiHeadAttention")
-_FORMS = ("grouped-ignored", "grouped-packed", "grouped-rotary", "attention-apart", "attention-causal")
+_FORMS = (
+    "grouped-ignored",
+    "grouped-refused",
+    "grouped-norm",
+    "grouped-packed",
+    "grouped-rotary",
+    "attention-apart",
+    "attention-causal",
+)
 """Quirks of attention that make a language model wrong, or no session, where no step mended them."""
 
 
@@ -38,6 +46,9 @@ class PreparedModel:
     @property
     def captures(self) -> str:
         """Why its graph cannot be captured; empty where it can: every compute node on DirectML, no copies between."""
+        for node in self.prepared.ir.graph if self.prepared is not None else ():
+            if any(attribute_graphs(node)):
+                return f"{Path(self.record.input).name} has control flow: {label(node)} ({node.op_type})"
         placed = self.record.facts.placement_after
         if placed is None:
             return ""
@@ -94,12 +105,15 @@ def is_grouped(model: Model) -> bool:
     return any(node.op_type == _GROUPED for node in nodes(model.ir))
 
 
-def refuse_forms(model: Model, target: Target, context_length: int | None, *, mended: bool) -> None:
+def refuse_forms(
+    model: Model, target: Target, context_length: int | None, *, mended: bool, notes: Sequence[Finding] = ()
+) -> None:
     """Refuse attention that DirectML computes wrongly, or makes no session of, and that has no equal form.
 
     Args:
         context_length: positions that a text has at most; ``None`` where it is not known.
         mended: whether the steps have run: what they could have mended counts from then on.
+        notes: findings of the steps, which say why a step did not rewrite a node (DP641).
 
     Raises:
         ModelRefused: DP878.
@@ -113,7 +127,11 @@ def refuse_forms(model: Model, target: Target, context_length: int | None, *, me
             what = f"{why}: on DirectML {_OUTCOME.get(hit.quirk.outcome, hit.quirk.outcome)} ({hit.quirk.code})"
             where = f"{Path(model.path or '').name}, node {hit.node.path}"
             instead = f"export the model without {hit.node.op}, or run it on the CPU"
-            fix = f"no equal form with a cache is known: {instead}"
+            about = hit.node.label, hit.quirk.id
+            reasons = (
+                one.message for one in notes if one.code == "DP641" and (one.node, one.facts.get("quirk")) == about
+            )
+            fix = f"{next(reasons, 'no equal form with a cache is known')}: {instead}"
             raise ModelRefused(what, where=where, code="DP878", fix=fix)
 
 

@@ -22,7 +22,7 @@ from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
 from dmlprep.genai.folder import GenaiFolder, open_folder
 from dmlprep.genai.models import PreparedModel, is_grouped, kept_types, refuse_forms, without_checks
 from dmlprep.genai.output import RECORD, FolderOut, copy_files, digests
-from dmlprep.genai.providers import shares_buffer
+from dmlprep.genai.providers import SLIDING, WHOLE_PROMPT, shares_buffer, slides_inputs
 from dmlprep.graph.model.budget import limited
 from dmlprep.graph.model.input_watch import Unchanged, data_files
 from dmlprep.pipeline.observer import Observer
@@ -295,7 +295,7 @@ def _one(run: _Run, given: GenaiFolder, file: Path, place: Path) -> PreparedMode
         run.record.target = plan.target.name
         refuse_forms(model, plan.target, limit, mended=False)
         if is_grouped(model):
-            _refuse_beams(given)
+            _refuse_search(given)
         target = place / file.relative_to(given.path)
         target.parent.mkdir(parents=True, exist_ok=True)
         options = PrepareOptions(external_data=bool(data_files(model)), vram=request.vram)
@@ -304,7 +304,7 @@ def _one(run: _Run, given: GenaiFolder, file: Path, place: Path) -> PreparedMode
         original = model.copy(model.opened)
         record, result = prepare_aside(wanted, target, (model, watch))
         if result is not None:
-            refuse_forms(result.model, plan.target, limit, mended=True)
+            refuse_forms(result.model, plan.target, limit, mended=True, notes=record.all_findings())
     return PreparedModel(record, original, result.model if result is not None else None)
 
 
@@ -315,15 +315,21 @@ def _plan(run: _Run, keep: Sequence[str]) -> Plan:
     return make_plan(apply_settings(run.recipe, {"step.fp16.keep_io": list(keep)}))
 
 
-def _refuse_beams(given: GenaiFolder) -> None:
-    beams = given.config.number("search.num_beams")
+def _refuse_search(folder: GenaiFolder) -> None:
+    if slides_inputs(folder.config):
+        what = (
+            f"{SLIDING}.slide_inputs is true, its default: the prompt comes in parts, and DirectML's "
+            "GroupQueryAttention is wrong for several tokens behind a cache (DP649)"
+        )
+        raise ModelRefused(what, where=str(folder.path / CONFIG), code="DP878", fix=WHOLE_PROMPT)
+    beams = folder.config.number("search.num_beams")
     if beams is not None and beams > 1:
         what = (
             f"search.num_beams is {beams}: several beams cannot share one memory for past and present keys, and "
             "DirectML's GroupQueryAttention reads no other cache (DP649)"
         )
         fix = "set it to 1: greedy search or sampling"
-        raise ModelRefused(what, where=str(given.path / CONFIG), code="DP878", fix=fix)
+        raise ModelRefused(what, where=str(folder.path / CONFIG), code="DP878", fix=fix)
 
 
 def _note(record: RunRecord, one: PreparedModel, name: str) -> None:

@@ -21,6 +21,8 @@ def decoder(
     packed: bool = True,
     rotary: bool = True,
     rotated: int = SIZE,
+    short: int = 0,
+    norms: bool = False,
     opset: int = 22,
     kind: type[np.floating[Any]] = np.float32,
     **attributes: Any,
@@ -31,6 +33,8 @@ def decoder(
         packed: queries, keys and values in one input of the attention.
         rotary: the attention rotates; otherwise nothing does.
         rotated: elements of each head that are rotated.
+        short: positions up to which an If chooses tables of their own, as of a Phi with long context; 0 for one table.
+        norms: the attention norms queries and keys, as of a Qwen 3.
         attributes: more of each GroupQueryAttention.
     """
     rng = np.random.default_rng(5)
@@ -42,7 +46,10 @@ def decoder(
     }
     if rotary:
         angles = np.outer(np.arange(CONTEXT), 100.0 ** -(np.arange(rotated // 2) / (rotated // 2)))
-        weights |= {"cos": np.cos(angles), "sin": np.sin(angles)}
+        if not short:
+            weights |= {"cos": np.cos(angles), "sin": np.sin(angles)}
+    if norms:
+        weights |= {"q_norm": np.linspace(0.5, 2, SIZE), "k_norm": np.linspace(2, 0.5, SIZE)}
     nodes = [
         _node("ReduceSum", ["attention_mask", "axis"], "summed", keepdims=0),
         _node("Sub", ["summed", "axis"], "less"),
@@ -52,6 +59,13 @@ def decoder(
         _node("Cast", ["whole"], "total", to=TensorProto.INT32),
         _node("Gather", ["embed", "input_ids"], "hidden_0"),
     ]
+    if short:
+        constants_of_if = [_branch("long", angles.astype(kind)), _branch("short", 2 * angles[:short].astype(kind))]
+        nodes += [
+            _node("Greater", ["whole", "most"], "is_long"),
+            helper.make_node("If", ["is_long"], ["cos", "sin"], "/model/rotemb_caches_subgraph/If",
+                             then_branch=constants_of_if[0], else_branch=constants_of_if[1]),
+        ]  # fmt: skip
     inputs = [
         _value("input_ids", TensorProto.INT64, ["batch_size", "sequence_length"]),
         _value("attention_mask", TensorProto.INT64, ["batch_size", "total_sequence_length"]),
@@ -74,6 +88,7 @@ def decoder(
         caches = [f"past_key_values.{layer}.{part}" for part in ("key", "value")]
         present = [f"present.{layer}.{part}" for part in ("key", "value")]
         slots = [*given, *caches, "lengths", "total", *(["cos", "sin"] if rotary else [])]
+        slots += [*[""] * (14 - len(slots)), "q_norm", "k_norm"] if norms else []
         own = {"num_heads": HEADS, "kv_num_heads": GROUPS, "do_rotary": int(rotary), **attributes}
         attention = helper.make_node(
             "GroupQueryAttention", slots, [f"{name}/mixed", *present], f"{name}/attn", domain="com.microsoft", **own
@@ -92,10 +107,20 @@ def decoder(
     constants += [
         numpy_helper.from_array(np.array([1], np.int64), "axis"),
         numpy_helper.from_array(np.array(1, np.int64), "one"),
+        *([numpy_helper.from_array(np.array(short, np.int64), "most")] if short else []),
     ]
     graph = helper.make_graph(nodes, "decoder", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def _branch(name: str, angles: np.ndarray[Any, Any]) -> onnx.GraphProto:
+    """A branch whose two outputs are tables of constants; their sizes have names, as the builder writes them."""
+    tables = {f"{name}_cos": np.cos(angles), f"{name}_sin": np.sin(angles)}
+    nodes = [_node("Constant", [], key, value=numpy_helper.from_array(table)) for key, table in tables.items()]
+    elem = helper.np_dtype_to_tensor_dtype(angles.dtype)
+    outputs = [_value(key, elem, ["max_sequence_length", "head_dim / 2"]) for key in tables]
+    return helper.make_graph(nodes, name, [], outputs)
 
 
 def _node(op: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:

@@ -183,10 +183,46 @@ def test_a_window_as_long_as_any_text_is_none(tmp_path: Path) -> None:
     assert prepared(source, tmp_path / "out").exit_code == 0
 
 
+@pytest.mark.parametrize(("form", "captures"), [({"short": 4}, "0"), ({"norms": True}, "1")], ids=str)
+def test_a_choice_of_tables_and_a_norm_are_prepared_and_proved(
+    form: dict[str, Any], captures: str, tmp_path: Path
+) -> None:
+    """An If between rotary tables keeps graph capture off. A node that norms is written out for the CPU."""
+    record = prepared(folder(tmp_path / "in", decoder(**form)), tmp_path / "out", proof=True)
+    assert (record.exit_code, record.error) == (0, None)
+    (provider,) = config(tmp_path / "out")["model"]["decoder"]["session_options"]["provider_options"]
+    assert provider["dml"]["enable_graph_capture"] == captures
+    nodes = onnx.load(tmp_path / "out" / "model.onnx", load_external_data=False).graph.node
+    assert sum(node.op_type == "RotaryEmbedding" for node in nodes) == 4
+
+
+def test_a_rotation_that_cannot_be_rewritten_is_refused_with_its_reason(tmp_path: Path) -> None:
+    model = decoder(packed=False)
+    for tensor in [one for one in model.graph.initializer if one.name in ("cos", "sin")]:
+        model.graph.initializer.remove(tensor)
+        value = onnx.helper.make_tensor_value_info(tensor.name, TensorProto.FLOAT, ["rows", "half"])
+        model.graph.input.append(value)
+    record = prepared(folder(tmp_path / "in", model), tmp_path / "out")
+    assert record.exit_code == 1
+    assert record.error is not None
+    assert "the sizes of its cosines are not known" in record.error.fix
+
+
 def test_several_beams_are_refused(tmp_path: Path) -> None:
     record = prepared(folder(tmp_path / "in", num_beams=4), tmp_path / "out")
     assert record.exit_code == 1
     assert "num_beams is 4" in str(record.error)
+
+
+@pytest.mark.parametrize(("window", "refused"), [({"window_size": 8}, True), ({"slide_inputs": False}, False)])
+def test_a_prompt_in_windows_is_refused(tmp_path: Path, window: dict[str, Any], refused: bool) -> None:
+    source = folder(tmp_path / "in")
+    document = json.loads((source / "genai_config.json").read_text(encoding="utf-8"))
+    document["model"]["decoder"]["sliding_window"] = window
+    (source / "genai_config.json").write_text(json.dumps(document), encoding="utf-8")
+    record = prepared(source, tmp_path / "out")
+    assert record.exit_code == int(refused)
+    assert ("slide_inputs" in str(record.error)) is refused
 
 
 def test_force_replaces_what_an_earlier_run_wrote_and_nothing_else(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""MultiHeadAttention whose attention bias is broadcast: DirectML makes no session of it."""
+"""MultiHeadAttention or Attention whose attention bias is broadcast: DirectML makes no session of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ _BIAS = 5
 
 def _wanted(node: NodeFacts) -> list[int] | None:
     """[batch, heads, queries, keys]; ``None`` where they are not known, or a cache makes the keys more."""
-    query, key, heads = node.input(0), node.input(1), node.attribute("num_heads", 0)
+    query, heads = node.input(0), node.attribute("num_heads", 0)
+    if node.op == "Attention":
+        known = query is not None and query.static and query.rank == 3 and node.input(4) is None
+        return [query.sizes[0], int(heads), query.sizes[1], query.sizes[1]] if known and query is not None else None
+    key = node.input(1)
     if query is None or key is None or not (query.static and key.static) or len(query.sizes) != 3:
         return None
     if len(key.sizes) not in (3, 4) or any(node.input(index) is not None for index in (6, 7)):
@@ -34,12 +38,12 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 QUIRK = Quirk(
     id="attention-spread-bias",
     code="DP647",
-    title="MultiHeadAttention with a bias that is broadcast",
-    ops=("com.microsoft::MultiHeadAttention",),
+    title="Attention or MultiHeadAttention with a bias that is broadcast",
+    ops=("com.microsoft::MultiHeadAttention", "com.microsoft::Attention"),
     outcome="create fails",
     sources=(
-        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/fused_kernels.py: 80070057 with a bias of one batch or one "
-        "head where there are more; right with one of [batch, heads, queries, keys]",
+        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/fused_kernels.py and contrib_forms.py: 80070057 with a bias "
+        "of one batch or one head",
         "https://github.com/microsoft/onnxruntime/pull/21710",
     ),
     matches=_matches,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dmlprep.directml.quirks.declaring import Match, NodeFacts, Quirk
 
-_TOTAL, _BIAS, _SINK = 6, 10, 11
+_TOTAL, _BIAS, _SINK, _SCORES = 6, 10, 11, 3
 
 
 def _matches(node: NodeFacts) -> str | Match:
@@ -17,6 +17,10 @@ def _matches(node: NodeFacts) -> str | Match:
         return "a bias is added to its scores"
     if node.input(_SINK) is not None:
         return "it has a sink"
+    if node.output(_SCORES) is not None:
+        return "its scores are an output, which stays empty"
+    if node.attribute("sliding_window_cache", 0):
+        return "its cache holds a window alone"
     window = int(node.attribute("local_window_size", -1))
     if window < 0:
         return ""
@@ -36,7 +40,7 @@ QUIRK = Quirk(
         "measured on 1.24.4 and 1.30.0 by tests/benchmarks/grouped_forms.py: the outputs are those of plain causal "
         "attention",
         "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorGroupQueryAttention.cpp reads "
-        "none of softcap, local_window_size, smooth_softmax, attention_bias, head_sink",
+        "none of softcap, local_window_size, sliding_window_cache, smooth_softmax, attention_bias, head_sink",
     ),
     matches=_matches,
 )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.declaring import END, Edit, NodeFacts, Quirk
+from dmlprep.directml.quirks.declaring import END, Edit, NodeFacts, Quirk, Value
+from dmlprep.directml.quirks.grouped_norm import norms
 
 _QUERY, _KEY, _LENGTHS, _COSINES, _SINES, _POSITIONS = 0, 1, 5, 7, 8, 9
 _MADE = "dmlprep.positions"
@@ -19,9 +20,28 @@ _LEAST = 128
 """Rows of a table of positions: ONNX Runtime keeps nodes that read at most 100 constant numbers on the CPU."""
 
 
+def _table(value: Value | None) -> tuple[int, int] | None:
+    """Rows and columns of a table; the most rows where an If chooses between tables of equal width."""
+    maker = value.producer if value is not None else None
+    if value is not None and maker is not None and maker.op == "If":
+        place = maker.outputs.index(value)
+        tables = [_table(branch.outputs[place]) for branch in maker.subgraphs.values()]
+        sizes = [table for table in tables if table is not None]
+        alike = len(sizes) == len(tables) and len({width for _, width in sizes}) == 1
+        return max(sizes) if alike else None
+    if value is None or not value.static or value.rank != 2 or 0 in value.sizes:
+        return None
+    return value.sizes[0], value.sizes[1]
+
+
+def _matches(node: NodeFacts) -> str:
+    """A node that norms as well does so before it rotates: its norm is rewritten first."""
+    return "it rotates its queries and keys" if node.attribute("do_rotary", 0) and not norms(node) else ""
+
+
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Rotate queries and keys before the node."""
-    table = facts.input(_COSINES)
+    table = _table(facts.input(_COSINES))
     query, key, lengths, cosines, sines, positions = map(
         edit.optional, (_QUERY, _KEY, _LENGTHS, _COSINES, _SINES, _POSITIONS)
     )
@@ -29,9 +49,9 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         return "its keys are packed into its first input, or it is given no lengths"
     if cosines is None or sines is None:
         return "it is given no cosines and sines"
-    if table is None or not table.static or len(table.sizes) != 2 or 0 in table.sizes:
+    if table is None:
         return "the sizes of its cosines are not known"
-    rows, half = table.sizes
+    rows, half = table
     wanted = {}
     for index, name in ((_QUERY, "num_heads"), (_KEY, "kv_num_heads")):
         heads = int(facts.attribute(name, 0))
@@ -99,6 +119,6 @@ QUIRK = Quirk(
         "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorGroupQueryAttention.cpp reads "
         "neither do_rotary nor the caches of cosines and sines",
     ),
-    matches=lambda node: "it rotates its queries and keys" if node.attribute("do_rotary", 0) else "",
+    matches=_matches,
     rewrite=_rewrite,
 )

@@ -70,7 +70,9 @@ STEPS = {
 
 
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
-@pytest.mark.parametrize("form", [{}, {"packed": False}, {"rotated": 16}, {"rotary_interleaved": 1}], ids=str)
+@pytest.mark.parametrize(
+    "form", [{}, {"packed": False}, {"rotated": 16}, {"rotary_interleaved": 1}, {"short": 4}], ids=str
+)
 def test_the_rewritten_decoder_gives_the_same(
     form: dict[str, Any], steps: list[Arrays], host: SessionHost, tmp_path: Path
 ) -> None:
