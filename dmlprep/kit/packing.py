@@ -163,7 +163,7 @@ class _Expected:
 
     def weak(self, tolerance: Tolerance) -> dict[str, str]:
         """Return the outputs that prove nothing at a tolerance, with the reasons."""
-        return degenerate(self.groups, self.outputs, self.noise, tolerance)
+        return degenerate(self.groups, self.outputs, tolerance)
 
 
 @dataclass(frozen=True)

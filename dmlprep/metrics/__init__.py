@@ -3,7 +3,7 @@
 ``portable/measure.py`` computes the numbers of one output; ``parity`` runs the models and judges.
 """
 
-from dmlprep.metrics.degenerate import degenerate
+from dmlprep.metrics.degenerate import degenerate, faint_maps
 from dmlprep.metrics.error import output_error
 from dmlprep.metrics.groups import data_dependent, integer_images, output_groups
 from dmlprep.metrics.noise import LAST_BITS, noise_of, nudged, stretched
@@ -30,6 +30,7 @@ __all__ = [
     "data_dependent",
     "degenerate",
     "describe",
+    "faint_maps",
     "find_tolerance",
     "holds_fp16",
     "holds_rare_floats",

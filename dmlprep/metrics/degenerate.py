@@ -9,7 +9,7 @@ import numpy as np
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.comparison import OutputGroup
 from dmlprep.portable.measure import FLOOR, MASK, Tolerance
-from dmlprep.portable.steep import STEEP, classes_axis
+from dmlprep.portable.steep import ACTIVE, STEEP, classes_axis
 
 _FAINT = 0.01
 """A map of probabilities that never rises above this shows nothing."""
@@ -19,28 +19,23 @@ _SATURATED = 1e-6
 
 
 def degenerate(
-    groups: Sequence[OutputGroup],
-    feeds: Sequence[Mapping[str, Array]],
-    noise: Mapping[str, float],
-    tolerance: Tolerance,
+    groups: Sequence[OutputGroup], feeds: Sequence[Mapping[str, Array]], tolerance: Tolerance
 ) -> dict[str, str]:
-    """Why an output of the original proves nothing on these inputs, by name; outputs that do prove are left out.
-
-    Args:
-        noise: the original's own (``noise_of``); an output that is not in it was not measured.
-    """
+    """Why an output of the original proves nothing on these inputs, by name; outputs that do prove are left out."""
     kinds = {name: group.kind for group in groups for name in group.names}
     reasons = {}
     for name in feeds[0] if feeds else ():
         arrays = [feed[name] for feed in feeds if name in feed and feed[name].size and feed[name].dtype.kind == "f"]
         why = _why(kinds.get(name, "elements"), arrays, tolerance) if arrays else ""
-        if not why and tolerance.beyond_proof(own := noise.get(name)):
-            why = (
-                f"the original differs from itself by {own:.2g}, between optimisation levels or in the inputs' last bit"
-            )
         if why:
             reasons[name] = why
     return reasons
+
+
+def faint_maps(groups: Sequence[OutputGroup], feeds: Sequence[Mapping[str, Array]]) -> frozenset[str]:
+    """Maps of probabilities that show nothing on any feed, by name."""
+    maps = [name for group in groups if group.kind == "map" for name in group.names]
+    return frozenset(n for n in maps if all(np.max(feed[n], initial=0.0) < ACTIVE for feed in feeds))
 
 
 def _why(kind: str, arrays: Sequence[Array], tolerance: Tolerance) -> str:

@@ -28,7 +28,13 @@ on six recordings, and the proof allows a device half as much again."""
 
 
 def output_error(
-    groups: Iterable[OutputGroup], want: Side, got: Side, enough: float = 0.0, steep: Tolerance = _BOUNDS
+    groups: Iterable[OutputGroup],
+    want: Side,
+    got: Side,
+    enough: float = 0.0,
+    steep: Tolerance = _BOUNDS,
+    *,
+    faint: bool = True,
 ) -> float:
     """The largest error of the outputs; infinity where one is not finite.
 
@@ -42,6 +48,7 @@ def output_error(
             judged by what they are read for. Those may take as much less than what the proof allows as it is below
             the bound of the FP16 emulation.
         steep: what the proof allows steep outputs.
+        faint: whether a map that shows nothing counts on the scale of 0 to 1.
     """
     worst = 0.0
     for group in groups:
@@ -51,14 +58,14 @@ def output_error(
             error = min(error, ranked_error(want, got, group))
         elif group.kind in STEEP and enough < error < math.inf:
             means = max(_MEANS, min(enough / _BOUNDS.max_rel, 1.0)) if enough else 1.0
-            error = min(error, *(_steep_error(group.kind, want[n], got[n], steep, means) for n in group.names))
+            error = min(error, *(_steep_error(group.kind, want[n], got[n], steep, means, faint) for n in group.names))
         worst = max(worst, error)
     return worst
 
 
-def _steep_error(kind: str, want: Array, got: Array, bounds: Tolerance, means: float) -> float:
-    error = steep_error(kind, np.asarray(want), np.asarray(got), bounds, means)
-    return math.inf if error is None else error[0] * _BOUNDS.max_rel
+def _steep_error(kind: str, want: Array, got: Array, bounds: Tolerance, means: float, faint: bool) -> float:
+    error = steep_error(kind, np.asarray(want), np.asarray(got), bounds, means, faint)
+    return math.inf if error is None else error.share * _BOUNDS.max_rel
 
 
 def _error(group: OutputGroup, name: str, want: Array, got: Array) -> float:
@@ -67,7 +74,7 @@ def _error(group: OutputGroup, name: str, want: Array, got: Array) -> float:
         return 0.0
     if reference.shape != result.shape:
         return math.inf
-    metrics = measure(name, reference, result, _BOUNDS, integer_image=True)
+    metrics = measure(name, reference, result, _BOUNDS, integer_image=name in group.integer_images)
     if metrics.non_finite:
         return math.inf
     if metrics.max_rel == 0.0:

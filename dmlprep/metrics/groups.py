@@ -159,20 +159,25 @@ _ARITHMETIC = _HANDS_ON | {"Add", "Sub", "Mul", "Div", "Round", "Floor", "Ceil",
 
 
 def integer_images(model: Model) -> frozenset[str]:
-    """Names of the integer outputs of 8 or 16 bits that are a Cast of computed floating numbers.
+    """Names of the outputs that are rounded floating numbers.
+
+    They are the results of Round, Floor and Ceil, and integers of 8 or 16 bits that are cast or quantised.
 
     A number that was an integer of the graph's own (ArgMax cast to float and back) is a class or an index all the same.
     """
-    return frozenset(v.name or "" for v in model.ir.graph.outputs if v.dtype in _NARROW and _rounded(v))
+    return frozenset(v.name or "" for v in model.ir.graph.outputs if _rounded(v))
 
 
 def _rounded(value: ir.Value) -> bool:
-    node = _source(value, _HANDS_ON).producer()
-    if node is None or node.op_type != "Cast" or node.inputs[0] is None:
+    hands_on = _HANDS_ON if value.dtype in _NARROW else _HANDS_ON - _COMBINES
+    node = _source(value, hands_on).producer()
+    if node is None or not node.inputs or node.inputs[0] is None or node.domain not in ("", "ai.onnx"):
         return False
-    return not _was_integer(node.inputs[0])
+    narrow = node.op_type in ("Cast", "QuantizeLinear") and value.dtype in _NARROW
+    return (narrow or node.op_type in _ROUNDS) and not _was_integer(node.inputs[0])
 
 
+_ROUNDS = frozenset({"Round", "Floor", "Ceil"})
 _COMBINES = frozenset({"Add", "Sub", "Mul", "Div", "Min", "Max", "Where", "Concat"})
 _MAKES_INTEGERS = frozenset(
     {"ArgMax", "ArgMin", "TopK", "NonZero", "NonMaxSuppression", "Shape", "Size", "Unique", "OneHot", "Bernoulli",

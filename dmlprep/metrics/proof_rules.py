@@ -68,6 +68,7 @@ class SearchJudge:
             otherwise.
         states: outputs that the next step reads. Their errors come back, and each step is another feed.
         limit: the error that a user's metric at its bound counts as; ``enough`` is no more.
+        faint: maps that show nothing on any feed. Only their own scale proves them.
     """
 
     groups: list[OutputGroup]
@@ -76,10 +77,13 @@ class SearchJudge:
     metric: UserMetric | None
     states: frozenset[str] = frozenset()
     limit: float = _BOUND
+    faint: frozenset[str] = frozenset()
 
     def error(self, group: OutputGroup, want: Side, got: Side) -> float:
         """The error of one group of outputs, by ``output_error``."""
-        return output_error([group], want, got, enough=self.enough, steep=self.bounds)
+        return output_error(
+            [group], want, got, enough=self.enough, steep=self.bounds, faint=self.faint.isdisjoint(group.names)
+        )
 
     def counted(self, group: OutputGroup, error: float) -> float:
         """What the error of a group of outputs counts beside those of the others."""

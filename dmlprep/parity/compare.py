@@ -10,6 +10,7 @@ from typing import Any
 from dmlprep.core.errors import CheckNotRun
 from dmlprep.metrics import Tolerance, degenerate, holds_fp16, proves, tells_something, tolerance_for
 from dmlprep.parity.candidate import Candidate, usable_device
+from dmlprep.parity.feeds.files import feed_name
 from dmlprep.parity.feeds.graph_feeds import fit_shapes
 from dmlprep.parity.judging import Judge, difference, no_output
 from dmlprep.parity.optimization_levels import at_some_level
@@ -55,7 +56,7 @@ def compare(
     if (nothing := _nothing_to_compare(reference, trial, progress)) is not None:
         return nothing
     noise, unmeasured = reference.noise(progress) if chosen.max_rel > 0 else ({}, "")
-    weak = degenerate(reference.groups(), [reference.outputs(i) for i in range(len(reference.feeds))], noise, chosen)
+    weak = degenerate(reference.groups(), [reference.outputs(i) for i in range(len(reference.feeds))], chosen)
     options = replace(session or SessionOptions(), time_limit=time_limit)
 
     def run(asked: SessionOptions) -> _Answered:
@@ -126,7 +127,7 @@ def _answers(
             missing = sorted(set(reference.outputs(index)) - set(outputs))
             if missing:
                 return _Answered(judge, missing[0], index)
-            judge.add(reference.outputs(index), outputs)
+            judge.add(reference.outputs(index), outputs, feed_name(reference.feeds[index], index + 1))
     return _Answered(judge)
 
 

@@ -14,6 +14,7 @@ from dmlprep.graph.model import Model
 from dmlprep.metrics import Comparison, OutputGroup, Tolerance, UserMetric, bounds_used, describe
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.shares import percent
+from dmlprep.portable.steep import ACTIVE
 from dmlprep.record import Finding, OutputMetrics, Verdict, finding
 
 MeasureNoise = Literal["auto", "always", "off"]
@@ -43,6 +44,9 @@ class JudgingOptions:
 
 Side = Mapping[str, Array]
 
+_FAR_BELOW = 0.1
+"""An error below this share of the tolerance, which no noise has raised, proves an output that differs from itself."""
+
 _FEW, _SPREAD = 6, 4.0
 """Below so many feeds, a spread between them is taken to go on, up to so many times."""
 
@@ -65,15 +69,16 @@ class Judge:
     ) -> None:
         self._comparison = Comparison(groups, tolerance, noise)
         self._tolerance, self._weak, self._metric = tolerance, weak, metric
+        self._maps = {name for group in groups if group.kind == "map" for name in group.names}
         self._values: list[tuple[float, bool]] = []
 
-    def add(self, reference: Side, candidate: Side) -> None:
-        """Compare one feed's outputs.
+    def add(self, reference: Side, candidate: Side, feed: str = "") -> None:
+        """Compare one feed's outputs; ``feed`` is its name, where it has one.
 
         Raises:
             InputError: the user's metric fails.
         """
-        self._comparison.add(reference, candidate)
+        self._comparison.add(reference, candidate, feed)
         if self._metric is not None:
             self._values.append(self._metric.judge(reference, candidate))
 
@@ -99,18 +104,33 @@ class Judge:
         with_outcome = partial(
             msgspec.structs.replace, verdict, tolerance=bounds_used(self._tolerance, results), outputs=results
         )
-        # What is not finite is wrong on any inputs.
-        failed = [m for m in results if not m.passed and (m.output not in self._weak or m.non_finite)]
+        reasons = {m.output: why for m in results if (why := self._why_weak(m))}
+        # What is not finite is wrong on any inputs, and so is a map that shows something where there is nothing.
+        failed = [m for m in results if not m.passed and (m.output not in reasons or m.non_finite or self._invents(m))]
         if failed:
             more = f" (and {len(failed) - 1} more outputs)" if len(failed) > 1 else ""
             reason = describe(failed[0], self._tolerance) + more
             return with_outcome(outcome="failed", reason=reason, findings=[*map(differs, failed), *verdict.findings])
-        weak = [_proves_nothing(m, self._weak[m.output]) for m in results if m.output in self._weak]
+        weak = [_proves_nothing(m, reasons[m.output]) for m in results if m.output in reasons]
         if weak and (len(weak) == len(results) or not all(m.passed for m in results)):
             reason = f"{weak[0].message}; give inputs that prove more with --feeds"
             return with_outcome(outcome="not-proven", reason=reason, findings=[*weak, *verdict.findings])
         close = _close(str(verdict.check), self._comparison.errors, results)
         return with_outcome(outcome="passed", reason="", findings=[*weak, *close, *verdict.findings])
+
+    def _why_weak(self, metrics: OutputMetrics) -> str:
+        """Why an output proves nothing; empty where it does."""
+        if metrics.output in self._weak:
+            return self._weak[metrics.output]
+        if metrics.only_faint:
+            return f"it has no probability of {ACTIVE:g} or more: nothing was found in these inputs"
+        near = metrics.passed and metrics.error <= _FAR_BELOW * self._tolerance.max_rel
+        if near or not self._tolerance.beyond_proof(own := metrics.noise):
+            return ""
+        return f"the original differs from itself by {own:.2g}, between optimisation levels or in the inputs' last bit"
+
+    def _invents(self, metrics: OutputMetrics) -> bool:
+        return metrics.output in self._maps and metrics.max_abs > ACTIVE
 
     def _by_metric(self, verdict: Verdict, metric: UserMetric, code: str) -> Verdict:
         allowed = "" if metric.bound is None else f", {metric.bound:g} is allowed"

@@ -89,12 +89,11 @@ def _steep(
     judged = steep_error(kind, reference, candidate, tolerance) if near or not metrics.passed else None
     if judged is None:
         return metrics
-    share, note = judged
-    error = min(metrics.error, share * tolerance.max_rel)
+    error = min(metrics.error, judged.share * tolerance.max_rel)
     if metrics.passed:
         return replace(metrics, error=error)
-    passed = share <= 1.0 and (kind != "logits" or metrics.cosine >= tolerance.cosine)
-    return replace(metrics, passed=passed, error=error, note=note)
+    passed = judged.share <= 1.0 and (kind != "logits" or metrics.cosine >= tolerance.cosine)
+    return replace(metrics, passed=passed, error=error, note=judged.note, only_faint=judged.only_faint)
 
 
 def _matched(
@@ -122,36 +121,28 @@ class Comparison:
         self.errors: list[float] = []
         self._worst: dict[str, OutputMetrics] = {}
 
-    def add(self, reference: Mapping[str, Array], candidate: Mapping[str, Array]) -> None:
-        """Compare one feed's outputs."""
+    def add(self, reference: Mapping[str, Array], candidate: Mapping[str, Array], feed: str = "") -> None:
+        """Compare one feed's outputs; ``feed`` is its name, where it has one."""
         measured = compare_outputs(self._groups, reference, candidate, self._tolerance, self._noise)
-        self.errors.append(max((max(m.error, m.max_rel) / m.bound for m in measured if m.bound > 0), default=0.0))
-        for metrics in measured:
-            worst = self._worst.get(metrics.output)
-            self._worst[metrics.output] = metrics if worst is None else _worse(worst, metrics)
+        self.errors.append(max((_largest(m) / m.bound for m in measured if m.bound > 0), default=0.0))
+        for one in measured:
+            metrics = replace(one, feed=feed or f"feed {len(self.errors)}")
+            self._worst[one.output] = max(self._worst.get(one.output, metrics), metrics, key=_badness)
 
     def results(self) -> list[OutputMetrics]:
-        """The worst of each output, in the order of the groups; empty before the first feed."""
-        return list(self._worst.values())
+        """Each output on the feed where it is worst, in the order of the groups; empty before the first feed."""
+        several = len(self.errors) > 1
+        return [one if several else replace(one, feed="") for one in self._worst.values()]
 
 
-def _worse(a: OutputMetrics, b: OutputMetrics) -> OutputMetrics:
-    """Both in one: the worse of each number."""
-    worst = max((a, b), key=lambda one: (not one.passed, one.error))
-    return OutputMetrics(
-        output=a.output,
-        passed=a.passed and b.passed,
-        max_abs=max(a.max_abs, b.max_abs),
-        max_rel=max(a.max_rel, b.max_rel),
-        cosine=min(a.cosine, b.cosine),
-        out_of_tolerance=max(a.out_of_tolerance, b.out_of_tolerance),
-        non_finite=a.non_finite + b.non_finite,
-        share_equal=min(a.share_equal, b.share_equal),
-        note=worst.note or a.note or b.note,
-        error=max(a.error, b.error),
-        noise=a.noise,
-        bound=a.bound,
-    )
+def _largest(metrics: OutputMetrics) -> float:
+    return metrics.error if metrics.only_faint else max(metrics.error, metrics.max_rel)
+
+
+def _badness(one: OutputMetrics) -> tuple[float, ...]:
+    """The order of feeds. A feed whose map shows nothing comes last, as another feed may prove the map."""
+    decides = (not one.passed, one.non_finite, not one.only_faint)
+    return (*decides, one.error, one.out_of_tolerance, one.max_rel, -one.cosine, bool(one.note))
 
 
 def bounds_used(tolerance: Tolerance, results: Sequence[OutputMetrics]) -> str:
@@ -170,18 +161,18 @@ def bounds_used(tolerance: Tolerance, results: Sequence[OutputMetrics]) -> str:
 
 def describe(metrics: OutputMetrics, tolerance: Tolerance) -> str:
     """One sentence on an output that is out of tolerance."""
-    name = metrics.output
+    name = repr(metrics.output) + (f" on {metrics.feed}" if metrics.feed else "")
     if metrics.non_finite:
-        return f"output {name!r} has {metrics.non_finite} elements that are not finite where the reference is"
+        return f"output {name} has {metrics.non_finite} elements that are not finite where the reference is"
     if metrics.note:
-        return f"output {name!r}: {metrics.note}"
+        return f"output {name}: {metrics.note}"
     if metrics.share_equal < 1:
         asked = f"{percent(tolerance.share_equal)} are asked for"
-        return f"output {name!r}: {percent(metrics.share_equal, 2)} of the elements are equal, {asked}"
+        return f"output {name}: {percent(metrics.share_equal, 2)} of the elements are equal, {asked}"
     bound = metrics.bound or tolerance.max_rel
     if metrics.max_rel > bound:
-        return f"output {name!r}: max|d|/max|ref| is {metrics.max_rel:.3g}, {bound:g} is allowed"
+        return f"output {name}: max|d|/max|ref| is {metrics.max_rel:.3g}, {bound:g} is allowed"
     if metrics.cosine < tolerance.cosine:
-        return f"output {name!r}: cosine is {metrics.cosine:.6f}, {tolerance.cosine:g} is asked for"
+        return f"output {name}: cosine is {metrics.cosine:.6f}, {tolerance.cosine:g} is asked for"
     share = percent(metrics.out_of_tolerance, 2)
-    return f"output {name!r}: {share} of the elements are infinite or NaN on one side only"
+    return f"output {name}: {share} of the elements are infinite or NaN on one side only"

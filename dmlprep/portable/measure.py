@@ -113,7 +113,7 @@ def measure(
     Floating point of any width is compared in float64; an element is out of tolerance when |d| exceeds
     ``tolerance.max_rel`` times max|reference|. Where the reference is not finite, the candidate must be the same. Masks
     must stay masks. Integers count equal elements. Where too few are equal, an ``integer_image`` is compared as
-    numbers.
+    numbers. These were rounded: numbers that the tolerance allows may be a level apart at a few elements.
     """
     if reference.shape != candidate.shape:
         note = f"shape {list(candidate.shape)}, reference {list(reference.shape)}"
@@ -128,8 +128,9 @@ def measure(
         finite = real[np.isfinite(real) & (real > MASK)]
         top = max(top, float(np.max(np.abs(finite), initial=0.0)))
     scale = max(top, FLOOR)
-    worst = dot = own = other = 0.0
-    outside = non_finite = count = 0
+    level = 1 / scale if integer_image and tolerance.max_rel * scale < 1 else 0.0
+    worst = beyond = dot = own = other = 0.0
+    outside = rounded = non_finite = count = 0
     for left, right in _pieces(reference, candidate):
         a, b = _real(left), _real(right)
         masked = a <= MASK
@@ -143,18 +144,28 @@ def measure(
         difference = np.abs(a - b)
         worst = max(worst, float(np.max(difference, initial=0.0)))
         outside += int(np.count_nonzero((difference > tolerance.max_rel) | (~both & ~same)))
+        if level:
+            next_level = np.abs(difference - level) <= 1e-3 * level
+            rounded += int(np.count_nonzero(next_level))
+            beyond = max(beyond, float(np.max(difference, initial=0.0, where=~next_level)))
         dot, own, other = dot + float(a @ b), own + float(a @ a), other + float(b @ b)
         count += a.size
     cosine = _cosine(dot, own, other, count, top)
+    note, most = "" if count else "empty", worst
+    # Of numbers that are off by a share of a level, that share rounds to the next one.
+    allowed = math.ceil(tolerance.max_rel * scale * count)
+    if level and 0 < rounded == outside <= allowed:
+        note, outside = f"{rounded} of {count} elements are rounded to the next level", 0
+        worst = max(beyond, tolerance.max_rel * rounded / allowed)
     return OutputMetrics(
         output=name,
         passed=outside == 0 and non_finite == 0 and cosine >= tolerance.cosine,
-        max_abs=worst * scale,
+        max_abs=most * scale,
         max_rel=worst,
         cosine=cosine,
         out_of_tolerance=outside / count if count else 0.0,
         non_finite=non_finite,
-        note="" if count else "empty",
+        note=note,
         error=worst,
     )
 

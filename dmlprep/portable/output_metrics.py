@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OutputMetrics:
-    """How one output compares with the reference, worst over all feeds.
+    """How one output compares with the reference. Of several feeds, the numbers are those of the worst one.
 
-    A new number is computed in ``measure.py`` and is merged over the feeds in ``Comparison`` (``comparison.py``).
+    A new number is computed in ``measure.py``; ``Comparison`` (``comparison.py``) chooses the worst feed.
 
     Attributes:
         max_abs: largest absolute difference.
@@ -23,6 +23,8 @@ class OutputMetrics:
         noise: error of the original against itself, at another optimisation level or on inputs that differ in the last
             bit; ``None`` where it was not measured.
         bound: of ``error``: the tolerance's, or a larger one that the noise asks for.
+        feed: name or number of the feed with these numbers; empty where there is only one.
+        only_faint: whether it passes only because a map that shows nothing counts on the scale of 0 to 1.
     """
 
     output: str
@@ -37,3 +39,5 @@ class OutputMetrics:
     error: float = 0.0
     noise: float | None = None
     bound: float = 0.0
+    feed: str = ""
+    only_faint: bool = False

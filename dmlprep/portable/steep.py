@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 STEEP = ("map", "classes", "logits")
 """Kinds of output: probabilities that are read as masks, rows that sum to one, rows of which the largest wins."""
 
-_ACTIVE = 0.1
-"""Elements above this share of the largest are what a map shows; the rest is background."""
+ACTIVE = 0.1
+"""Elements above this share of the largest are what a map shows; the rest is background. A map that is all below it, on
+the scale of 0 to 1, shows nothing."""
 
 _CHUNK = 1 << 20
 """Elements looked at together."""
@@ -35,17 +36,26 @@ class _Measure(NamedTuple):
     mean: bool = False
 
 
+class SteepError(NamedTuple):
+    """The largest measure as a share of what is allowed, all measures in words, and ``OutputMetrics.only_faint``."""
+
+    share: float
+    note: str
+    only_faint: bool = False
+
+
 def steep_error(
-    kind: str, reference: Array, candidate: Array, tolerance: Tolerance, means: float = 1.0
-) -> tuple[float, str] | None:
+    kind: str, reference: Array, candidate: Array, tolerance: Tolerance, means: float = 1.0, faint: bool = True
+) -> SteepError | None:
     """How far a steep output, of a kind of ``STEEP``, is off, by what it is read for.
 
     ``means`` is what a mean, or a share of many elements, counts compared with the largest differences, which count 1.
+    With ``faint``, a map that shows nothing may be off as a lone probability may, on the scale of 0 to 1.
 
     Returns:
-        The largest of its measures, each as a share of what the tolerance allows: at most 1 is within it. And the
-        measures in words. ``None`` where these measures do not fit: an element that is not finite, a single element
-        that is no probability, or a tolerance that asks for every element.
+        The largest of its measures, each as a share of what the tolerance allows: at most 1 is within it. ``None``
+        where these measures do not fit: an element that is not finite, a single element that is no probability, or a
+        tolerance that asks for every element.
     """
     if reference.shape != candidate.shape or not reference.size or tolerance.overlap >= 1.0:
         return None
@@ -61,7 +71,16 @@ def steep_error(
         return _judged(found, "as rows of probabilities", means)
     if axis is not None:  # the classes of each pixel: a map for each class
         reference, candidate = np.moveaxis(reference, axis, 0), np.moveaxis(candidate, axis, 0)
-    return _judged(_map(reference, candidate, tolerance), "as a map of probabilities", means)
+    own = _judged(_map(reference, candidate, tolerance), "as a map of probabilities", means)
+    if kind != "map" or not faint or not _shows_nothing(reference, candidate, tolerance):
+        return own
+    wide = _judged([_faint(reference, candidate, tolerance)], "as a map that shows nothing", means)
+    return wide._replace(only_faint=own.share > 1.0 >= wide.share) if wide.share < own.share else own
+
+
+def _shows_nothing(reference: Array, candidate: Array, tolerance: Tolerance) -> bool:
+    least = min(tolerance.thresholds)
+    return float(np.max(np.abs(reference))) < min(ACTIVE, least) and float(np.max(candidate)) <= least
 
 
 def classes_axis(kind: str, reference: Array) -> int | None:
@@ -80,9 +99,10 @@ def _finite(array: Array) -> bool:
     return array.dtype.kind in "fV" and bool(np.isfinite(np.asarray(array, dtype=np.float32)).all())
 
 
-def _judged(measures: list[_Measure], what: str, means: float) -> tuple[float, str]:
+def _judged(measures: list[_Measure], what: str, means: float) -> SteepError:
     texts = [f"{m.text}, beyond what is allowed" if m.share > 1.0 else m.text for m in measures]
-    return max(m.share * (means if m.mean else 1.0) for m in measures), f"{what}: {', '.join(texts)}"
+    share = max(m.share * (means if m.mean else 1.0) for m in measures)
+    return SteepError(share, f"{what}: {', '.join(texts)}")
 
 
 def _share(number: float, allowed: float) -> float:
@@ -96,6 +116,12 @@ def _one(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Meas
     """A lone probability, on the scale of 0 to 1: that 0.009 became 0.0096 changes no decision."""
     off = abs(float(reference.reshape(-1)[0]) - float(candidate.reshape(-1)[0]))
     return [_Measure(f"{off:.2g} off", _share(off, tolerance.max_rel))]
+
+
+def _faint(reference: Array, candidate: Array, tolerance: Tolerance) -> _Measure:
+    pairs = zip(_planes(reference), _planes(candidate))  # noqa: B905 - Python 3.9
+    off = max(float(np.max(np.abs(a - b))) for a, b in pairs)
+    return _Measure(f"at most {off:.2g} off on the scale of 0 to 1", _share(off, min(tolerance.max_rel, ACTIVE)))
 
 
 def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Measure]:
@@ -113,7 +139,7 @@ def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Meas
     for a, b in zip(_planes(reference), _planes(candidate)):  # noqa: B905 - Python 3.9
         off = np.abs(a - b) > bound
         outside += int(np.count_nonzero(off))
-        active += int(np.count_nonzero(np.maximum(a, b) > _ACTIVE * top))
+        active += int(np.count_nonzero(np.maximum(a, b) > ACTIVE * top))
         shared += float(np.sum(np.maximum(np.minimum(a, b), 0.0)))
         all_of_it += float(np.sum(np.maximum(a, b)))
         low, high = _around(a)

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from dmlprep.metrics import Comparison, OutputGroup, degenerate, find_tolerance, noise_of, nudged, stretched
+from dmlprep.parity.judging import Judge, difference
+from dmlprep.record import Check, Verdict
 
 FP16, FP32 = find_tolerance("fp16-cpu"), find_tolerance("fp32-cpu")
 RNG = np.random.default_rng(0)
@@ -33,16 +35,33 @@ ROWS = np.eye(5, dtype=np.float32)
     ],
 )
 def test_what_a_wrong_model_would_give_as_well(kind: Any, arrays: list[Any], said: str) -> None:
-    found = degenerate([OutputGroup(("y",), kind)], [{"y": a} for a in arrays], {}, FP16)
+    found = degenerate([OutputGroup(("y",), kind)], [{"y": a} for a in arrays], FP16)
     assert bool(found) == bool(said)
     assert said in found.get("y", "")
 
 
-@pytest.mark.parametrize(("noise", "bound", "proves"), [(1e-7, FP32, True), (9e-4, FP32, True), (2e-3, FP32, False),
-                                                        (2e-3, FP16, True), (0.03, FP16, False)])  # fmt: skip
-def test_an_output_that_differs_from_itself_proves_nothing(noise: float, bound: Any, proves: bool) -> None:
-    found = degenerate([OutputGroup(("y",))], [{"y": MAP}], {"y": noise}, bound)
-    assert ("differs from itself" in found.get("y", "")) != proves
+@pytest.mark.parametrize(
+    ("noise", "bound", "off", "outcome"),
+    [
+        (1e-7, FP32, 5e-6, "passed"),
+        (9e-4, FP32, 5e-6, "passed"),
+        (2e-3, FP32, 5e-6, "not-proven"),
+        (2e-3, FP32, 5e-3, "not-proven"),
+        (0.068, FP32, 5e-7, "passed"),
+        (0.068, FP32, 0.0, "passed"),
+        (2e-3, FP16, 5e-3, "passed"),
+        (0.03, FP16, 5e-3, "not-proven"),
+        (0.03, FP16, 1e-3, "passed"),
+    ],
+)
+def test_an_output_that_differs_from_itself_proves_by_an_error_far_below_the_tolerance(
+    noise: float, bound: Any, off: float, outcome: str
+) -> None:
+    judge = Judge([OutputGroup(("y",))], bound, {"y": noise}, {})
+    judge.add({"y": MAP}, {"y": MAP + np.float32(off) * MAP.max()})
+    verdict = judge.judged(Verdict(Check("parity", "cpu"), "not-run", "not judged"), lambda m: difference(m, bound))
+    assert verdict.outcome == outcome
+    assert ("differs from itself" in verdict.reason) == (outcome == "not-proven")
 
 
 @pytest.mark.parametrize(

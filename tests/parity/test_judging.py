@@ -11,6 +11,7 @@ import pytest
 from dmlprep import api
 from dmlprep.core.errors import InputError, UsageError
 from dmlprep.parity import Reference
+from dmlprep.parity.feeds.files import load_feeds
 from dmlprep.parity.judging import JudgingOptions
 from tests.parity.comparing import compare
 from tests.parity.models import parse
@@ -43,6 +44,55 @@ def test_a_map_that_shows_nothing_is_not_proven(tmp_path: Path) -> None:
         assert verdict.reason.startswith("output 'y': its largest probability")
         assert [(f.code, f.severity) for f in verdict.findings] == [("DP709", "warning")]
     assert compare(original, original, [{"x": 10 + one["x"]} for one in _discs()]).outcome == "passed"
+
+
+_SLIP = """
+g (float[1, 1, 64, 64] x) => (float[1, 1, 64, 64] y) <float[1] t = {0.3}, float[1] s = {%s}>
+{ a = Mul (x, t)  b = Sin (a)  c = Mul (b, s)  d = Add (x, c)  y = Sigmoid (d) }
+"""
+
+
+def _pages(*tops: float) -> list[dict[str, Any]]:
+    """Logits of a text detector: a blob of text whose largest probability is ``top``, on -9."""
+    rows, columns = np.mgrid[:64, :64]
+    blob = np.exp(-((columns - 30) ** 2 + (rows - 20) ** 2) / 60)
+    grain = 0.1 * np.random.default_rng(0).normal(size=blob.shape) * (blob < 0.9)
+    return [{"x": (-9 + (np.log(p / (1 - p)) + 9) * blob + grain).astype(np.float32)[None, None]} for p in tops]
+
+
+def test_a_page_without_text_counts_on_the_scale_of_probabilities(tmp_path: Path) -> None:
+    original, good = parse(_SLIP % 0, tmp_path / "a.onnx"), parse(_SLIP % 0.07, tmp_path / "b.onnx")
+    assert compare(original, good, _pages(0.99, 0.0129), tolerance="fp16-cpu").outcome == "passed"
+    assert compare(original, good, _pages(0.99, 0.06, 0.0095), tolerance="fp16-cpu").outcome == "passed"
+    # Nothing but such pages proves nothing, unless they agree on their own scale.
+    assert compare(original, good, _pages(0.0129), tolerance="fp16-cpu").outcome == "not-proven"
+    assert compare(original, original, _pages(0.0129), tolerance="fp16-cpu").outcome == "passed"
+
+
+def test_a_map_that_shows_something_where_there_is_nothing_fails(tmp_path: Path) -> None:
+    original, wrong = parse(_SLIP % 0, tmp_path / "a.onnx"), parse(_SLIP % -9, tmp_path / "b.onnx")
+    for pages in (_pages(0.0129), _pages(0.005)):
+        assert compare(original, wrong, pages, tolerance="fp16-cpu").outcome == "failed"
+
+
+def test_a_failure_names_its_feed_and_mixes_no_numbers(tmp_path: Path) -> None:
+    original = parse("g (float[4] x) => (float[4] y) { y = Identity (x) }", tmp_path / "a.onnx")
+    bent = "g (float[4] x) => (float[4] y) <float[1] c = {0.01}> { a = Mul (x, x)  b = Mul (a, c)  y = Add (x, b) }"
+    candidate = parse(bent, tmp_path / "b.onnx")
+    for name, top in (("small", 1.0), ("large", 4.0), ("middle", 2.0)):
+        np.savez(tmp_path / f"{name}.npz", x=np.array([0, 0.1, 0.2, top], np.float32))
+    feeds = load_feeds([tmp_path / f"{name}.npz" for name in ("small", "large", "middle")])
+    verdict = compare(original, candidate, feeds, tolerance="fp16-cpu")
+    (output,) = verdict.outputs
+    assert output.feed == "feed 2 (large.npz)"
+    assert output.feed in verdict.reason
+    alone = compare(original, candidate, feeds[1:2], tolerance="fp16-cpu").outputs[0]
+    assert (output.max_abs, output.cosine, output.out_of_tolerance) == (
+        alone.max_abs,
+        alone.cosine,
+        alone.out_of_tolerance,
+    )
+    assert alone.feed == ""
 
 
 def test_what_is_not_finite_fails_on_any_inputs(tmp_path: Path) -> None:
@@ -95,9 +145,15 @@ def test_an_original_that_differs_from_itself_proves_nothing(tmp_path: Path) -> 
     path = parse(text, tmp_path / "m.onnx")
     rng = np.random.default_rng(0)
     feeds = [{"x": (np.round(rng.uniform(1, 60, (1, 64)) * 16) / 16 + 1 / 32).astype(np.float32)}]
-    verdict = compare(path, path, feeds)
+    other = parse(
+        text.replace("b = Sub (a, big)", "n = Neg (big)  b = Add (a, n)").replace("{1e4}", "{10000.05}"),
+        tmp_path / "o.onnx",
+    )
+    verdict = compare(path, other, feeds)
     assert verdict.outcome == "not-proven"
     assert "differs from itself" in verdict.reason
+    # Equal results need no allowance for the original's noise.
+    assert compare(path, path, feeds).outcome == "passed"
     switched_off = compare(path, path, feeds, judging_options=JudgingOptions(noise="off"))
     assert switched_off.outcome == "passed"
     assert "own noise was not measured: the settings leave it out" in str(switched_off.device)

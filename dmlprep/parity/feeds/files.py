@@ -51,6 +51,12 @@ class GivenFeed(dict[str, Array]):
         self.source = source
 
 
+def feed_name(feed: Mapping[str, Array], number: int) -> str:
+    """Return the number of a feed, and the name of its file if it has one: ``feed 2 (page.npz)``."""
+    path = Path(getattr(feed, "source", ""))
+    return f"feed {number} ({path.name})" if path.suffix else f"feed {number}"
+
+
 def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[GivenFeed]:
     """Read feeds.
 

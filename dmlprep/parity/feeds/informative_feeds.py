@@ -25,7 +25,7 @@ def silent(groups: Sequence[OutputGroup], outputs: Sequence[Mapping[str, Array]]
     # The widest tolerance: what it takes for constant is looked at again, and what it does not, no other does.
     widest = choose_tolerance("auto", fp16=True, quantized=True, device="cpu")
     mute = {name for name in outputs[0] if not any(tells_something(feed[name]) for feed in outputs if name in feed)}
-    return mute | degenerate(groups, outputs, {}, widest).keys() if outputs else set()
+    return mute | degenerate(groups, outputs, widest).keys() if outputs else set()
 
 
 def vanishes(outputs: Mapping[str, Array]) -> bool:

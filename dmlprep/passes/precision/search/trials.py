@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from dmlprep.core.files.writing import write_file
 from dmlprep.core.text.documents import toml_comment, toml_string
 from dmlprep.graph.model import Model, freeze
 from dmlprep.graph.model.walk import graphs, join_path, label, nodes_by_path
-from dmlprep.metrics import TOLERANCES, ProofRules, data_dependent, degenerate
+from dmlprep.metrics import TOLERANCES, ProofRules, data_dependent, degenerate, faint_maps
 from dmlprep.passes.precision.emulation.emulate import Accumulation, Rounding, emulate
 from dmlprep.passes.precision.types import is_wide, solve_types
 from dmlprep.passes.precision.view import UNTYPED
@@ -232,7 +232,8 @@ class Trials:
             self.setting.progress(self._share, "reference")
             self._want = [dict(self.runner.run(self.model, one, self.outputs)) for one in self.feeds]
             # What proves nothing on these feeds asks for no node either; the proof says so.
-            self._weak = degenerate(self._groups, self._want, {}, TOLERANCES["fp16-emulation"]).keys()
+            self._weak = degenerate(self._groups, self._want, TOLERANCES["fp16-emulation"]).keys()
+            self._judge = replace(self._judge, faint=faint_maps(self._groups, self._want))
         if self.setting.few_bits:
             return self._worst(converted, by_output=by_output)
         error = self._worst(emulate(converted, self.setting.mode, self.setting.rounding), by_output=by_output)
