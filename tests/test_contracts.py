@@ -39,7 +39,8 @@ def _session(path: Path) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    off = ["NchwcTransformer"]  # crashes over some Transposes in FP16
+    return onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"], disabled_optimizers=off)
 
 
 class InProcess:
@@ -64,8 +65,6 @@ class InProcess:
 
 
 def _options(name: str, fixture: Fixture) -> dict[str, Any]:
-    if name == "fp16":
-        return {"allow": ["little-gain"]}  # recurrent layers stay in FP32
     return {"sizes": fixture.pins} if name == "pin" and fixture.pins else {}
 
 

@@ -46,15 +46,16 @@ class CpuRunner:
         self._session: Session | None = None
         self._frozen: Frozen | None = None
         self._options: SessionOptions | None = None
+        self._level: Optimization = "all"
 
     def run(
         self, model: Model, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None, *, optimized: bool = True
     ) -> dict[str, Array]:
         """Run ``model`` on the CPU, its weights left where they are.
 
-        An FP16 model that ONNX Runtime does not run at its default optimisation is run at a lower level; one in
-        bfloat16 or FP64 that it has no kernels for, in onnx's reference evaluator. Outputs in bfloat16 come as FP32,
-        which holds each of its values.
+        An FP16 model that ONNX Runtime does not run at its default optimisation is run at a lower level. FP16
+        models after it begin at that level: a search runs many. A model in bfloat16 or FP64 that it has no kernels for
+        is run in onnx's reference evaluator. Outputs in bfloat16 come as FP32, which holds each of its values.
 
         Raises:
             ModelRefused: it does not load or run, or its child process died.
@@ -66,10 +67,12 @@ class CpuRunner:
             # What a pass made of the model may take its inputs in another width: the FP16 emulation in FP32.
             return session.run(adapt_feed(dict(feeds), session.inputs, str(model.path or "")), outputs)
 
-        level: Optimization = "all" if optimized else "disabled"
+        lower = lower_levels(model)
+        level: Optimization = "disabled" if not optimized else self._level if lower else "all"
         options = SessionOptions(optimization=level, time_limit=self._time_limit, model_bytes=model.stored_bytes)
         try:
-            results, _ = at_some_level(once, options, lower_levels(model))
+            results, lowered = at_some_level(once, options, lower)
+            self._level = lowered.level if lowered is not None and optimized else self._level
         except SessionFailure as failure:
             self.release()
             if failure.kind == "limit":

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 
 import onnx_ir as ir
 
+from dmlprep.directml.placement.crossings import nbytes
 from dmlprep.directml.targets.building import build
+from dmlprep.directml.targets.facts import GraphFacts, Value
 from dmlprep.directml.targets.flops import flops
 from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.model import Model
+from dmlprep.graph.model.random_ops import RANDOM
 from dmlprep.graph.model.walk import nodes, tensors
 from dmlprep.passes.precision.fp16 import WIDE
 from dmlprep.passes.precision.types import solve_types
@@ -20,8 +23,6 @@ from dmlprep.portable.shares import percent
 from dmlprep.record.steps import StepFacts
 
 _HALF = (ir.DataType.FLOAT16,)
-_FULL_WIDTH = 4
-"""Bytes of a number that FP16 stands for."""
 
 
 @dataclass(frozen=True)
@@ -29,20 +30,16 @@ class Gain:
     """What a converted model gains.
 
     Attributes:
-        nbytes: of all weights as they are; ``full``: of the same weights in FP32; ``quantised``: of 8 bits and less.
+        saved: share of the weights' bytes that FP16 saves, in the file or in a session: the larger one.
+        nbytes: bytes of weights in a session, which folds constants; ``quantised``: those of 8 bits and less.
         half, single: operations in FP16, and in FP32 or wider.
     """
 
+    saved: float
     nbytes: int
-    full: int
     quantised: int
     half: int
     single: int
-
-    @property
-    def saved(self) -> float:
-        """Share of the bytes that FP16 saves."""
-        return 1 - self.nbytes / self.full if self.full else 0.0
 
     @property
     def mostly_quantised(self) -> str:
@@ -62,23 +59,47 @@ class Gain:
 
 def gained(model: Model) -> Gain:
     """What a model gains by being in FP16 as far as it is."""
-    once = {id(tensor): tensor for tensor in tensors(model.ir)}.values()
-    nbytes = sum(tensor.nbytes for tensor in once)
-    halved = sum(tensor.size * _FULL_WIDTH - tensor.nbytes for tensor in once if tensor.dtype in _HALF)
-    quantised = sum(tensor.nbytes for tensor in once if tensor.dtype.is_integer() and tensor.dtype.bitwidth <= 8)
+    built = build(model.ir, Knowledge.swept(model.ir))
+    stored = [(t.dtype, t.nbytes) for t in {id(tensor): tensor for tensor in tensors(model.ir)}.values()]
+    held = [(value.dtype, nbytes(value) or 0) for value in _held(built) if value.dtype is not None]
+    quantised = sum(count for dtype, count in held if dtype.is_integer() and dtype.bitwidth <= 8)
     types = solve_types(model.ir)
-    operations = _operations(model)
+    operations = _operations(built)
     done = {True: 0, False: 0}
     for node in nodes(model.ir):
-        kinds = {kind.dtype for v in node.outputs if isinstance(kind := types.get(v), ir.TensorType)}
-        if node.op_type not in UNTYPED and (wide := bool(kinds & WIDE)) | bool(kinds.intersection(_HALF)):
-            done[wide] += operations(node)
-    return Gain(nbytes, nbytes + halved, quantised, done[False], done[True])
+        kinds = [kind.dtype for v in node.outputs if isinstance(kind := types.get(v), ir.TensorType)]
+        first = next((kind for kind in kinds if kind in WIDE or kind in _HALF), None)
+        if node.op_type not in UNTYPED and first is not None:
+            done[first in WIDE] += operations(node)
+    saved = max(_saved(stored), _saved(held))
+    return Gain(saved, sum(count for _, count in held), quantised, done[False], done[True])
+
+
+def _saved(weights: Sequence[tuple[ir.DataType, int]]) -> float:
+    """Share of the bytes that FP16 saves of weights in FP32."""
+    halved = sum(count for dtype, count in weights if dtype in _HALF)
+    full = halved + sum(count for _, count in weights)
+    return halved / full if full else 0.0
+
+
+def _held(built: GraphFacts) -> Iterable[Value]:
+    """The constants that a session holds: it folds what is made of constants alone, except by DequantizeLinear."""
+    folded: set[int] = set()
+    held: dict[int, Value] = {}
+    for node in built.all_nodes():
+        constants = [v for v in node.inputs if v is not None and (v.constant or id(v) in folded)]
+        if len(constants) == sum(v is not None for v in node.inputs) and not (
+            node.subgraphs or node.op in RANDOM or node.op == "DequantizeLinear"
+        ):
+            folded.update(map(id, filter(None, node.outputs)))
+        else:
+            held |= {id(v): v for v in constants}
+    return held.values()
 
 
 def gain_by_node(model: Model) -> Callable[[ir.Node], float]:
     """What FP16 would gain at a node: its share of operations, of weights and of nodes, as one number."""
-    operations = _operations(model)
+    operations = _operations(build(model.ir, Knowledge.swept(model.ir)))
     every = [n for n in nodes(model.ir) if n.op_type != "Constant"]
     work = max(1, sum(map(operations, every)))
     weights = max(1, sum(map(_weights, every)))
@@ -90,9 +111,8 @@ def _weights(node: ir.Node) -> int:
     return sum(v.const_value.size for v in node.inputs if v is not None and v.const_value is not None)
 
 
-def _operations(model: Model) -> Callable[[ir.Node], int]:
+def _operations(built: GraphFacts) -> Callable[[ir.Node], int]:
     """Floating-point operations of a node; where its shapes are not known, as many as its weights take once."""
-    built = build(model.ir, Knowledge.swept(model.ir))
     known = {facts.ir: flops(facts) for graph in built.all_graphs() for facts in graph.nodes}
 
     def of(node: ir.Node) -> int:
@@ -111,7 +131,7 @@ _FEW_BYTES, _FEW_OPERATIONS = 4096, 10_000
 
 def little_gain(gain: Gain) -> str:
     """Why FP16 gains next to nothing, in a clause; empty where it does gain."""
-    counts = gain.full >= _FEW_BYTES, gain.half + gain.single >= _FEW_OPERATIONS
+    counts = gain.nbytes >= _FEW_BYTES, gain.half + gain.single >= _FEW_OPERATIONS
     if not (counts[0] and gain.saved < _LEAST_SAVED) and not (any(counts) and gain.in_fp32 > _MOST_IN_FP32):
         return ""
     return (

@@ -32,6 +32,22 @@ def is_wide(kind: ir.TypeProtocol | None) -> bool:
     return isinstance(kind, ir.TensorType) and kind.dtype in WIDE
 
 
+def computing_type(node: ir.Node, types: Types, opsets: Mapping[str, int]) -> ir.DataType | None:
+    """The floating type of a node's data, in which it computes.
+
+    Scales and statistics have a type of their own in the schema. They count for operators without an FP16 form alone.
+    """
+    known = signature(node, opsets)
+    ports = [(v, known.input(i) if known else None) for i, v in enumerate(node.inputs)]
+    ports += [(v, known.output(i) if known else None) for i, v in enumerate(node.outputs)]
+    data = [v for v, port in ports if port is not None and port.variable and ir.DataType.FLOAT16 in port.floats]
+    for value in data or [v for v, _ in ports]:
+        kind = types.get(value) if value is not None else None
+        if isinstance(kind, ir.TensorType) and kind.dtype.is_floating_point():
+            return kind.dtype
+    return None
+
+
 def solve_types(model: ir.Model) -> Types:
     """Types of all values of the main graph and its subgraphs (model-local functions are inlined before)."""
     types: Types = {}

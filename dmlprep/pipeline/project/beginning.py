@@ -67,11 +67,10 @@ def suggest_for(model: Model) -> tuple[str, str]:
             return "@vision-fp16", f"its input {pictures[0].name} is a picture"
         if "Conv" in operators and len(maps) == len(inputs):
             return "@vision-fp16", f"it has Conv, and its input {maps[0].name} has four dimensions"
-    if recurrent := operators & _RECURRENT:
-        if "Conv" in operators:
-            return "@speech-fp16", f"it has Conv and {min(recurrent)}"
-        return "@static-fp32", f"{min(recurrent)} stays in FP32 anyway"
-    if tokens := _tokens(inputs):
+    tokens = _tokens(inputs)
+    if (recurrent := operators & _RECURRENT) and ("Conv" in operators or not tokens):
+        return "@speech-fp16", f"it has {min(recurrent)}"
+    if tokens:
         return "@transformer-fp16", f"its input {tokens[0]} takes tokens"
     return "@static-fp32", "no other recipe fits it for sure"
 

@@ -13,6 +13,7 @@ from dmlprep.core.errors import ModelRefused
 from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
 from dmlprep.passes import Context, make_pass
+from dmlprep.passes.precision.gain import gained
 from tests.passes.precision.graphs import InProcess, feeds_for, model_of
 
 _TEXT = """<ir_version: 8, opset_import: ["" : 17]>
@@ -63,13 +64,13 @@ def test_a_search_that_leaves_most_in_fp32_is_a_refusal_that_asks_for_less() -> 
 _LAYERS = "".join(f"v{i + 1} = MatMul(v{i}, w{i}) " for i in range(4))
 
 
-def _stack(quantised: bool) -> Model:
+def _stack(quantised: bool, floats: str = "w{0} = DequantizeLinear(q{0}, scale) ") -> Model:
     """Four layers of 64 x 64 weights, in FP32 or as 8-bit integers."""
     rng = np.random.default_rng(0)
     text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[8, 64] v0) => (float[8, 64] v4) {{ {_LAYERS} }}'
     weights = {f"w{i}": rng.standard_normal((64, 64)).astype(np.float32) / 8 for i in range(4)}
     if quantised:
-        scales = "".join(f"w{i} = DequantizeLinear(q{i}, scale) " for i in range(4))
+        scales = "".join(floats.format(i) for i in range(4))
         text = text.replace("{ v1", f"{{ {scales} v1")
         weights = {f"q{i}": np.clip(w * 100, -127, 127).astype(np.int8) for i, w in enumerate(weights.values())}
         weights["scale"] = np.float32(0.01)
@@ -84,6 +85,15 @@ def test_quantised_weights_gain_nothing() -> None:
     context = Context(find_target())
     make_pass("fp16", {"allow": ["little-gain"]}).run(_stack(quantised=True), context)
     assert [f.code for f in context.findings] == ["DP406"]
+
+
+def test_integer_weights_that_a_session_folds_to_floats_gain() -> None:
+    """DirectML 1.24.4: of Cast, Mul and MatMul it runs MatMul; the floats are what the session holds."""
+    model = _stack(quantised=True, floats="c{0} = Cast<to=1>(q{0}) w{0} = Mul(c{0}, scale) ")
+    context = Context(find_target())
+    make_pass("fp16", {}).run(model, context)
+    assert not context.findings
+    assert gained(model).in_fp32 == 0
 
 
 def test_what_the_user_keeps_is_no_refusal() -> None:

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from dmlprep.directml.targets import find_target
-from dmlprep.passes.precision import convert
+from dmlprep.passes.precision import convert, emulate
 from dmlprep.runtime import SessionHost, dml_host, dml_status
 from tests.passes.precision.graphs import feeds_for, model_of, proto_of, relative, run
 from tests.passes.precision.traps import TRAPS
@@ -81,10 +81,30 @@ def test_a_fault_begins_where_the_data_say(host: SessionHost, fault: str, tmp_pa
             assert not got.any(), "finite zeros"
 
 
-@pytest.mark.parametrize("name", ["tiny_weights", "large_scale", "two_masks", "where_mask", "decomposed_layer_norm"])
+@pytest.mark.parametrize(
+    "name",
+    ["tiny_weights", "large_scale", "two_masks", "where_mask", "decomposed_layer_norm", "lstm", "gru_swapped_axes",
+     "swapped_axes_before_matmul"],
+)  # fmt: skip
 def test_traps_come_out_right(host: SessionHost, name: str, tmp_path: Path) -> None:
     model = model_of(*TRAPS[name])
     feeds = feeds_for(model)
     want = run(model, feeds)["y"]
     convert(model, find_target())
     assert relative(want, _on_dml(host, proto_of(model), feeds, tmp_path)) < 0.01
+
+
+@pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_the_emulation_predicts_recurrent_layers(host: SessionHost, op: str, gates: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    shapes = {"w": (1, gates * 64, 32), "r": (1, gates * 64, 64), "b": (1, gates * 128)}
+    model = model_of(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[200,1,32] x) => (float[200,1,1,64] y) '
+        f"{{ y, h = {op}<hidden_size=64>(x, w, r, b) }}",
+        {name: rng.uniform(-0.125, 0.125, shape).astype(np.float32) for name, shape in shapes.items()},
+    )
+    feeds = {"x": rng.standard_normal((200, 1, 32)).astype(np.float32)}
+    want = run(model, feeds)["y"]
+    assert convert(model, find_target()).rules == {}
+    predicted = relative(want, run(emulate(model), feeds)["y"])
+    assert predicted / 2.5 < relative(want, _on_dml(host, proto_of(model), feeds, tmp_path)) < 2.5 * predicted

@@ -151,7 +151,7 @@ def test_a_folder_of_results_is_one_scalar_of_yaml() -> None:
         ("super_resolution", "@super-resolution-fp16"),
         ("quantized_cnn", "@static-fp32"),
         ("half_cnn", "@static-fp32"),
-        ("rnn_tagger", "@static-fp32"),
+        ("rnn_tagger", "@transformer-fp16"),
     ],
 )
 def test_the_recipe_that_fits(name: str, recipe: str) -> None:

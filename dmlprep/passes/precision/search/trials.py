@@ -26,7 +26,8 @@ from dmlprep.graph.model import Model, freeze
 from dmlprep.graph.model.walk import graphs, join_path, label, nodes_by_path
 from dmlprep.metrics import TOLERANCES, ProofRules, data_dependent, degenerate, faint_maps
 from dmlprep.passes.precision.emulation.emulate import Accumulation, Rounding, emulate
-from dmlprep.passes.precision.types import is_wide, solve_types
+from dmlprep.passes.precision.fp16 import WIDE
+from dmlprep.passes.precision.types import computing_type, solve_types
 from dmlprep.passes.precision.view import UNTYPED
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.shares import percent
@@ -280,8 +281,7 @@ def _in_fp32(model: Model) -> list[str]:
         join_path(path, label(node))
         for path, graph in graphs(model.ir)
         for node in graph
-        if node.op_type not in others
-        and any(is_wide(types.get(v)) for v in (*node.inputs, *node.outputs) if v is not None)
+        if node.op_type not in others and computing_type(node, types, model.ir.opset_imports) in WIDE
     ]
 
 

@@ -62,6 +62,28 @@ def test_cancellation_is_found_by_its_error():
     assert not found.whole
 
 
+def test_a_resize_of_values_beyond_the_range_is_kept():
+    """Its scales are FP32 always; it computes in the type of its data."""
+    names = {"w": 1 / 8, "big": 60.0}
+    rng = np.random.default_rng(0)
+    weights = {n: (rng.normal(size=(4, 4, 3, 3)) * scale).astype(np.float32) for n, scale in names.items()}
+    weights |= {"sc": np.array([1, 1, 2, 2], np.float32), "s": np.ones(4, np.float32), "b": np.zeros(4, np.float32)}
+    tail = " ".join(f"[tail{i}] t{i + 1} = Conv<pads=[1,1,1,1]>(t{i}, w)" for i in range(5))
+    model = model_of(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[1,4,8,8] x) => (float[1,4,16,16] y) { '
+        "[c0] c0 = Conv<pads=[1,1,1,1]>(x, big) [c1] c1 = Conv<pads=[1,1,1,1]>(c0, big) "
+        '[resize] r = Resize<mode="nearest">(c1, , sc) [move] u = Identity(r) '
+        f"[norm] t0 = InstanceNormalization(u, s, b) {tail} [end] y = Tanh(t5) }}",
+        weights,
+    )
+    feeds = [feeds_for(model)]
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(1e-2))
+    assert found.met
+    assert len(found.trials) < 5
+    assert {"c1", "resize", "move", "norm"} <= found.computing.keys()
+    assert not any(name.startswith("tail") for name in found.computing)
+
+
 def test_nothing_to_keep():
     model = model_of(*TRAPS["variadic"])
     feeds = [feeds_for(model)]
