@@ -35,8 +35,8 @@ def code(content: object) -> Markdown:
     document in its log.
     """
     plain = inert(shortened(printable(str(content))))
-    if not plain.strip(" ") or "|" in plain:
-        return text(plain) if plain.strip(" ") else Markdown('""')
+    if not plain.strip() or "|" in plain:
+        return text(plain) if plain.strip() else Markdown('""')
     longest = max(map(len, re.findall("`+", plain)), default=0)
     fence = "`" * (longest + 1)
     # A parser takes one space away at both ends.
