@@ -12,6 +12,7 @@ from dmlprep.core.files.run_folder import temporary_folder
 from dmlprep.graph.model import Frozen, Model
 from dmlprep.metrics import holds_rare_floats
 from dmlprep.parity import adapt_feed, at_some_level, lower_levels, make_feeds
+from dmlprep.passes.fusions import write_out
 from dmlprep.portable.arrays import Array
 from dmlprep.runtime import DATA_FOLDER, Session, SessionFailure, SessionHost, SessionOptions, cpu_host, open_evaluator
 from dmlprep.runtime.types import Optimization
@@ -51,7 +52,7 @@ class CpuRunner:
     def run(
         self, model: Model, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None, *, optimized: bool = True
     ) -> dict[str, Array]:
-        """Run ``model`` on the CPU, its weights left where they are.
+        """Run ``model`` on the CPU, its weights left where they are, as the proof runs it (``write_out``).
 
         An FP16 model that ONNX Runtime does not run at its default optimisation is run at a lower level. FP16
         models after it begin at that level: a search runs many. A model in bfloat16 or FP64 that it has no kernels for
@@ -90,7 +91,7 @@ class CpuRunner:
         if self._host is None:
             self._host = self._own = cpu_host()
         path = Path(self._loaded.enter_context(temporary_folder("model"))) / "model.onnx"
-        data = model.save_linked(path)
+        data = write_out(model).model.save_linked(path)
         try:
             once = {"session.disable_prepacking": "1"} if model.statistics().nbytes > _LARGE else {}
             linked = replace(options, config={DATA_FOLDER: str(data), **once})
