@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
 from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
-_ATTENTION: Mapping[int, int] = {6: 0, 7: 1}
-_SIGMOID: Mapping[int, int] = {2: 0, 4: 0}
+_PLACES: Mapping[str, Mapping[int, int]] = {"QAttention": {6: 0, 7: 1}, "QLinearSigmoid": {2: 0, 4: 0}}
 """Positions of zero points, and of the inputs that have their types."""
 
 
-def _places(node: NodeFacts) -> Mapping[int, int]:
-    return _ATTENTION if node.op == "QAttention" else _SIGMOID
-
-
 def _matches(node: NodeFacts) -> str:
-    lacks = [index for index in _places(node) if node.input(index) is None]
-    return "a zero point is left out" if lacks else ""
+    return "a zero point is left out" if any(node.input(index) is None for index in _PLACES[node.op]) else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write the zeros that the operator takes by default."""
-    for index, of in _places(facts).items():
+    for index, of in _PLACES[facts.op].items():
         typed = facts.input(of)
         if typed is None or typed.dtype is None:
             return f"the type of its input {of} is not known"
@@ -33,26 +28,18 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     return ""
 
 
-_SOURCE = "measured on 1.24.4 and 1.30.0 by tests/benchmarks/contrib_forms.py: right with both zero points"
-_TITLE = "QAttention or QLinearSigmoid without a zero point"
+def _quirk(name: str, op: str, outcome: Literal["crash", "create fails"]) -> Quirk:
+    return Quirk(
+        id=name,
+        code="DP679",
+        title="QAttention or QLinearSigmoid without a zero point",
+        ops=(f"com.microsoft::{op}",),
+        outcome=outcome,
+        sources=("measured on 1.24.4 and 1.30.0 by tests/benchmarks/contrib_forms.py: right with both zero points",),
+        matches=_matches,
+        rewrite=_rewrite,
+    )
 
-ATTENTION = Quirk(
-    id="qattention-zero-point",
-    code="DP679",
-    title=_TITLE,
-    ops=("com.microsoft::QAttention",),
-    outcome="crash",
-    sources=(_SOURCE,),
-    matches=_matches,
-    rewrite=_rewrite,
-)
-SIGMOID = Quirk(
-    id="qsigmoid-zero-point",
-    code="DP679",
-    title=_TITLE,
-    ops=("com.microsoft::QLinearSigmoid",),
-    outcome="create fails",
-    sources=(_SOURCE,),
-    matches=_matches,
-    rewrite=_rewrite,
-)
+
+ATTENTION = _quirk("qattention-zero-point", "QAttention", "crash")
+SIGMOID = _quirk("qsigmoid-zero-point", "QLinearSigmoid", "create fails")

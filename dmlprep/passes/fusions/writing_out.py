@@ -4,7 +4,7 @@ rounds and DirectML's does not (MatMulNBits), or where the FP16 emulation is to 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -32,6 +32,7 @@ class Written:
         return " and ".join(f"{count} {op} {_HOW.get(op, 'written out')}" for op, count in sorted(self.counts.items()))
 
 
+Rewrite = Callable[[NodeFacts, Edit], str]
 _ROUNDS = "MatMulNBits"
 _HOW = {_ROUNDS: "without the accuracy_level by which the CPU rounds"}
 
@@ -44,29 +45,24 @@ def _exact(facts: NodeFacts, edit: Edit) -> str:
     return ""
 
 
-def _rewrites(all_of_them: bool) -> Callable[[ir.Node], Callable[[NodeFacts, Edit], str] | None]:
-    """What gives the rewrite of a node; ``None`` for a node that stays."""
-    from dmlprep.passes.fusions.catalog import FORMS
-
-    forms = {f.op_type: f.write_out for f in FORMS if all_of_them or not f.on_cpu}
-
-    def rewrite(node: ir.Node) -> Callable[[NodeFacts, Edit], str] | None:
-        if node.domain != DOMAIN:
-            return None
-        if node.op_type == _ROUNDS and "accuracy_level" in node.attributes:
-            return _exact
-        norms = node.op_type == "GroupQueryAttention" and any(node.inputs[14:16])
-        return NORMS.rewrite if norms else forms.get(node.op_type)
-
-    return rewrite
+def _rewrite_of(node: ir.Node, forms: Mapping[str, Rewrite]) -> Rewrite | None:
+    """The rewrite of a node; ``None`` for a node that stays."""
+    if node.domain != DOMAIN:
+        return None
+    if node.op_type == _ROUNDS and "accuracy_level" in node.attributes:
+        return _exact
+    norms = node.op_type == "GroupQueryAttention" and any(node.inputs[14:16])
+    return NORMS.rewrite if norms else forms.get(node.op_type)
 
 
 def write_out(model: Model, *, all_of_them: bool = False) -> Written:
     """Write out, in a copy, the fused operators that the CPU provider computes otherwise or not; or ``all_of_them``."""
     if not any(node.domain == DOMAIN for _, graph in graphs(model.ir) for node in graph):
         return Written(model, {})  # before the forms are imported: few models have any
-    rewrite_of = _rewrites(all_of_them)
-    if not any(rewrite_of(node) for _, graph in graphs(model.ir) for node in graph):
+    from dmlprep.passes.fusions.catalog import FORMS
+
+    forms = {f.op_type: f.write_out for f in FORMS if all_of_them or not f.on_cpu}
+    if not any(_rewrite_of(node, forms) for _, graph in graphs(model.ir) for node in graph):
         return Written(model, {})
     made = model.copy()
     names, counts = Names(made.ir), Counter[str]()
@@ -74,7 +70,7 @@ def write_out(model: Model, *, all_of_them: bool = False) -> Written:
     infer_contrib(made.ir, whole)
     for facts in whole.all_graphs():
         for node in facts.nodes:
-            graph, rewrite = node.ir.graph, rewrite_of(node.ir)
+            graph, rewrite = node.ir.graph, _rewrite_of(node.ir, forms)
             if rewrite is not None and isinstance(graph, ir.Graph) and not rewrite(node, Edit(graph, node.ir, names)):
                 counts[node.op] += 1
     return Written(made, dict(counts))
