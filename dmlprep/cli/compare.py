@@ -37,7 +37,7 @@ from dmlprep.portable.bounds import MOST_FEEDS
     "--measure OUTPUT=KIND",
     "measures",
     multiple=True,
-    help="Kind of an output: elements, map, classes or logits. Default: detected from the node that computes it.",
+    help="Kind of an output: elements, map, classes, logits or angle. Default: detected from the node before it.",
 )
 @prepare_options(*METRIC)
 @option(

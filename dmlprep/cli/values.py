@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from dmlprep.api.types import Array, Value
 
-_KINDS = ("elements", "map", "classes", "logits")
+_KINDS = ("elements", "map", "classes", "logits", "angle")
 
 _FORMS = {
     "--pin": "write NAME=SIZE (batch=1), INPUT:AXIS=SIZE (x:0=1), or INPUT:=VALUE (sr:=16000)",

@@ -10,7 +10,7 @@ import numpy as np
 from dmlprep.metrics.tolerances import TOLERANCES
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.comparison import OutputGroup
-from dmlprep.portable.measure import Tolerance, measure
+from dmlprep.portable.measure import Tolerance, measure, unwound
 from dmlprep.portable.rows import MOST_ROWS, ranked_rows, table
 from dmlprep.portable.steep import STEEP, steep_error
 
@@ -74,6 +74,7 @@ def _error(group: OutputGroup, name: str, want: Array, got: Array) -> float:
         return 0.0
     if reference.shape != result.shape:
         return math.inf
+    result = unwound(reference, result, group.turn)
     metrics = measure(name, reference, result, _BOUNDS, integer_image=name in group.integer_images)
     if metrics.non_finite:
         return math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -47,9 +48,10 @@ def output_groups(model: Model, kinds: Mapping[str, str] | None = None) -> list[
     of rows is no ranking as well. Every other output is alone, as a steep one where it is one (``steep.STEEP``).
 
     Args:
-        kinds: of outputs that the user knows better: ``elements``, ``map``, ``classes`` or ``logits``.
+        kinds: of outputs that the user knows better: ``elements``, ``map``, ``classes``, ``logits`` or ``angle``.
     """
-    by_name = {value.name or "": _steep_kind(value) for value in model.ir.graph.outputs}
+    outputs = {value.name or "": value for value in model.ir.graph.outputs}
+    by_name = {name: _steep_kind(value) for name, value in outputs.items()}
     steep = {name: kind for name, kind in by_name.items() if kind in STEEP} | dict(kinds or {})
     images = integer_images(model)
     sets = _sets_of_rows(model)
@@ -63,7 +65,12 @@ def output_groups(model: Model, kinds: Mapping[str, str] | None = None) -> list[
             groups.append(by_first[name])
         elif name not in taken:
             kind = cast(Any, steep.get(name, "elements"))
-            groups.append(OutputGroup((name,), kind, integer_images=(name,) if name in images else ()))
+            rounded = (name,) if name in images else ()
+            if kind == "angle" or name not in steep:
+                turn = _turn(outputs[name]) or (2 * math.pi if kind == "angle" else 0.0)
+                groups.append(OutputGroup((name,), integer_images=rounded, turn=turn))
+            else:
+                groups.append(OutputGroup((name,), kind, integer_images=rounded))
     return [*groups, *(OutputGroup(names, "ranked", count) for names, count in ranked)]
 
 
@@ -147,6 +154,67 @@ def _steep_kind(value: ir.Value) -> str:
         kinds = {_steep_kind(graph.outputs[place]) for _, graph in attribute_graphs(node)}
         return kinds.pop() if len(kinds) == 1 else ""
     return _MAKES.get(node.op_type, "")
+
+
+_PLACES = frozenset({"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather", "Cast"})
+_CHOOSES = frozenset({"Where", "Add", "Sub", "Mul", "Neg", "Identity", "Cast"})
+
+
+def _turn(value: ir.Value) -> float:
+    """A whole turn, in the unit of a value that is an angle of four quadrants; 0 for others.
+
+    ONNX has no Atan2. Exporters write an Atan, to which nodes add pi or subtract it.
+    """
+    turn = 2 * math.pi
+    while (node := value.producer()) is not None and node.domain in ("", "ai.onnx"):
+        free = [v for v in node.inputs if v is not None and held_tensor(v) is None]
+        number = next((n for v in node.inputs if v is not None and (n := _number(v)) is not None), None)
+        if node.op_type in _PLACES or node.op_type == "Neg":
+            following = node.inputs[0]
+        elif node.op_type in ("Add", "Sub") and len(free) == 1 and number is not None:
+            following = free[0]
+        elif (
+            node.op_type in ("Mul", "Div")
+            and number
+            and len(free) == 1
+            and (node.op_type == "Mul" or free[0] is node.inputs[0])
+        ):
+            turn = abs(turn * number if node.op_type == "Mul" else turn / number)
+            following = free[0]
+        elif node.op_type == "Where" and number is not None:  # NaN becomes 0
+            following = next((v for v in node.inputs[1:] if v in free), None)
+        else:
+            return turn if node.op_type in ("Where", "Add", "Sub") and _adds_pi_to_atan(value) else 0.0
+        if following is None:
+            return 0.0
+        value = following
+    return 0.0
+
+
+def _adds_pi_to_atan(value: ir.Value) -> bool:
+    stack, seen, kinds = [value], set[ir.Value](), set[str]()
+    while stack:
+        one = stack.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        number, node = _number(one), one.producer()
+        if number is not None and abs(abs(number) - math.pi) < 2e-3:
+            kinds.add("pi")
+        elif node is not None and node.op_type in _CHOOSES:
+            stack += [v for v in node.inputs[1 if node.op_type == "Where" else 0 :] if v is not None]
+        elif node is not None:
+            kinds.add(node.op_type)
+    return kinds >= {"pi", "Atan"}
+
+
+def _number(value: ir.Value) -> float | None:
+    tensor = held_tensor(value)
+    return (
+        float(tensor.numpy().item())
+        if tensor is not None and tensor.size == 1 and tensor.dtype.is_floating_point()
+        else None
+    )
 
 
 _NARROW = frozenset({ir.DataType.UINT8, ir.DataType.INT8, ir.DataType.UINT16, ir.DataType.INT16})

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from .measure import Tolerance, measure
+from .measure import Tolerance, measure, unwound
 from .output_metrics import OutputMetrics
 from .rows import match_rows, ranked_rows
 from .shares import percent
@@ -29,13 +29,15 @@ class OutputGroup:
             chose: they lie behind a batch axis or not. ``map``, ``classes``, ``logits``: where that fails, by what the
             output is read for (``steep``).
         count: of ``ranked``, how many rows TopK chooses; ``None`` where the graph does not say.
-        integer_images: of ``names``, integers that are rounded numbers.
+        integer_images: of ``names``, outputs that are rounded numbers.
+        turn: a whole turn of an angle, in the output's unit; 0 for other outputs.
     """
 
     names: tuple[str, ...]
     kind: Literal["elements", "rows", "ranked", "map", "classes", "logits"] = "elements"
     count: int | None = None
     integer_images: tuple[str, ...] = ()
+    turn: float = 0.0
 
 
 def compare_outputs(
@@ -67,7 +69,8 @@ def _compare_group(
     group: OutputGroup, reference: Mapping[str, Array], candidate: Mapping[str, Array], tolerance: Tolerance
 ) -> list[OutputMetrics]:
     images = group.integer_images
-    measured = [measure(n, reference[n], candidate[n], tolerance, integer_image=n in images) for n in group.names]
+    near = {n: unwound(reference[n], candidate[n], group.turn) for n in group.names}
+    measured = [measure(n, reference[n], near[n], tolerance, integer_image=n in images) for n in group.names]
     if group.kind in STEEP:
         return [_steep(group.kind, m, reference[m.output], candidate[m.output], tolerance) for m in measured]
     if group.kind == "elements" or all(m.passed for m in measured):

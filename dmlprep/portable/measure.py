@@ -105,6 +105,15 @@ def tells_something(output: Array) -> bool:
     return any(bool(np.isfinite(_real(piece)).any()) for (piece,) in _pieces(output))
 
 
+def unwound(reference: Array, candidate: Array, turn: float) -> Array:
+    """Return the angles of ``candidate``, each moved by a whole turn where that is nearer to the reference."""
+    if not turn or reference.shape != candidate.shape:
+        return candidate
+    with np.errstate(invalid="ignore"):
+        turns = np.rint((candidate.astype(np.float64) - reference.astype(np.float64)) / turn)
+        return np.asarray(np.where(np.abs(turns) == 1, candidate - turns * turn, candidate))
+
+
 def measure(
     name: str, reference: Array, candidate: Array, tolerance: Tolerance, *, integer_image: bool = False
 ) -> OutputMetrics:

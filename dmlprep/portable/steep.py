@@ -54,7 +54,7 @@ def steep_error(
 
     Returns:
         The largest of its measures, each as a share of what the tolerance allows: at most 1 is within it. ``None``
-        where these measures do not fit: an element that is not finite, a single element that is no probability, or a
+        where these measures do not fit: an element that is not finite, a single element that is not a probability, or a
         tolerance that asks for every element.
     """
     if reference.shape != candidate.shape or not reference.size or tolerance.overlap >= 1.0:

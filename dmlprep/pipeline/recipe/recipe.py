@@ -50,7 +50,7 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     seeds: Annotated[int, msgspec.Meta(ge=1, le=MOST_FEEDS)] = 2
     sizes: dict[str, Annotated[int, msgspec.Meta(ge=1, le=MOST_SIZE)]] = {}
     time_limit: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] = 600.0
-    measures: dict[str, Literal["elements", "map", "classes", "logits"]] = {}
+    measures: dict[str, Literal["elements", "map", "classes", "logits", "angle"]] = {}
     noise: Literal["auto", "always", "off"] = "auto"
     metric: str = ""
     metric_bound: Annotated[float, msgspec.Meta(ge=-MOST_VALUE, le=MOST_VALUE)] | None = None
