@@ -192,12 +192,12 @@ def _turn(value: ir.Value) -> float:
 
 
 def _adds_pi_to_atan(value: ir.Value) -> bool:
-    stack, seen, kinds = [value], set[ir.Value](), set[str]()
+    stack, visited, kinds = [value], set[ir.Value](), set[str]()
     while stack:
         one = stack.pop()
-        if one in seen:
+        if one in visited:
             continue
-        seen.add(one)
+        visited.add(one)
         number, node = _number(one), one.producer()
         if number is not None and abs(abs(number) - math.pi) < 2e-3:
             kinds.add("pi")

@@ -81,7 +81,10 @@ def compare(
     if left_out:
         return trial.failed(no_output("the comparison", min(left_out), candidate.code))
     if not answered.judge.decided and (drawn := reference.random_node()):
-        text = f"the original draws random numbers ({drawn}), and gives other outputs on the same feed each time"
+        text = (
+            f"the original draws random numbers ({drawn}), and gives other outputs on the same feed each time; "
+            "pin the input that scales them to 0"
+        )
         return trial.not_run(text)
     if not results:
         return trial.not_run("no output was compared")

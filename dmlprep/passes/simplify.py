@@ -7,6 +7,7 @@ from functools import partial
 from typing import Annotated
 
 import msgspec
+import numpy as np
 import onnx_ir as ir
 
 from dmlprep.core.errors import ModelRefused
@@ -14,10 +15,13 @@ from dmlprep.graph.analysis.equivalence import compute_the_same
 from dmlprep.graph.analysis.segments import run_segments
 from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.checking import check
+from dmlprep.graph.model.constants import held_tensor
 from dmlprep.graph.model.random_ops import RANDOM
 from dmlprep.graph.model.runner import Runner
-from dmlprep.graph.model.walk import label, nodes
+from dmlprep.graph.model.walk import graphs, label, nodes
+from dmlprep.graph.rewriting.builder import insert_behind, replace_value
 from dmlprep.graph.rewriting.constant_chains import fold_chains
+from dmlprep.graph.rewriting.names import Names
 from dmlprep.graph.rewriting.weights import put_back, take_out
 from dmlprep.metrics import NOISE_FACTOR, TOLERANCES, compare_outputs, describe, noise_of, nudged, output_groups
 from dmlprep.passes.base import Context, Fact, Options, Pass
@@ -33,6 +37,11 @@ SHARE = 0.02
 """No folded constant is larger than this share of the model's tensor bytes."""
 
 _BOUND = TOLERANCES["fp32-cpu"]
+
+_DRAWN_LIKE = frozenset({"RandomNormalLike", "RandomUniformLike"})
+
+_SHAPE_FROM_VALUE = 9
+"""First opset with ConstantOfShape."""
 
 _SLACK_BYTES = 1024  # a model of a few bytes may gain a folded constant
 
@@ -65,6 +74,10 @@ class SimplifyPass(Pass[SimplifyOptions]):
 
     def run(self, model: Model, context: Context) -> bool:
         """Simplify the model, or leave it as it is and report DP301."""
+        changed = self._simplified(model, context)
+        return silence(model.ir) or changed
+
+    def _simplified(self, model: Model, context: Context) -> bool:
         before, work = model.statistics(), model.copy(context.before)
         limit = min(self.options.constant_kib * 1024, max(_SLACK_BYTES, int(before.nbytes * SHARE)))
         if context.runner is not None:
@@ -141,6 +154,41 @@ class SimplifyPass(Pass[SimplifyOptions]):
             worst = max([worst, *(m.max_rel for m in found)])
         context.facts.guard_on_values = f"{said} on {len(feeds)} feed(s), largest difference {worst:.3g}"
         return ""
+
+
+def silence(model: ir.Model) -> bool:
+    """Replace random numbers that only a product with 0 reads by zeros; return whether there are any."""
+    drawn = [n for n in nodes(model) if n.op_type in _DRAWN_LIKE and n.domain in ("", "ai.onnx")]
+    if not drawn or model.opset_imports.get("", 1) < _SHAPE_FROM_VALUE:
+        return False
+    changed, names = False, Names(model)
+    for _, graph in graphs(model):
+        for node in [n for n in graph if n in drawn]:
+            out = node.outputs[0]
+            if out.dtype is None or not out.dtype.is_floating_point() or not _multiplied_by_zero(out):
+                continue
+            shape = ir.Node("", "Shape", [node.inputs[0]], name=names.node("silent_shape"))
+            zero = ir.tensor(np.zeros(1, out.dtype.numpy()), out.dtype)
+            zeros = ir.Node("", "ConstantOfShape", shape.outputs, {"value": ir.AttrTensor("value", zero)})
+            zeros.name, shape.outputs[0].name = names.node("silence"), names.value("silent_shape")
+            shape.outputs[0].type = ir.TensorType(ir.DataType.INT64)
+            insert_behind(out, [shape, zeros])
+            replace_value(out, zeros.outputs[0], names.value("drawn"))
+            graph.remove(node, safe=True)
+            changed = True
+    return changed
+
+
+def _multiplied_by_zero(value: ir.Value) -> bool:
+    if value.is_graph_output() or not value.uses():
+        return False
+    for reader in value.consumers():
+        if reader.op_type in ("Cast", "Identity", "Transpose", "Reshape") and _multiplied_by_zero(reader.outputs[0]):
+            continue
+        others = [held_tensor(v) for v in reader.inputs if v is not value]
+        if reader.op_type != "Mul" or not others or not all(t is not None and not t.numpy().any() for t in others):
+            return False
+    return True
 
 
 def _is_noise(metrics: OutputMetrics, noise: float) -> bool:

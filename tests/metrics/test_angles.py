@@ -40,8 +40,8 @@ def test_which_outputs_are_angles(end: str, turn: float) -> None:
     model = Model(ir.from_proto(proto))
     (group,) = output_groups(model)
     assert (group.kind, group.turn) == ("elements", pytest.approx(turn, rel=1e-6))
-    (told,) = output_groups(model, {"a": "angle"})
-    assert told.turn == pytest.approx(turn or 2 * math.pi)
+    (chosen,) = output_groups(model, {"a": "angle"})
+    assert chosen.turn == pytest.approx(turn or 2 * math.pi)
     assert output_groups(model, {"a": "elements"})[0].turn == 0
 
 

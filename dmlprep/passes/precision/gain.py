@@ -155,7 +155,7 @@ def smaller_question(facts: StepFacts, tolerance: float) -> str:
     if not isfinite(error):
         return f"with everything in FP16 {worst}, and no tolerance accepts that: {otherwise}"
     rest = f", the other {len(outputs) - len(off)} outputs meet {tolerance:g}" if len(outputs) > len(off) else ""
-    # An error of the whole range is no rounding: a tolerance for it would accept anything.
+    # A tolerance for an error of the whole range would accept anything.
     wider = f"a tolerance of {1.05 * error:.2g} needs no more than {kept} nodes in FP32 (step.fp16.tolerance); or "
     return (
         f"ask for less: with everything in FP16 {worst}{rest}; {wider if error < 1 else ''}judge by a measure of your "

@@ -23,8 +23,9 @@ from dmlprep.core.files import Unfit, parse_json, read_given, unreadable
 from dmlprep.core.files.writing import write_file
 from dmlprep.core.text.documents import toml_comment, toml_string
 from dmlprep.graph.model import Model, freeze
-from dmlprep.graph.model.walk import graphs, join_path, label, nodes_by_path
-from dmlprep.metrics import TOLERANCES, ProofRules, data_dependent, degenerate, faint_maps
+from dmlprep.graph.model.random_ops import draws
+from dmlprep.graph.model.walk import graphs, join_path, label, nodes, nodes_by_path
+from dmlprep.metrics import TOLERANCES, ProofRules, degenerate, faint_maps
 from dmlprep.passes.precision.emulation.emulate import Accumulation, Rounding, emulate
 from dmlprep.passes.precision.fp16 import WIDE
 from dmlprep.passes.precision.types import computing_type, solve_types
@@ -154,11 +155,10 @@ class Trials:
         self.model, self.feeds, self.runner, self.setting = model, feeds, runner, setting
         self._convert = convert
         self.outputs = [v.name or "" for v in model.ir.graph.outputs]
-        # FP16 may select other rows: the proof matches them as sets, and no node is kept for them.
-        follows = data_dependent(model)
         self._judge = setting.rules.judge(model, setting.tolerance, few_bits=setting.few_bits)
         self.tolerance = self._judge.enough
-        self._groups = [group for group in self._judge.groups if not follows.intersection(group.names)]
+        # FP16 may select other rows: the proof matches them as sets, and the search keeps no node for them.
+        self._groups = [group for group in self._judge.groups if group.kind != "rows"]
         self.done: list[Trial] = []
         self.by_output: dict[str, float] = {}
         self._started = time.monotonic()
@@ -234,6 +234,7 @@ class Trials:
             self._want = [dict(self.runner.run(self.model, one, self.outputs)) for one in self.feeds]
             # What proves nothing on these feeds asks for no node either; the proof says so.
             self._weak = degenerate(self._groups, self._want, TOLERANCES["fp16-emulation"]).keys()
+            self._leave_out_drawn()
             self._judge = replace(self._judge, faint=faint_maps(self._groups, self._want))
         if self.setting.few_bits:
             return self._worst(converted, by_output=by_output)
@@ -243,6 +244,15 @@ class Trials:
             with contextlib.suppress(ModelRefused):
                 error = max(error, self._worst(converted))
         return error
+
+    def _leave_out_drawn(self) -> None:
+        """Leave out the outputs that differ in a second run, as the proof does not judge them either."""
+        if any(draws(node) for node in nodes(self.model.ir)):
+            again = self.runner.run(self.model, self.feeds[0], self.outputs)
+            drawn = {
+                n for n, a in again.items() if not np.array_equal(a, self._want[0][n], equal_nan=a.dtype.kind == "f")
+            }
+            self._groups = [group for group in self._groups if drawn.isdisjoint(group.names)]
 
     def _worst(self, model: Model, *, by_output: bool = False) -> float:
         worst = 0.0

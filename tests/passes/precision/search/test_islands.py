@@ -9,6 +9,7 @@ from dmlprep.core.errors import InputError
 from dmlprep.directml.targets import find_target
 from dmlprep.graph.model.walk import nodes
 from dmlprep.passes.precision import Setting, convert, find_islands
+from dmlprep.pipeline.runner import CpuRunner
 from tests.passes.precision.emulation.test_emulate import OVERFLOW, OVERFLOW_WEIGHTS
 from tests.passes.precision.graphs import InProcess, deep, feeds_for, model_of, relative, run
 from tests.passes.precision.traps import TRAPS, W
@@ -143,3 +144,27 @@ def test_recipe_lines_are_toml():
     feeds = [feeds_for(model)]
     found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(5e-3))
     assert tomllib.loads(found.recipe_lines())["keep_nodes"] == list(found.keep)
+
+
+def test_an_output_behind_nonzero_that_the_proof_compares_counts_in_the_search():
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1, 64] x) => (float[1, 64] y) <float[1] big = {1000.0}, int64[2] row = {1, 64}>
+    { e = Exp (x)  a = Add (e, big)  c = Sub (a, big)
+      i = NonZero (e)  t = Transpose <perm = [1, 0]> (i)  g = GatherND (c, t)  y = Reshape (g, row) }"""
+    model = model_of(text, {})
+    feeds = [{"x": np.linspace(0.5, 1, 64, dtype=np.float32)[None]}]
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(1e-2))
+    assert found.met
+    assert found.keep
+
+
+def test_an_output_that_draws_asks_for_no_node():
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1, 64] x) => (float[1, 64] y, float[1, 64] z)
+    { n = RandomNormalLike (x)  y = Add (x, n)  z = Tanh (x) }"""
+    model = model_of(text, {})
+    feeds = [feeds_for(model, 0)]
+    with CpuRunner() as runner:
+        found = find_islands(model, _fast, runner, feeds, Setting(1e-2))
+    assert found.met
+    assert not found.keep
