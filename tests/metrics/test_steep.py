@@ -11,7 +11,7 @@ import pytest
 from onnx import parser
 
 from dmlprep.graph.model import Model
-from dmlprep.metrics import Comparison, OutputGroup, find_tolerance, output_error, output_groups
+from dmlprep.metrics import Comparison, OutputGroup, faint_maps, find_tolerance, output_error, output_groups
 
 Array = np.ndarray[Any, Any]
 
@@ -229,3 +229,25 @@ def test_what_makes_an_output_says_how_it_is_read(text: str, kind: str) -> None:
 def test_a_lone_probability_is_on_the_scale_of_0_to_1(reference: float, candidate: float, passes: bool) -> None:
     one, other = np.full((1, 1), reference), np.full((1, 1), candidate)
     assert judged("map", one, other) == passes
+
+
+def test_a_map_of_nothing_counts_in_the_search_on_the_scale_that_proves_it() -> None:
+    logits = -9 + 4 * np.exp(-((np.mgrid[:64, :64] - 30) ** 2).sum(0) / 60)
+    want, got = {"y": sigmoid(logits)}, {"y": sigmoid(logits + 0.07)}
+    groups = [OutputGroup(("y",), "map")]
+    assert float(want["y"].max()) < 0.01
+    assert output_error(groups, want, got) < FP16.max_rel / 10
+    # On no feed is anything to be seen: then only its own scale proves the map.
+    assert output_error(groups, want, got, faint=False) > FP16.max_rel
+    assert faint_maps(groups, [want]) == {"y"}
+    assert faint_maps(groups, [want, {"y": want["y"] * 50}]) == set()
+
+
+@pytest.mark.parametrize("threshold", [0.002, 0.05])
+def test_a_map_that_reaches_the_users_threshold_shows_something(threshold: float) -> None:
+    want = np.full((64, 64), 0.001, np.float32)
+    want[20:30, 20:30] = 0.01
+    bounds = find_tolerance(f"fp16-cpu,threshold={threshold}")
+    comparison = Comparison([OutputGroup(("y",), "map")], bounds)
+    comparison.add({"y": want}, {"y": np.full_like(want, 0.001)})
+    assert [m.passed for m in comparison.results()] == [threshold > 0.01]

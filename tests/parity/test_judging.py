@@ -285,3 +285,15 @@ def test_last_bits_of_an_original_that_quantises(tmp_path: Path) -> None:
             assert reference.last_bits() == pytest.approx(expected, rel=0.1)
         with Reference.of(path, given, judging_options=JudgingOptions(noise="off")) as reference:
             assert reference.last_bits() == 0.0
+
+
+def test_bytes_of_a_picture_may_round_to_the_next_level_at_a_few_places(tmp_path: Path) -> None:
+    text = """g (float[1, 3, 256, 256] x) => (uint8[1, 3, 256, 256] y)
+    <float[1] a = {%s}, float[1] b = {%s}, float[1] c = {%s}>
+    { p = Mul (x, a)  q = Mul (p, b)  s = Add (q, c)  r = Round (s)  y = Cast <to = 2> (r) }"""
+    original = parse(text % (254.0, 1.0, 0.0), tmp_path / "a.onnx")
+    feed = {"x": np.random.default_rng(0).random((1, 3, 256, 256), np.float32)}
+    for candidate, outcome in (((2.54, 100.0, 1e-4), "passed"), ((254.0, 1.0, 0.1), "failed")):
+        verdict = compare(original, parse(text % candidate, tmp_path / "b.onnx"), [feed])
+        assert verdict.outcome == outcome, verdict.reason
+        assert verdict.outputs[0].max_abs == pytest.approx(1)
