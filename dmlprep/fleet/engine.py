@@ -20,14 +20,11 @@ E = TypeVar("E")
 
 @dataclass(frozen=True)
 class Task:
-    """One command of dmlprep.
+    """One command line of dmlprep, without the program; it needs ``memory`` bytes (``needs.memory_needed``).
 
     Attributes:
-        name: name of the job.
-        arguments: the command line, without the program.
-        memory: bytes that it needs (``needs.memory_needed``).
         job: ``None`` for a task that is only a command line.
-        facts: what the job depends on (``keys.Keys.facts``), so that another machine can compare.
+        facts: dependencies of the job (``keys.Keys.facts``), so that another machine can compare.
     """
 
     name: str

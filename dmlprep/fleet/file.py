@@ -44,14 +44,7 @@ class _Top(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 @dataclass(frozen=True)
 class FleetFile:
-    """A fleet.
-
-    Attributes:
-        defaults: options of every model; its ``out`` is the folder of all results.
-        models: entries by path or pattern, relative to the file.
-        exclude: jobs to leave out.
-        file: the path that was read.
-    """
+    """A fleet: options of every model, entries by path or pattern (relative to ``file``), and jobs to leave out."""
 
     defaults: Entry
     models: dict[str, Entry]

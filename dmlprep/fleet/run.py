@@ -59,13 +59,11 @@ class FleetObserver:
 
 @dataclass(frozen=True)
 class FleetRequest:
-    """A fleet to run.
+    """A fleet to run; other arguments are those of ``dmlprep.api.prepare_fleet``.
 
     Attributes:
-        file: the fleet's file, for the record; ``base`` is its folder.
-        engine: starts what runs the jobs.
-        shard, only: how ``jobs`` were selected, for the record.
-        out, fresh, force, observer: as in ``dmlprep.api.prepare_fleet``.
+        file, shard, only: for the record; ``base`` is the folder of the file.
+        engine: starts the engine of the jobs.
     """
 
     file: str

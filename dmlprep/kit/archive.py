@@ -42,9 +42,7 @@ def _safe(name: str) -> bool:
 class Bundle:
     """Files by name, from a zip, a folder, or the folder of the document (``result.json``). A context manager.
 
-    Args:
-        document: name of the document that lists the files.
-        seal: name of the file that may have the document's seal; the document does not list it.
+    The ``document`` lists the files, except its own ``seal``.
 
     Raises:
         InputError: there is no such file, it is not a zip, or its names are hostile.

@@ -28,12 +28,9 @@ _REDISTRIBUTABLE = ("msvcp140", "vcruntime140")
 
 @dataclass(frozen=True)
 class Library:
-    """A library that will be loaded.
+    """A library that the app loads: its path below the app's folder, empty for the one of Windows.
 
-    Attributes:
-        path: below the app's folder; empty for the one of Windows.
-        version: its file version; ``?`` if unknown. In ONNX Runtime's, the release is the first two numbers.
-        machine: ``x64``, ``x86``, ``arm64``; ``?`` if unknown.
+    ``version`` is its file version (for ONNX Runtime, the first two numbers are the release); ``?`` is unknown.
     """
 
     path: str
@@ -45,10 +42,7 @@ class Library:
 class Place:
     """A folder whose programs run models, or whose ONNX Runtime is loaded by its path (Python, Node, .NET).
 
-    Attributes:
-        folder: below the app's; ``.`` for the app's folder itself.
-        programs: names of its programs.
-        directml: ``None`` if this ONNX Runtime never loads it.
+    ``folder`` is relative to the app's; ``directml`` is ``None`` if this ONNX Runtime never loads it.
     """
 
     folder: str

@@ -8,12 +8,10 @@ import msgspec
 
 
 class Held(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing in the device's memory at the peak.
+    """A tensor, or a fused graph with the name of its first node, in the device's memory at the peak.
 
     Attributes:
-        name: name of the tensor, or of the first node of a fused graph.
         kind: ``weights`` live as long as the session, the others as long as a run; ``scratch`` is a node's work space.
-        nbytes: bytes on the device.
         node: the node that makes or reads it, if there is one.
     """
 

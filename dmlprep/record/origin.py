@@ -22,13 +22,9 @@ _CODE = (".py", ".json", ".c", ".h", ".spec", ".sh")
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When, where and how a run was started. It names neither the user nor the computer.
+    """The start of a run: date in UTC (ISO 8601), machine and versions. It names neither the user nor the computer.
 
-    Attributes:
-        date: start of the run, UTC, ISO 8601 to the second.
-        command_line: empty for a call from Python.
-        system: operating system and processor's architecture.
-        versions: versions of Python, dmlprep and its packages.
+    ``command_line`` is empty for a call from Python.
     """
 
     date: str

@@ -62,8 +62,7 @@ class RunFacts(msgspec.Struct, omit_defaults=True):
     """The facts of a run. Each command sets those that it knows.
 
     Attributes:
-        digests: SHA-256 of all files that were read, by path.
-        files: files that the result depends on.
+        digests, files: SHA-256 of all files that were read, by path; all files that the result depends on.
         placement_before, placement_after, placement: before and after the steps of ``prepare``; unchanged (``check``).
         memory: memory of the device for a session.
         best_opset: opset at which most of the model runs on DirectML.
@@ -94,11 +93,10 @@ class RunRecord(msgspec.Struct):
     """One run of ``prepare``, ``check`` or ``compare``.
 
     Attributes:
-        exit_code: what the command line returns for it.
         input_sha256: digest of the model file. ``facts.digests`` has those of all files that were read, by path.
-        output: path of the prepared model, empty when nothing was written.
+        output: path of the prepared model, empty if no file was written.
         opset_before: opset by domain.
-        options: what the user chose of ``prepare``, by the names of ``PrepareOptions``.
+        options: the user's options of ``prepare``, by the names of ``PrepareOptions``.
     """
 
     command: str
@@ -164,13 +162,12 @@ class RunRecord(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Headline:
-    """The first line of a report.
+    """The first line of a report: one to three sentences.
 
     Attributes:
         level: ``bad`` the run failed; ``warn`` nodes are on the CPU, a check did not run, or there is a warning;
             ``good`` none of these.
         word: the level for readers who do not see its colour: ``failed``, ``look``, ``good``.
-        text: one to three sentences.
     """
 
     level: Level

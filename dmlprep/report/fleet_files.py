@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from dmlprep.core.errors import OutputError
 from dmlprep.core.files.writing import write_file
+from dmlprep.core.text.documents import toml_value
 from dmlprep.core.text.markdown import Markdown, table, text
+from dmlprep.core.text.sizes import bytes_text
 from dmlprep.portable.printable import printable
 from dmlprep.record import RunRecord
 from dmlprep.record.fleet import FleetRecord, JobRecord
@@ -18,6 +22,9 @@ from dmlprep.report.fleet import COLUMNS, counted, numbers_of, word_of, worst_fi
 _ROWS = 200
 _NAME, _REASON = 200, 600
 """Characters of a name and of a reason in Markdown; escaped they are at most twice as many."""
+
+_LEVELS = {"good": "passed", "look": "warning", "not run": "not-run"}
+"""Classes of the page by the word for a job; others are ``failed``."""
 
 _ALIGN = ("---", "---", "--:", "--:", "--:", "--:")
 
@@ -43,7 +50,6 @@ def check_reports(out: Path, shard: str, own: str, *, force: bool = False) -> No
 def write_reports(out: Path, record: FleetRecord, findings: Sequence[RunRecord]) -> None:
     """Write all five, each atomically; ``findings`` has a record with its findings for each job."""
     from dmlprep.report import sarif
-    from dmlprep.report.fleet_html import render_index
 
     json, html, log, junit, summary = (out / name for name in report_names(record.shard))
     write_file(html, render_index(record).encode())
@@ -116,3 +122,50 @@ def _case(suite: ElementTree.Element, job: JobRecord) -> None:
     kind = "failure" if job.outcome == "failed" else "error"
     wrong = ElementTree.SubElement(case, kind, {"type": job.outcome, "message": printable(job.error)})
     wrong.text = printable(job.summary or job.error)
+
+
+@dataclass(frozen=True)
+class _Row:
+    job: JobRecord
+    word: str
+    style: str
+    link: str
+    pins: str
+
+
+def render_index(record: FleetRecord) -> str:
+    """The index. It shows all rows without a script; the script sorts and filters them."""
+    from dmlprep.report.rendering import render_page
+
+    rows = [_row(job) for job in record.jobs]
+    words = [row.word for row in rows]
+    level = "bad" if record.exit_code not in (0, 3) else "warn" if set(words) - {"good"} else "good"
+    return render_page(
+        "fleet.html.jinja",
+        ("fleet.js",),
+        record=record,
+        rows=rows,
+        level=level,
+        head={"bad": "failed", "warn": "look", "good": "good"}[level],
+        counted=counted(record),
+        words={word: words.count(word) for word in dict.fromkeys(words)},
+        axes=[name for name in ("recipe", "target", "size") if len({getattr(job, name) for job in record.jobs}) > 1],
+        size=bytes_text,
+    )
+
+
+def _row(job: JobRecord) -> _Row:
+    word = word_of(job)
+    pins = ", ".join(f"{name}={toml_value(value)}" for name, value in job.pins.items())
+    return _Row(job, word, _LEVELS.get(word, "failed"), _link(job.report), pins)
+
+
+def _link(report: str) -> str:
+    """An address below the index. It begins with a dot, so that no name makes another kind of address of it."""
+    parts = PurePosixPath(report).parts
+    if not report or ".." in parts or PurePosixPath(report).is_absolute():
+        return ""
+    try:
+        return "./" + "/".join(quote(os.fsencode(part), safe="") for part in parts)
+    except UnicodeEncodeError:  # half a character, which no file of this system has in its name
+        return ""

@@ -17,12 +17,9 @@ _NAMED = 4
 
 @dataclass(frozen=True)
 class FindingGroup:
-    """Findings of one severity, code and remedy.
+    """Findings of one severity, code and remedy: ``head`` follows the code on the first line.
 
-    Attributes:
-        head: the text after the code on the first line.
-        items: a line for each finding, if they differ; ``left_out`` more are not shown.
-        remedy: empty for notes.
+    ``items``: a line for each finding, if they differ; ``left_out`` more are not shown. A note has no remedy.
     """
 
     severity: str

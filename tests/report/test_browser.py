@@ -12,7 +12,7 @@ from dmlprep.record import Check, OutputMetrics, RunRecord, StepRecord, Verdict,
 from dmlprep.record.nodes import CrossingTable, NodeTables
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.run_record import RunFacts
-from dmlprep.report.fleet_html import render_index
+from dmlprep.report.fleet_files import render_index
 from dmlprep.report.html import write_html
 from tests.report.test_fleet import RECORD as FLEET
 from tests.report.test_half import FACTS

@@ -20,8 +20,14 @@ from dmlprep.record.fleet import OUTCOMES, FleetRecord, JobRecord, outcome_of, w
 from dmlprep.report.azure import job_issues
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.fleet import show_fleet, show_fleet_briefly
-from dmlprep.report.fleet_files import check_reports, render_junit, render_markdown, report_names, write_reports
-from dmlprep.report.fleet_html import render_index
+from dmlprep.report.fleet_files import (
+    check_reports,
+    render_index,
+    render_junit,
+    render_markdown,
+    report_names,
+    write_reports,
+)
 from dmlprep.report.github import job_lines
 
 HOSTILE = "</script><b>x</b>\x1b[31m&\x00\ud800"
