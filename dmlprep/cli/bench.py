@@ -15,6 +15,7 @@ from dmlprep.cli.options import (
     device_option,
     option,
     output_options,
+    parsed,
     prepare_options,
     sizes_option,
     time_limit_option,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     "--pin DIM=SIZE",
     "pins",
     multiple=True,
+    callback=parsed(read_sizes),
     help="Override a dimension in the sessions, by name (batch=1) or by input and axis (x:0=1).",
 )
 @sizes_option
@@ -52,14 +54,7 @@ if TYPE_CHECKING:
 @option("--force", is_flag=True, help="Replace the HTML file.")
 @output_options("text", "json")
 def command(
-    models: tuple[Path, ...],
-    pins: tuple[str, ...],
-    sizes: tuple[str, ...],
-    html: Path | None,
-    force: bool,
-    quiet: bool,
-    output_format: str,
-    **options: Any,
+    models: tuple[Path, ...], html: Path | None, force: bool, quiet: bool, output_format: str, **options: Any
 ) -> int:
     """Time MODELS side by side, on the same inputs.
 
@@ -76,7 +71,7 @@ def command(
     if html is not None:
         check_output(html, force=force)
     with progress_line(quiet) as progress:
-        found = api.bench(*models, pins=read_sizes(pins), sizes=read_sizes(sizes), progress=progress, **options)
+        found = api.bench(*models, progress=progress, **options)
     _show(found, output_format, quiet)
     if html is not None:
         from dmlprep.report.html import write_html

@@ -23,7 +23,6 @@ from dmlprep.cli.options import (
     time_limit_option,
 )
 from dmlprep.cli.output import echo, print_json, progress_line
-from dmlprep.cli.values import read_sizes
 from dmlprep.core.text.shell import command_line
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 def command(
     reference: Path,
     candidate: Path | None,
-    sizes: tuple[str, ...],
     record_to: Path | None,
     html: Path | None,
     quiet: bool,
@@ -77,9 +75,8 @@ def command(
     pictured = [path for path in (record_to, html) if path is not None]
     for path in pictured:
         check_output(path, force=options["force"])
-    options |= {"sizes": read_sizes(sizes), "along": bool(pictured)}
     with progress_line(quiet) as progress:
-        found = api.bisect(reference, candidate, progress=progress, **options)
+        found = api.bisect(reference, candidate, along=bool(pictured), progress=progress, **options)
     if quiet and output_format == "text":
         echo(_outcome(found))
     else:

@@ -15,12 +15,13 @@ from dmlprep.cli.options import (
     device_option,
     option,
     output_options,
+    parsed,
     prepare_options,
     sizes_option,
     time_limit_option,
 )
 from dmlprep.cli.output import show_verdict
-from dmlprep.cli.values import read_measures, read_sizes
+from dmlprep.cli.values import read_measures
 from dmlprep.portable.bounds import MOST_FEEDS
 
 
@@ -37,6 +38,7 @@ from dmlprep.portable.bounds import MOST_FEEDS
     "--measure OUTPUT=KIND",
     "measures",
     multiple=True,
+    callback=parsed(read_measures),
     help="Kind of an output: elements, map, classes, logits or angle. Default: detected from the node before it.",
 )
 @prepare_options(*METRIC)
@@ -55,20 +57,12 @@ from dmlprep.portable.bounds import MOST_FEEDS
 )
 @time_limit_option(600.0, "Time limit for one load or run.")
 @output_options("text", "json")
-def command(
-    reference: Path,
-    candidate: Path,
-    sizes: tuple[str, ...],
-    measures: tuple[str, ...],
-    quiet: bool,
-    output_format: str,
-    **options: Any,
-) -> int:
+def command(reference: Path, candidate: Path, quiet: bool, output_format: str, **options: Any) -> int:
     """Compare the outputs of CANDIDATE with those of REFERENCE, on the same inputs.
 
     Exit codes: 0 within the tolerance; 1 not; 2 bad input; 3 the comparison could not run, or
     these inputs prove nothing.
     """
-    verdict = api.compare(reference, candidate, sizes=read_sizes(sizes), measures=read_measures(measures), **options)
+    verdict = api.compare(reference, candidate, **options)
     show_verdict(verdict, output_format, quiet=quiet)
     return verdict.exit_code

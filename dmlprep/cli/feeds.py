@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from dmlprep import api
-from dmlprep.cli.options import PATH, option, output_options, sizes_option
+from dmlprep.cli.options import PATH, option, output_options, parsed, sizes_option
 from dmlprep.cli.output import echo, print_json
-from dmlprep.cli.values import Number, read_inputs, read_numbers, read_sizes
+from dmlprep.cli.values import Number, read_inputs, read_numbers
 from dmlprep.core.text.shell import command_line
 from dmlprep.core.text.sizes import count_text
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
@@ -24,7 +24,13 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
 @option("--count", type=click.IntRange(1, MOST_FEEDS), default=4, help="Number of feeds.")
 @option("--input NAME", default="", help="Input of MODEL for SOURCES, if several are possible.")
 @sizes_option
-@option("--set NAME=VALUE", "values", multiple=True, help="Value of another input: numbers, or file.npy.")
+@option(
+    "--set NAME=VALUE",
+    "values",
+    multiple=True,
+    callback=parsed(read_inputs),
+    help="Value of another input: numbers, or file.npy.",
+)
 @option(
     "--layout",
     type=click.Choice(["nchw", "nhwc", "chw", "hwc"]),
@@ -49,16 +55,7 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_VALUE
 @option("--tokenizer", type=PATH, help="Text: path of tokenizer.json. Default: the one next to MODEL.")
 @option("--force", is_flag=True, help="Replace existing feeds.")
 @output_options("text", "json")
-def command(
-    model: Path,
-    sources: tuple[Path, ...],
-    out: Path,
-    sizes: tuple[str, ...],
-    values: tuple[str, ...],
-    quiet: bool,
-    output_format: str,
-    **options: Any,
-) -> int:
+def command(model: Path, sources: tuple[Path, ...], out: Path, quiet: bool, output_format: str, **options: Any) -> int:
     """Make inputs for MODEL from your pictures, audio or text, for --feeds of other commands.
 
     SOURCES are files, or folders of them. Names, sizes and types come from MODEL.
@@ -75,9 +72,7 @@ def command(
 
     options["layout"] = options["layout"] or ""
     pictures = Pictures(**{field.name: options.pop(field.name) for field in fields(Pictures)})
-    made = api.make_feeds(
-        model, list(sources), out=out, sizes=read_sizes(sizes), values=read_inputs(values), pictures=pictures, **options
-    )
+    made = api.make_feeds(model, list(sources), out=out, pictures=pictures, **options)
     if output_format == "json":
         print_json({**asdict(made), "files": [str(file) for file in made.files]})
         return 0

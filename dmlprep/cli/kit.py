@@ -15,6 +15,7 @@ from dmlprep.cli.options import (
     optimization_option,
     option,
     output_options,
+    parsed,
     prepare_options,
     sizes_option,
     time_limit_option,
@@ -52,7 +53,13 @@ def command() -> None:
     type=click.IntRange(1, MOST_FEEDS),
     help="Number of seeded random inputs without --feeds. Default: as in run.json, otherwise 2.",
 )
-@option("--free-dimension DIM=SIZE", "free", multiple=True, help="Override a free dimension in the session, by name.")
+@option(
+    "--free-dimension DIM=SIZE",
+    "free",
+    multiple=True,
+    callback=parsed(read_sizes),
+    help="Override a free dimension in the session, by name.",
+)
 @prepare_options("device_id", "adapter")
 @option("--disable-metacommands", is_flag=True, help="Use DirectML's own shaders instead of the vendor's.")
 @optimization_option("Graph optimisation level.")
@@ -70,8 +77,7 @@ def command() -> None:
 @output_options("text", "json")
 def pack(
     model: Path,
-    sizes: tuple[str, ...],
-    free: tuple[str, ...],
+    free: dict[str, int],
     device_id: int | None,
     adapter: str | None,
     disable_metacommands: bool,
@@ -90,12 +96,12 @@ def pack(
     if device_id is not None and adapter is not None:
         what = "an adapter's name and its number are given"
         raise UsageError(what, where="--adapter", fix="leave one of the two out")
-    session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in read_sizes(free).items()}}
+    session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in free.items()}}
     # The other machine finds the number of the adapter.
     chosen = {"device_id": device_id, "adapter": adapter, "disable_metacommands": 1 if disable_metacommands else None}
     session |= {name: str(value) for name, value in chosen.items() if value is not None}
     with progress_line(quiet) as progress:
-        packed = api.pack_kit(model, sizes=read_sizes(sizes), session=session, progress=progress, **options)
+        packed = api.pack_kit(model, session=session, progress=progress, **options)
     made = packed.manifest
     if output_format == "json":
         said = {"path": str(packed.path), "kit": packed.name, "bytes": packed.nbytes, "manifest": made}

@@ -15,7 +15,7 @@ from dmlprep.api import projects
 from dmlprep.api.devices import target_names
 from dmlprep.api.recipes import read_settings, recipe_names
 from dmlprep.cli.output import echo
-from dmlprep.cli.values import Number, read_pins
+from dmlprep.cli.values import Number, read_pins, read_sizes
 from dmlprep.core.errors import UsageError
 from dmlprep.core.files import Unfit, is_pattern, matching
 from dmlprep.pipeline.options import OPTIONS, Option, PrepareOptions
@@ -87,6 +87,11 @@ RECIPE = ("recipe", "pins", "settings", "target")
 """Options that go together, by their names in ``dmlprep.pipeline.options``."""
 
 
+def parsed(read: Callable[[tuple[str, ...]], Any]) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], Any]:
+    """Return the callback of an option whose values ``read`` turns into a dictionary."""
+    return lambda context, option, values: read(values) if values else {}
+
+
 def prepare_options(*names: str, **helps: str) -> Callable[[F], F]:
     """Add options of ``dmlprep.pipeline.options``, in this order; ``helps`` replace their help, by name."""
 
@@ -105,8 +110,7 @@ def _click_option(name: str, one: Option, text: str | None) -> Callable[[F], F]:
         more["is_flag"] = True
     elif one.kind in (list, dict):
         more["multiple"] = True
-        if read := _READ.get(name):
-            more["callback"] = lambda context, option, values: read(values) if values else {}
+        more["callback"] = parsed(_READ[name]) if name in _READ else None
     elif one.choices:
         more["type"] = click.Choice(one.choices)
     elif one.kind is int:
@@ -130,7 +134,7 @@ _DEFAULTS = PrepareOptions()
 def sizes_option(function: F) -> F:
     """``--size``, for dimensions that stay free in feeds made from a seed."""
     says = "Size of a free dimension."
-    return option("--size DIM=SIZE", "sizes", multiple=True, help=says)(function)
+    return option("--size DIM=SIZE", "sizes", multiple=True, callback=parsed(read_sizes), help=says)(function)
 
 
 def optimization_option(says: str) -> Callable[[F], F]:
