@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     "--bucket DIM=SIZE,...",
     "buckets",
     multiple=True,
+    callback=lambda context, option, texts: [read_bucket(text) for text in texts],
     help="Write a static graph for these sizes. All buckets share one data file (docs/buckets.md), and --pin applies "
     "to each. dmlprep buckets finds sizes from a log.",
 )
@@ -68,13 +69,9 @@ if TYPE_CHECKING:
 def command(
     models: tuple[Path, ...],
     out: Path | None,
-    buckets: tuple[str, ...],
+    buckets: list[dict[str, int]],
     project_file: Path | None,
     no_project: bool,
-    record_to: Path | None,
-    html: Path | None,
-    depfile: Path | None,
-    depfile_format: Literal["make", "lines"],
     quiet: bool,
     output_format: str,
     **options: Any,
@@ -97,13 +94,12 @@ def command(
     from dmlprep.core.text.shell import command_line
     from dmlprep.record.fleet import worst
 
-    wanted_buckets = [read_bucket(text) for text in buckets]
     project = the_project(project_file, no_project)
     if not models and project is None:
         raise click.UsageError("Missing argument 'MODEL', and no project file is here (dmlprep init writes one).")
     places = result_places(project, list(dict.fromkeys(given_models(models))), out)
     several = len(places) > 1
-    views = _Views(record_to, html, depfile, depfile_format)
+    views = _Views(*(options.pop(name) for name in ("record_to", "html", "depfile", "depfile_format")))
     views.check("model" if several else "bucket" if buckets else "")
     in_full = not quiet and output_format == "text"
     typed = command_line("dmlprep", *sys.argv[1:])
@@ -120,9 +116,9 @@ def command(
                 wanted |= {"out": place, "observer": observer, "command_line": typed}
                 if buckets:
                     # They go over what the project file pins.
-                    named = {name for sizes in wanted_buckets for name in sizes} - set(options["pins"])
+                    named = {name for sizes in buckets for name in sizes} - set(options["pins"])
                     wanted["pins"] = {name: value for name, value in wanted["pins"].items() if name not in named}
-                    run = api.prepare_buckets(model, buckets=wanted_buckets, **wanted)
+                    run = api.prepare_buckets(model, buckets=buckets, **wanted)
                 else:
                     record = api.prepare(model, **wanted)
         except DmlprepError as error:

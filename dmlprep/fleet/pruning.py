@@ -55,18 +55,14 @@ def _pruned(out: Path, name: str, digests: Digests) -> bool:
         try:
             for file in FILES:
                 path = folder / file
-                if _plain(path) and _written(state, path, digests):
+                # For a job that did not end, the name is enough.
+                if _plain(path) and (state.exit_code is None or state.files.get(file) == digests.of(path)):
                     remove(path)
             remove(folder / STATE)  # the last: the next run continues a removal that was interrupted
         except OSError as error:
             raise unwritable(error, folder, "close what has it open, and run again") from error
     remove_empty(folder, out)
     return not os.path.lexists(folder)
-
-
-def _written(state: State, path: Path, digests: Digests) -> bool:
-    """Return whether the fleet wrote a file; for a job that did not end, the name is enough."""
-    return state.exit_code is None or state.files.get(path.name) == digests.of(path)
 
 
 def _state(folder: Path) -> State | None:

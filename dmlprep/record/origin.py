@@ -36,21 +36,17 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def origin(command_line: str = "") -> Origin:
     """Return the origin of a run that begins now."""
+    versions = {"Python": platform.python_version(), "dmlprep": __version__}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
     return Origin(
         date=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         command_line=command_line,
         system=f"{platform.system()} {platform.release()}, {platform.machine()}",
         processors=os.cpu_count() or 0,
-        versions={"Python": platform.python_version(), "dmlprep": __version__, **_installed()},
+        versions=versions,
     )
-
-
-def _installed() -> dict[str, str]:
-    versions = {}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions
 
 
 @cache

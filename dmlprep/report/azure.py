@@ -21,14 +21,10 @@ def job_issues(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
 
 def command_line(command: str, properties: dict[str, str], text: str) -> str:
     """Return one command for the agent; no text in it can begin another command."""
-    said = ";".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"##vso[{command} {said}]{_data(text)}"
+    values = {name: _data(value).replace("]", "%5D").replace(";", "%3B") for name, value in properties.items()}
+    return f"##vso[{command} {';'.join(f'{name}={value}' for name, value in values.items())}]{_data(text)}"
 
 
 def _data(text: str) -> str:
     shown = "\n".join(map(printable, text.split("\n")))
     return shown.replace("%", "%AZP25").replace("\r", "%0D").replace("\n", "%0A").replace("##", "#\\x23")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace("]", "%5D").replace(";", "%3B")

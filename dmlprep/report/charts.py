@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record import RunRecord
@@ -30,16 +30,14 @@ _STRETCH = re.compile(r"the (?P<count>\d+) nodes from (?P<first>.+) to .+", re.D
 """How an island search names a block of several nodes (``precision.search.blocks``)."""
 
 
-@dataclass(frozen=True)
-class Tickmark:
+class Tickmark(NamedTuple):
     """A line of a scale with its text."""
 
     at: float
     text: str
 
 
-@dataclass(frozen=True)
-class ErrorRow:
+class ErrorRow(NamedTuple):
     """One output of one check: its error, the bound, and the original's own noise, from 0 to 100 on a log scale."""
 
     check: str
@@ -51,8 +49,7 @@ class ErrorRow:
     noise: float | None
 
 
-@dataclass(frozen=True)
-class StepBar:
+class StepBar(NamedTuple):
     """A step, its seconds and its weights as shares of the largest, and what it made of nodes and bytes."""
 
     name: str
@@ -64,8 +61,7 @@ class StepBar:
     weights: float
 
 
-@dataclass(frozen=True)
-class Along:
+class Along(NamedTuple):
     """Values along the model, on a log scale, with the line of the limit; ``said`` is a sentence about the largest.
 
     Attributes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 from urllib.parse import quote
 from xml.etree import ElementTree
 
@@ -124,8 +124,7 @@ def _case(suite: ElementTree.Element, job: JobRecord) -> None:
     wrong.text = printable(job.summary or job.error)
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     job: JobRecord
     word: str
     style: str

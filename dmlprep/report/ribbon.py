@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from dmlprep.core.text.sizes import bytes_text
 from dmlprep.record.nodes import NodeTable, Reason, numbers
@@ -27,8 +27,7 @@ _REACH = 13.0
 """Height of the longest tick."""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """Nodes side by side that run at the same place; of several in one column the worst: CPU, then FP32."""
 
     kind: Kind
@@ -36,8 +35,7 @@ class Cell:
     width: float
 
 
-@dataclass(frozen=True)
-class Band:
+class Band(NamedTuple):
     """Nodes side by side of one fused partition; ``odd`` changes from one partition to the next."""
 
     x: float
@@ -45,8 +43,7 @@ class Band:
     odd: bool
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     """Tensors that are copied before the node at ``x``; ``height`` grows with the logarithm of their bytes."""
 
     x: float
@@ -54,8 +51,7 @@ class Tick:
     up: bool
 
 
-@dataclass(frozen=True)
-class Copied:
+class Copied(NamedTuple):
     """One crossing as the list has it."""
 
     value: str
