@@ -11,7 +11,7 @@ from dmlprep import api
 from dmlprep.api.projects import job_memory
 from dmlprep.cli.options import PATH, option, output_options
 from dmlprep.cli.output import echo, echo_commands, echo_lines, print_json, print_json_text
-from dmlprep.core.text.sizes import count_text
+from dmlprep.core.text.sizes import bytes_text, count_text
 
 if TYPE_CHECKING:
     from dmlprep.api.types import Job
@@ -113,15 +113,20 @@ def _show_jobs(jobs: list[Job], quiet: bool, output_format: str) -> None:
     if quiet:
         echo(count_text(len(jobs), "job"))
         return
+    from rich.text import Text
+
     from dmlprep.cli.bars import out
     from dmlprep.core.text.documents import toml_value
-    from dmlprep.report.fleet import show_jobs
+    from dmlprep.report.tables import show_table
 
     rows = []
     for job in jobs:
         pins = " ".join(f"{name}={toml_value(value)}" for name, value in job.pins.items())
-        rows.append((job.name, job.written, job.target, job_memory(job), pins))
-    show_jobs(rows, out())
+        rows.append((job.name, job.written, job.target, bytes_text(job_memory(job)), pins))
+    console = out()
+    show_table(console, ("job", "recipe", "target", "memory", "pins"), rows, left=("recipe", "target", "pins"))
+    console.print()
+    console.print(Text(count_text(len(jobs), "job"), style="bold"))
 
 
 def _show_gone(names: list[str], quiet: bool, output_format: str) -> None:

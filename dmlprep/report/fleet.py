@@ -74,14 +74,6 @@ def show_fleet_briefly(record: FleetRecord, console: Console) -> None:
     console.print(Text(counted(record)))
 
 
-def show_jobs(jobs: Sequence[tuple[str, str, str, int, str]], console: Console) -> None:
-    """The matrix: name, recipe, target, bytes of memory and pins of each job."""
-    rows = [(name, recipe, target, bytes_text(memory), pins) for name, recipe, target, memory, pins in jobs]
-    show_table(console, ("job", "recipe", "target", "memory", "pins"), rows, left=("recipe", "target", "pins"))
-    console.print()
-    console.print(Text(count_text(len(jobs), "job"), style="bold"))
-
-
 def _show_reasons(record: FleetRecord, console: Console, *, head: bool = True) -> None:
     wrong = [job for job in worst_first(record.jobs) if job.exit_code]
     if wrong and head:

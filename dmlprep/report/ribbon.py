@@ -75,28 +75,19 @@ class Away:
 
 @dataclass(frozen=True)
 class Ribbon:
-    """The figure of one placement.
-
-    Attributes:
-        apart: whether each node has a cell of its own.
-        left_out: nodes beyond those that the record holds; ``cpu_left_out`` of them on the CPU.
-        cut: crossings that are not listed.
-    """
+    """The figure of one placement; ``cut`` crossings are not listed. ``apart``: each node has a cell of its own."""
 
     name: str
-    count: int
+    table: NodeTable
     on_cpu: int
     single: int
     cells: tuple[Cell, ...]
     bands: tuple[Band, ...]
     ticks: tuple[Tick, ...]
-    crossings: int
     moved: str
     copied: tuple[Copied, ...]
     cut: int
     away: tuple[Away, ...]
-    left_out: int
-    cpu_left_out: int
     apart: bool
 
 
@@ -119,19 +110,16 @@ def ribbon(table: NodeTable, name: str, *, half: bool) -> Ribbon:
     copied = tuple(_copied(table))
     return Ribbon(
         name=name,
-        count=table.total,
+        table=table,
         on_cpu=every.count("cpu") + table.cpu_left_out,
         single=every.count("single"),
         cells=tuple(_cells(every)),
         bands=tuple(_bands(table)),
         ticks=tuple(_ticks(table)),
-        crossings=table.crossings.total,
         moved=bytes_text(sum(known)) + (f", {unknown} of unknown size" if unknown else "") if known else "",
         copied=copied[:_LISTED],
         cut=table.crossings.total - len(copied[:_LISTED]),
         away=tuple(_away(table)),
-        left_out=table.total - len(table.names),
-        cpu_left_out=table.cpu_left_out,
         apart=len(every) <= _APART,
     )
 

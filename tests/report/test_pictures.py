@@ -67,7 +67,7 @@ def test_no_node_on_the_cpu_is_lost_between_the_columns(count: int) -> None:
         assert cell.x <= (place + 1) * unit + 1e-9
         assert cell.x + cell.width >= place * unit - 1e-9
         assert len(found.cells) <= WIDTH
-    assert ribbon(table("d" * count), "x", half=False).count == count
+    assert ribbon(table("d" * count), "x", half=False).table.total == count
 
 
 def test_the_worst_case_is_bounded() -> None:
@@ -87,7 +87,7 @@ def test_partitions_and_copies() -> None:
         ("4.0 kB", "/block.0/<b>2"),
         ("not known", "/block.0/<b>3"),
     ]
-    assert (found.crossings, found.cut, found.moved) == (3, 1, "4.0 kB, 2 of unknown size")
+    assert (found.table.crossings.total, found.cut, found.moved) == (3, 1, "4.0 kB, 2 of unknown size")
     assert found.away[0].count == 1
 
 
