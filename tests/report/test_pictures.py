@@ -16,8 +16,7 @@ from dmlprep.record.run_record import RunFacts
 from dmlprep.record.steps import Block, Profile, StepFacts
 from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
 from dmlprep.report.fp16 import half_steps
-from dmlprep.report.html import page_html, render_html
-from dmlprep.report.payload import payload
+from dmlprep.report.html import page_html, payload, render_html
 from dmlprep.report.ribbon import WIDTH, ribbon
 from dmlprep.report.text import render_text
 from tests.record.test_nodes import TABLE
