@@ -45,9 +45,9 @@ def words(form: str) -> ProgressColumn:
 
 
 class Bars:
-    """Bars of progress on stderr, and plain lines if stderr is no terminal. A context manager.
+    """Bars of progress on stderr, and plain lines if stderr is not a terminal. A context manager.
 
-    What others write to stdout and stderr meanwhile appears above the bars.
+    Text that other code writes to stdout and stderr appears above the bars.
     """
 
     def __init__(self, *columns: ProgressColumn, quiet: bool = False) -> None:

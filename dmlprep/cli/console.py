@@ -20,7 +20,7 @@ _TEXT = 60
 
 
 class ProgressObserver(Bars, Observer):
-    """A bar for each step of a run; one line for each finished step if stderr is no terminal."""
+    """A bar for each step of a run; one line for each finished step if stderr is not a terminal."""
 
     def __init__(self, quiet: bool = False) -> None:
         super().__init__(
@@ -93,7 +93,7 @@ class ProgressObserver(Bars, Observer):
 
 
 class FleetProgress(Bars, FleetObserver):
-    """A bar of all jobs, and one for each that runs; one line for each job that ran if stderr is no terminal."""
+    """A bar of all jobs, and one for each that runs; one line for each job that ran if stderr is not a terminal."""
 
     def __init__(self, quiet: bool = False) -> None:
         super().__init__(
@@ -141,7 +141,7 @@ class FleetProgress(Bars, FleetObserver):
 
 
 class InstallProgress(Bars):
-    """A bar for each stage of an installation; one line for each if stderr is no terminal."""
+    """A bar for each stage of an installation; one line for each if stderr is not a terminal."""
 
     def __init__(self, quiet: bool) -> None:
         columns = (SpinnerColumn(), words("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())

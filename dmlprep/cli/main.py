@@ -157,7 +157,7 @@ def main() -> NoReturn:
     finally:
         stopping.over()
         end_run()
-    if not (stopping.asked and code):  # a command that came to its end all the same says what it found
+    if not (stopping.asked and code):  # a command that ended anyway reports its result
         # Python's last collections would walk all that a run has made, a tenth of a short run's time, and free nothing
         # that the end of the process does not.
         gc.freeze()
@@ -172,7 +172,7 @@ def main() -> NoReturn:
 
 def command_line() -> NoReturn:
     """Run the command line and exit with its code."""
-    # onnx-ir logs what it mends in broken models; our errors say it in one line.
+    # onnx-ir logs its repairs of broken models; our errors are one line.
     logging.getLogger("onnx_ir").setLevel(logging.CRITICAL)
     with guarded():
         _run()

@@ -70,7 +70,7 @@ def echo_page(text: str, *, err: bool = False) -> None:
 
 def say(text: str, fix: str = "", *, head: str = "error: ") -> None:
     """Write an error and its fix to stderr."""
-    with contextlib.suppress(OSError):  # where stderr takes nothing, the exit code is all that can be said
+    with contextlib.suppress(OSError):  # without stderr, the exit code is the whole report
         click.secho(head, file=own(sys.stderr), fg="red", bold=True, nl=False)
         said = [inert(paragraph(text)), *([inert(paragraph(f"  fix: {fix}"))] if fix else [])]
         lines = [line for one in said for line in one.split("\n")]

@@ -98,7 +98,7 @@ def _vulkan_json(found: Runtime) -> dict[str, object]:
 
 
 def _vulkan_lines(found: Runtime) -> list[str]:
-    """The machine's Vulkan devices, and what chooses each."""
+    """Return the Vulkan devices of this machine, with the options that choose them."""
     lines = ["lavapipe, on the CPU: what sessions run on without --gpu"]
     gpus = found.gpus.gpus
     for gpu in gpus:

@@ -100,7 +100,7 @@ class Stopping:
         if event in (_CLOSE, _LOGOFF, _SHUTDOWN):
             self._end(signal.SIGTERM)
         threading.Thread(target=self._end, args=(signal.SIGINT,), name="dmlprep-stopping", daemon=True).start()
-        return 0  # Python is told of Ctrl-C and Ctrl-Break too
+        return 0  # Python handles Ctrl-C and Ctrl-Break too
 
     def _end(self, number: int) -> NoReturn:
         """End the program, soon; in another thread than the main one."""

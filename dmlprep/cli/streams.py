@@ -23,7 +23,7 @@ class Guarded(io.TextIOBase):
 
     Attributes:
         own: the stream itself, for words that are printable already, and for our colours.
-        beside: takes whole texts while a bar of progress stands on the terminal, which they would run into.
+        beside: receives whole texts while the terminal shows a bar of progress.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -86,7 +86,7 @@ def own(stream: TextIO) -> TextIO:
 def hold_descriptors() -> None:
     """Give standard streams that were closed to the null device: they take everything and keep nothing.
 
-    Else the next file that is opened, a model, gets the number of one of them.
+    Otherwise the next file that is opened, a model, gets the number of one of them.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:

@@ -33,12 +33,12 @@ _RECOUNT = 10.0
 """Seconds after which the workers are counted anew; a tenth of it while there are none."""
 
 _LEAVE, _GONE = 2.0, 0.4
-"""Seconds for the connection to be closed, and before that for workers to say that stopped jobs are gone. Half a second
+"""Seconds for the connection to be closed, and before that for workers to report stopped jobs. Half a second
 is what Ctrl-C leaves."""
 
 _MEMORY = "memory"
 _ON_DML = ("dml", "gpu")
-"""Resources that workers may declare: bytes for all jobs; jobs on DirectML at once, under either name."""
+"""Resources that workers may declare: bytes for all jobs; parallel jobs on DirectML, under either name."""
 
 _AT_WORK = ("running", "paused", "closing_gracefully")
 """States of a worker in which it may bring its jobs to their end."""
@@ -105,7 +105,7 @@ class ClusterEngine:
             if Path(address).is_file():
                 return _bounded(partial(self._open, scheduler_file=address))
             raise FileNotFoundError("there is no such file")  # Dask would wait for it
-        except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last three: an address that is none
+        except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last three: not an address
             _heard_again(self._levels)
             what = f"no Dask scheduler answers: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
             fix = "start one (dask scheduler), or give its address as it prints it"
@@ -243,7 +243,7 @@ class ClusterEngine:
 
     def close(self) -> None:
         running = self._started & self._futures.keys()
-        with contextlib.suppress(Exception):  # the scheduler may be what is gone
+        with contextlib.suppress(Exception):  # the scheduler may have ended
             if left := [future for future in self._futures.values() if future is not None]:
                 self._client.cancel(left, force=True)
             end = time.monotonic() + _GONE

@@ -23,7 +23,7 @@ _MOST = 200_000
 """Files that are kept."""
 
 _YOUNG = 2_500_000_000
-"""Nanoseconds: FAT tells times of last change to two seconds."""
+"""Nanoseconds: FAT stores times of last change in steps of two seconds."""
 
 _FORMAT = 1
 
@@ -66,7 +66,7 @@ class Digests:
         return sha
 
     def save(self) -> None:
-        """Keep what was read. One that cannot be kept costs time only."""
+        """Write the digests; an error costs time only."""
         if self._file is None:
             return
         with contextlib.suppress(OSError, OutputError):

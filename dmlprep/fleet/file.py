@@ -23,7 +23,7 @@ _SIZE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _AXES = {"recipes": "recipe", "targets": "target"}
 
 _FIELDS: dict[str, object] = {"recipes": list[str], "targets": list[str], "sizes": dict[str, dict[str, Value]]}
-"""Axes of the matrix: recipes in place of ``recipe``, targets in place of ``target``, and pins by the name of the
+"""Axes of the matrix: recipes instead of ``recipe``, targets instead of ``target``, and pins by the name of the
 sizes, which go over ``pins``; ``sizes = {}`` takes the axis away."""
 
 

@@ -89,7 +89,7 @@ class LocalEngine:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         if running:
-            sweep()  # what they began beside their results
+            sweep()  # their temporary files
 
     def _dispatch(self) -> None:
         """Start what there is room for, in order; one that is too large lets smaller ones go before."""

@@ -23,7 +23,7 @@ def memory_needed(nbytes: int, *, dml: bool) -> int:
 
 
 def model_bytes(model: Path) -> int:
-    """Bytes of a model's file and of the files beside it that bear its name, which are most likely its data."""
+    """Return the bytes of a model's file and of files with its name next to it, which are probably its data."""
     total = 0
     with contextlib.suppress(OSError):
         total = model.stat().st_size

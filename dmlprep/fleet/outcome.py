@@ -22,7 +22,7 @@ _RAISED = {UsageError.exit_code, InternalError.exit_code}
 """Exit codes of runs that came to no outcome: their records hold an error and nothing else."""
 
 _OF_THE_MODEL = {"DP001", "DP016", "DP017"}
-"""Codes of files that are no model: the same bytes are none the next time."""
+"""Codes of files that are not models: the same bytes fail again."""
 
 _OF_THE_MACHINE = {"DP013"}
 """Codes of refusals that another machine, or this one with less to do, need not repeat: a limit was exceeded."""

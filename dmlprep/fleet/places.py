@@ -1,6 +1,6 @@
 """The folder of one job: what was made there and of what, so that it is not made again, and is never half of two runs.
 
-``job.json`` says which run the files beside it are of, with their digests. It is written before the job runs, without
+``job.json`` names the run of the files next to it, with their digests. It is written before the job runs, without
 an outcome, and again when the job has ended. Files that no ``job.json`` speaks of are not the fleet's.
 """
 

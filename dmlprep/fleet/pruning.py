@@ -28,14 +28,14 @@ def gone_jobs(out: Path, names: Iterable[str]) -> list[str]:
     """
     if not os.path.isdir(out / STATE_FOLDER):
         return []
-    # Where the system does not tell the cases apart, both are one folder.
+    # On a system that ignores case, both are one folder.
     known = {name.casefold() for name in names}
     found = (path.relative_to(out).as_posix() for path in _folders(out) if _state(path) is not None)
     return sorted(name for name in found if name != "." and name.casefold() not in known)
 
 
 def prune(out: Path, names: Iterable[str], observer: FleetObserver) -> None:
-    """Remove the results of jobs that are gone, and the folders that are empty then.
+    """Remove the results of jobs that the file no longer names, and folders that become empty.
 
     A file of other content than the fleet wrote, a link, and anything else stays; so does a job of another run.
     """

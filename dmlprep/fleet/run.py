@@ -1,6 +1,6 @@
-"""Run a fleet: what was done before stays, the rest goes to an engine, and each job that ends is kept at once.
+"""Run a fleet: known results stay, an engine runs the other jobs, and each result is written when its job ends.
 
-A fleet that is killed goes on where it was: a job is done when its ``job.json`` says so, and a result appears as a
+A fleet that was killed continues: a job is done when its ``job.json`` says so, and a result appears as a
 whole (``pipeline/prepare.py``). Locks are the system's, which go with the process that holds them.
 """
 
@@ -166,7 +166,7 @@ class _Run:
             while engine is not None and self._active:
                 self._hear(engine, wait=True)
         except BaseException:
-            self._abandon()  # at once: after Ctrl-C there is less than a second (cli/stopping.py)
+            self._abandon()  # now: after Ctrl-C there is less than a second (cli/stopping.py)
             raise
         finally:
             if engine is not None:

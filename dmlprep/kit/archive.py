@@ -170,7 +170,7 @@ class Bundle:
         digest = hashlib.sha256()
         left = size
         with self.open(name) as file:
-            # Never more than was said, whatever the member unpacks to.
+            # Never more than the document lists, whatever the member unpacks to.
             while left and (piece := file.read(min(_PIECE, left))):
                 digest.update(piece)
                 left -= len(piece)

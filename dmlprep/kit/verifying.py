@@ -141,7 +141,7 @@ def _record(path: Path, manifest: Manifest) -> RunRecord:
 
 def _merged(record: RunRecord, verdict: Verdict) -> RunRecord:
     """The record with the verdict instead of an earlier one of the same check, and of those that did not run."""
-    # A run that fails by its own checks leaves no model, and so nothing that a kit could hold.
+    # A run that fails by its own checks leaves no model for a kit.
     failed_before = any(v.check.kit and v.outcome == "failed" for v in record.verdicts)
     record.verdicts = [
         v

@@ -74,7 +74,7 @@ class ZipWriter:
         if kind is None:
             self._zip.close()
             return
-        # Half a zip: closed so that nothing of it lives on, whatever the disk says to that.
+        # Half a zip: release its file; errors of the disk do not matter.
         with suppress(OSError, ValueError):
             self._zip.close()
 

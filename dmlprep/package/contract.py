@@ -175,7 +175,7 @@ class Contract(msgspec.Struct, frozen=True):
         fixed: size that each free dimension was fixed to.
         denotations: denotations of free dimensions, which sessions can fix.
         session: settings of a session on DirectML, in the words of ONNX Runtime's documentation.
-        unproven: the checks that did not pass, if the package was made all the same.
+        unproven: the checks that did not pass, if --unproven made the package.
         files: every file of the package except this one, its digest and its signature.
         memory: ``None`` if unknown, for example if sizes are free.
         buckets: empty for a package of one model.

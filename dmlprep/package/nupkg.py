@@ -1,4 +1,4 @@
-"""A package for C# or C++ as a NuGet package: its files, and targets that put the model beside the program.
+"""A package for C# or C++ as a NuGet package: its files, and targets that put the model next to the program.
 
 Sources: NuGet's documentation of nuspec files, of ``build`` and ``buildTransitive``, and of ``contentFiles``; ECMA-376
 part 2 (open packaging conventions) for ``[Content_Types].xml`` and ``_rels/.rels``.
@@ -194,7 +194,7 @@ def _core_properties(request: NuGetRequest, contract: Contract) -> str:
 
 
 def _copied(name: str, contract: Contract) -> str:
-    """Targets that put the model into a folder beside the program, built or published."""
+    """Return targets that put the model into a folder next to the program, built or published."""
     items = "".join(
         f"""    <None Include="$(MSBuildThisFileDirectory)..\\{_WHERE}\\{msbuild_text(file)}">
       <Link>{name}\\{msbuild_text(file)}</Link>

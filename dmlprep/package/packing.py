@@ -123,7 +123,7 @@ def _refused(run: Path, runs: Runs) -> DmlprepError:
 
 
 def _key(sign: Path | None, out: Path) -> SigningKey | None:
-    """Return the key that signs; it must not be in the package, which is handed on."""
+    """Return the key that signs; it must not be in the package."""
     if sign is None:
         return None
     if sign.absolute().parent.resolve() == out.resolve():

@@ -43,7 +43,7 @@ class BucketFacts(msgspec.Struct, frozen=True):
 
 
 class DataEntry(msgspec.Struct, frozen=True):
-    """The file of weights that all buckets share; it lies beside them."""
+    """The file of weights that all buckets share, in their folder."""
 
     file: FileName
     bytes: Count

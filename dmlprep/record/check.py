@@ -43,7 +43,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
             ``placement`` (nodes run where they were predicted), ``agreement`` (of ``bisect``). The others are about a
             language model's folder: ``part`` is about one model, ``proof`` about all.
         provider: where the model runs; empty if nothing runs. ``emulation`` is the FP16 emulation.
-        sums, rounding: what the FP16 emulation stores in FP16; its rounding, if the result has another one.
+        sums, rounding: the values that the FP16 emulation stores in FP16; its rounding, if the result has another one.
         model: file name of the model, in the record of a folder of several models.
         part: for ``part``, the place in ``genai_config.json``.
         kit, adapter: whether a kit ran it, on another machine, and its adapter, if known.

@@ -15,8 +15,8 @@ FORMAT = 1
 Outcome = Literal["good", "failed", "wrong-input", "not-run", "internal-error"]
 
 OUTCOMES: dict[int, Outcome] = {70: "internal-error", 2: "wrong-input", 1: "failed", 3: "not-run", 0: "good"}
-"""Outcome by exit code, the worst first: a bug of dmlprep; a model, recipe or feed that cannot be used; a model that
-fails; a check that could not run here, which says nothing against the model; all well."""
+"""Outcome by exit code, the worst first. ``wrong-input``: a model, recipe or feed cannot be used. ``not-run``: a check
+could not run here; the model may be good."""
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,7 +26,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         name: its folder below the fleet's.
         target, size: names of the release and of the sizes; empty for the recipe's own, and without sizes.
         pins: sizes by dimension, and values under ``input:``.
-        kept: whether it was done before, and nothing that it depends on has changed.
+        kept: whether an earlier run did it, and its dependencies are unchanged.
         key: SHA-256 of all that it depends on, except data files, which are in ``facts.digests`` of its record.
         record, report, output: paths relative to the fleet's folder; empty if there is none.
         level, summary: the headline of its record.

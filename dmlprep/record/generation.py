@@ -179,7 +179,7 @@ class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
     """The memory of the device for the decoder of a folder, in bytes.
 
     Attributes:
-        weights: those of all models of the folder.
+        weights: weights of all models of the folder.
         cache: keys and values at ``max_length`` and ``batch``; DirectML rounds each tensor up.
         cache_token: keys and values for one more token of one sequence, before rounding.
         max_length, batch: tokens of the longest sequence with its prompt; number of sequences, beams included.

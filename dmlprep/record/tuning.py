@@ -69,7 +69,7 @@ class Candidate:
     """One way to prepare the model: ``name`` is its recipe with the settings that differ, ``recipe`` all of it as TOML.
 
     Attributes:
-        figures: those of the prepared model if it was proved, otherwise predicted; ``None`` if a step refuses.
+        figures: measured on the prepared model if it was proved, otherwise predicted; ``None`` if a step refuses.
         proof: outcome of its proof; empty without one.
         reason: why a step refuses it, or it is not proved; otherwise empty.
         devices: devices on which it passed.

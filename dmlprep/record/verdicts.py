@@ -18,7 +18,7 @@ EXIT_CODES = {"passed": 0, "failed": 1, "not-proven": 3, "not-run": 3}
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The device that answered; what is unknown is empty.
+    """The device that answered; unknown fields are empty.
 
     Attributes:
         name: for people: ``cpu``, ``fp16 emulation``, ``dml on linux: lavapipe`` or ``dml on windows: ADAPTER``.

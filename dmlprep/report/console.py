@@ -1,4 +1,4 @@
-"""A console for texts that quote strangers: no markup, no codes for emoji, and nothing that acts on a terminal."""
+"""A console for texts that quote strangers: no markup, no codes for emoji, and no control characters."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ class _Group:
 def render_html(record: RunRecord) -> str:
     """The record as HTML. Every name of the model is escaped: a model is hostile until checked.
 
-    Nothing of the record stands in a script, a style, an address or an attribute without quotes; the nodes stand in a
-    block of JSON that no name can end.
+    Scripts, styles, addresses and unquoted attributes contain no text of the record. The nodes are in a block of JSON
+    that no name can end.
     """
     half = bool(half_steps(record))
     facts, tables, bench, bisected = record.facts, record.facts.nodes, record.facts.bench, record.facts.bisection

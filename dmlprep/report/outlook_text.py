@@ -34,7 +34,7 @@ def in_short(outlook: Outlook, model: str) -> list[str]:
     if not effect:
         return []
     said = [f"prepare would {' and '.join(effect)}: {_command(outlook, model)}"]
-    if best.memory is None or not best.memory.known or not best.sizes:  # else the model's own is said above
+    if best.memory is None or not best.memory.known or not best.sizes:  # otherwise the text above has the model's own
         return said
     return [*said, f"  then {memory_line(best.memory)}"]
 

@@ -13,7 +13,7 @@ FORMAT = 1
 
 NODES = 50_000
 """Nodes of one document, of all models and targets in it: some 20 MB. Functions let a file of 4 KB have 10,000 nodes,
-and ``--target all`` tells each of them 16 times."""
+and ``--target all`` lists each of them 16 times."""
 
 
 def to_object(record: RunRecord, placement: Placement | None, most: int = NODES) -> dict[str, object]:

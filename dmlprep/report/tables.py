@@ -25,7 +25,7 @@ def show_table(
 
     The first column, which names the row, and those of ``left`` are aligned to the left, all others to the right.
     """
-    # As text: in a plain string, rich takes what stands in brackets for a style.
+    # As text: in a plain string, rich reads text in brackets as a style.
     cells = [[Text(inert(shortened(printable(c)))) if isinstance(c, str) else c for c in row] for row in rows]
     said = [index for index in range(len(columns)) if any(row[index] for row in cells)]
     texts = {index: [row[index].plain for row in cells] for index in said}

@@ -201,7 +201,7 @@ def _run(inputs: _Inputs, system: _GitHub, work: Path) -> None:
         file = _written(inputs, work) if inputs.model else Path(inputs.file or _FILE)
         shard = [f"--shard={inputs.shard}"] if inputs.shard else []
         options = [line.strip() for line in inputs.options.splitlines() if line.strip()]
-        # Ours are the last: of an option that is given twice, the last one holds.
+        # Ours are the last: they override earlier options.
         code = _dmlprep("fleet", *options, *shard, f"--format={system.name}", f"--out={folder}", "--", str(file))
     except DmlprepError as error:
         system.error(str(error))
