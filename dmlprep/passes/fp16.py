@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from dmlprep.core.errors import ModelRefused, RecipeError
 from dmlprep.graph.model import Model
+from dmlprep.graph.model.runner import Runner
 from dmlprep.graph.model.walk import label, nodes, nodes_by_path
 from dmlprep.metrics import holds_fp16
 from dmlprep.passes.base import Context, Options, Pass
@@ -24,10 +25,14 @@ from dmlprep.passes.precision.convert.onnxconverter_common import convert_with_o
 from dmlprep.passes.precision.convert.rewrite import shares_weights
 from dmlprep.passes.precision.convert.squares import sum_squares
 from dmlprep.passes.precision.gain import gained, little_gain, smaller_question
+from dmlprep.passes.precision.lift import has_half, lift
+from dmlprep.passes.precision.policy.forms import own_island
 from dmlprep.passes.precision.search.islands import Islands, Setting, find_islands
 from dmlprep.passes.precision.search.profile import Range
+from dmlprep.passes.precision.search.trials import Convert, Feeds, Trials
 from dmlprep.passes.precision.types import solve_types
 from dmlprep.passes.precision.user_selection import Selection, select
+from dmlprep.passes.precision.view import View
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_TRIALS, MOST_VALUE
 from dmlprep.record.steps import Block, Kept, Profile, Trial, Worst
 
@@ -51,6 +56,8 @@ class Fp16Options(Options, frozen=True):
             FP16 kernels exist.
         half_weights: whether a large weight that kept nodes share with nodes in FP16 is stored in FP16 alone, not in
             both types; ``auto``: where a search meets the tolerance so.
+        lift: whether the FP16 nodes of the model count as FP32 nodes, so that they may stay in FP32; ``auto``: where a
+            search does not meet the tolerance otherwise.
         islands: ``auto`` searches for the smallest set of nodes to keep in FP32, by the FP16 emulation.
         tolerance: of the search: largest max|difference| / max|reference| of an output.
         rounding, accumulation: of the emulation, see ``precision.emulation``.
@@ -73,6 +80,7 @@ class Fp16Options(Options, frozen=True):
     convert_patterns: list[str] = msgspec.field(default_factory=list)
     convert_between: list[tuple[str, str]] = msgspec.field(default_factory=list)
     half_weights: bool | Literal["auto"] = "auto"
+    lift: bool | Literal["auto"] = "auto"
     islands: Literal["off", "auto"] = "off"
     tolerance: Annotated[float, msgspec.Meta(gt=0, le=MOST_VALUE)] = 0.01
     rounding: Literal["nearest", "toward-zero"] = "nearest"
@@ -159,13 +167,28 @@ class Fp16Pass(Pass[Fp16Options]):
             )
             return replace(done, changed=done.changed or rewritten)
 
+        def lifted() -> bool | set[str]:
+            keep.update((id(node), why) for node, why in own_island(View.of(model.ir, context.target)))
+            ends = {v.name or "" for v in (*model.ir.graph.inputs, *model.ir.graph.outputs)}
+            kept = ends if keep_io is True else keep_io or set()
+            return kept - lift(model)
+
+        searches = options.islands == "auto" and context.runner is not None
+        feeds: list[Feeds] = [*context.runner.feeds(model, options.feeds)] if context.runner and searches else []
+        lifts = options.lift is True
+        if options.lift == "auto" and searches and has_half(model):
+            search = self._search(model, context, run, keep, convert_anyway, False, feeds)
+            lifts = not Trials(*search[:-1], replace(search[-1], journal=None)).meets(())
+        if lifts:
+            keep_io = lifted()
+            context.facts.island_recipe = "\nlift = true"
         half = options.half_weights is True
         if options.islands == "auto":
             half = half or (options.half_weights == "auto" and shares_weights(model))
-            islands = self._searched(model, context, run, keep, convert_anyway, half)
+            islands = find_islands(*self._search(model, context, run, keep, convert_anyway, half, feeds))
             if half and (islands.whole or not islands.met) and options.half_weights == "auto":
                 half = False
-                islands = self._searched(model, context, run, keep, convert_anyway, half)
+                islands = find_islands(*self._search(model, context, run, keep, convert_anyway, half, feeds))
             keep |= self._islands(model, context, islands)
             if half:
                 context.facts.island_recipe += "\nhalf_weights = true"
@@ -191,7 +214,7 @@ class Fp16Pass(Pass[Fp16Options]):
             pick |= select(model, rest, field)
         return picks[0], picks[1], inlined
 
-    def _searched(
+    def _search(
         self,
         model: Model,
         context: Context,
@@ -199,8 +222,9 @@ class Fp16Pass(Pass[Fp16Options]):
         keep: dict[int, str],
         convert_anyway: dict[int, str],
         half: bool,
-    ) -> Islands:
-        """Search for the nodes to keep."""
+        feeds: list[Feeds],
+    ) -> tuple[Model, Convert, Runner, list[Feeds], Setting]:
+        """The arguments of a search for the nodes to keep."""
         options = self.options
         if context.runner is None:
             text = 'islands = "auto" has to run the model, and this pipeline runs none'
@@ -227,7 +251,7 @@ class Fp16Pass(Pass[Fp16Options]):
             context.rules,
             context.progress,
         )
-        return find_islands(model, trial, context.runner, context.runner.feeds(model, options.feeds), setting)
+        return model, trial, context.runner, feeds, setting
 
     def _islands(self, model: Model, context: Context, found: Islands) -> dict[int, str]:
         """The nodes that a search found, by ``id(node)``; report them as recipe lines."""
@@ -251,7 +275,7 @@ class Fp16Pass(Pass[Fp16Options]):
         for name, why in found.computing.items():
             context.report("DP405", f"{name} stays in FP32: {why}", node=name)
         facts.islands, facts.islands_computing = found.keep, found.computing
-        facts.island_recipe, facts.emulation_error = found.recipe_lines(), found.error
+        facts.island_recipe, facts.emulation_error = found.recipe_lines() + facts.island_recipe, found.error
         places = nodes_by_path(model.ir)
         return {id(places[name]): why for name, why in found.keep.items()}
 

@@ -25,10 +25,9 @@ from dmlprep.graph.rewriting.builder import insert_behind, move_readers
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.precision.emulation import composites
 from dmlprep.passes.precision.emulation.rounding import Builder, Constants, Rounding
-from dmlprep.passes.precision.fp16 import cast_tensor
+from dmlprep.passes.precision.lift import lift
 from dmlprep.passes.precision.signature import operators
 from dmlprep.passes.precision.types import Types, solve_types
-from dmlprep.passes.precision.view import constant_tensor, set_constant_tensor
 
 __all__ = ["EXACT", "Accumulation", "Rounding", "emulate", "forget_symbolic_shapes"]
 
@@ -41,8 +40,6 @@ EXACT = MOVES | operators(
     "MaxUnpool"
 )
 """Operators whose result is an FP16 value where their operands are: rounding it again would change nothing."""
-
-_DTYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "output_dtype")
 
 
 def emulate(model: Model, mode: Accumulation = "storage", rounding: Rounding = "nearest") -> Model:
@@ -63,8 +60,7 @@ def emulate(model: Model, mode: Accumulation = "storage", rounding: Rounding = "
     constants = Constants(shadow.ir, names)
     opset = shadow.opset
     order = [(graph, list(graph)) for _, graph in graphs(shadow.ir) if isinstance(graph, ir.Graph)]
-    for graph, _ in order:
-        _widen_ends(graph, half)
+    lift(shadow)
     for graph, inside in order:
         for node in inside:
             builder = Builder(graph, names, opset, rounding, constants)
@@ -74,16 +70,6 @@ def emulate(model: Model, mode: Accumulation = "storage", rounding: Rounding = "
     # What was an output is an inner value now.
     forget_symbolic_shapes(shadow)
     return shadow
-
-
-def _widen_ends(graph: ir.Graph, half: set[ir.Value]) -> None:
-    for value in graph.initializers.values():
-        if value in half and value.const_value is not None:
-            value.const_value = cast_tensor(value.const_value, _SINGLE, name=value.name)
-            value.type = ir.TensorType(_SINGLE)
-    for value in (*graph.inputs, *graph.outputs, *(v for node in graph for v in node.outputs)):
-        if value in half:
-            value.type = ir.TensorType(_SINGLE)
 
 
 def _round_inputs(graph: ir.Graph, half: set[ir.Value], builder: Builder) -> None:
@@ -96,7 +82,6 @@ def _round_inputs(graph: ir.Graph, half: set[ir.Value], builder: Builder) -> Non
 
 def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mode: Accumulation) -> None:
     outputs = [v for v in node.outputs if v in half and v.name]  # an output left out has no name
-    _attributes(node, outputs)
     exact = not outputs or (node.op_type in EXACT and not node.domain)
     if node.op_type == "Cast" and (not exact or node.inputs[0] in half):
         _same_type(node, types)
@@ -113,17 +98,6 @@ def _same_type(node: ir.Node, types: Types) -> None:
     if isinstance(kind, ir.TensorType) and kind.dtype in (_HALF, _SINGLE) and cast_target(node) == _SINGLE:
         node.op_type = "Identity"
         node.attributes.clear()
-
-
-def _attributes(node: ir.Node, half_outputs: list[ir.Value]) -> None:
-    for name in _DTYPE_ATTRIBUTES:
-        given = node.attributes.get(name)
-        if given is not None and given.type == ir.AttributeType.INT and given.as_int() == _HALF.value:
-            node.attributes[name] = ir.AttrInt64(name, _SINGLE.value)
-    if node.op_type in ("Constant", "ConstantOfShape") and half_outputs:
-        tensor = constant_tensor(node)
-        if tensor is not None and tensor.dtype == _HALF:
-            set_constant_tensor(node, cast_tensor(tensor, _SINGLE))
 
 
 def forget_symbolic_shapes(model: Model) -> None:

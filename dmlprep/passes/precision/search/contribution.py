@@ -14,6 +14,7 @@ from dmlprep.graph.rewriting.names import Names
 from dmlprep.metrics import data_dependent
 from dmlprep.passes.precision.emulation.emulate import Rounding, emulate, forget_symbolic_shapes
 from dmlprep.passes.precision.emulation.rounding import Builder, Constants
+from dmlprep.passes.precision.lift import lift
 from dmlprep.passes.precision.search.measuring import flat_single, in_pieces
 from dmlprep.passes.precision.types import is_wide, solve_types
 from dmlprep.portable.arrays import Array
@@ -78,6 +79,7 @@ def _side_by_side(original: Model, shadow: Model) -> tuple[Model, dict[str, str]
     types = solve_types(plain.ir)
     wide = {v.name or "" for node in plain.ir.graph for v in node.outputs if is_wide(types.get(v))}
     wide -= data_dependent(plain)
+    lift(plain)
     inputs = {v.name for v in plain.ir.graph.inputs}
     for _, graph in graphs(plain.ir):
         values = [v for node in graph for v in node.outputs]
