@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import onnx_ir as ir
 
 from dmlprep.core.errors import DmlprepError, ToolFailed
 from dmlprep.directml.placement.report import Examined, examine_for
@@ -13,10 +14,13 @@ from dmlprep.directml.targets import Target
 from dmlprep.directml.vram import estimate, not_enough, over_budget
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import Unchanged
+from dmlprep.graph.model.walk import nodes
 from dmlprep.parity.feeds.graph_feeds import make_feeds
+from dmlprep.passes.precision.types import computing_type, solve_types
+from dmlprep.passes.precision.view import UNTYPED
 from dmlprep.pipeline.dry_run import look_ahead
 from dmlprep.pipeline.recipe import load_recipe, make_plan
-from dmlprep.record import CODES, Finding, RunError
+from dmlprep.record import CODES, Finding, RunError, finding
 from dmlprep.record.outlook import Outlook
 from dmlprep.runtime import SessionOptions
 from dmlprep.runtime.verify_placement import verify_placement
@@ -59,6 +63,7 @@ def check_model(
         examined = examine_for(model, targets)
         newest = examined[-1]
         _foretell(model, newest)
+        _note_half(model, newest)
         _weigh(newest, vram)
         if verify:
             newest.known_placement("--verify")
@@ -97,6 +102,17 @@ def _weigh(examined: Examined, vram: int | None) -> None:
         record.findings.append(wrong)
         record.exit_code = record.exit_code or (1 if memory.known else 3)
         record.error = record.error or RunError(not_enough(memory, vram))
+
+
+def _note_half(model: Model, examined: Examined) -> None:
+    """Note that most floating-point nodes compute in FP16: dmlprep has nothing to convert, but may have to mend."""
+    types = solve_types(model.ir)
+    computing = [n for n in nodes(model.ir) if n.op_type not in UNTYPED | {"Constant"}]
+    kinds = [computing_type(n, types, model.ir.opset_imports) for n in computing]
+    half, floats = kinds.count(ir.DataType.FLOAT16), sum(kind is not None for kind in kinds)
+    if 2 * half > floats:
+        text = f"the model is FP16 already: {half} of {floats} floating-point nodes"
+        examined.record.findings.append(finding("DP410", text))
 
 
 def _foretell(model: Model, examined: Examined) -> None:

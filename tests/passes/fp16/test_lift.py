@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
+import dmlprep
 from dmlprep.core.errors import ModelRefused
 from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
@@ -83,3 +87,13 @@ def test_a_lifted_model_is_valid_and_computes_the_same(name: str) -> None:
     for output, values in want.items():
         if values.dtype.kind == "f":
             assert relative(values.astype(np.float32), got[output]) <= 0.02
+
+
+def test_check_notes_a_model_in_half(tmp_path: Path) -> None:
+    for name, codes in (("half_inside", ["DP410"]), ("single", [])):
+        model = _published(*MODELS["half_inside"])
+        if name == "single":
+            lift(model)
+        path = tmp_path / f"{name}.onnx"
+        onnx.save(proto_of(model), path)
+        assert [f.code for f in dmlprep.check(path).findings if f.code == "DP410"] == codes
