@@ -179,6 +179,7 @@ class Fp16Pass(Pass[Fp16Options]):
         if options.lift == "auto" and searches and has_half(model):
             search = self._search(model, context, run, keep, convert_anyway, False, feeds)
             lifts = not Trials(*search[:-1], replace(search[-1], journal=None)).meets(())
+        before = model.snapshot() if lifts else None
         if lifts:
             keep_io = lifted()
             context.facts.island_recipe = "\nlift = true"
@@ -196,7 +197,8 @@ class Fp16Pass(Pass[Fp16Options]):
         context.findings += done.findings
         facts = context.facts
         facts.casts, facts.kept_fp32, facts.kept_by_rule = done.casts, done.kept, done.rules
-        return done.changed or inlined
+        changed = done.changed if before is None else not model.snapshot().same_as(before)
+        return changed or inlined
 
     def _chosen(self, model: Model) -> tuple[dict[int, str], dict[int, str], bool]:
         """What the user keeps and converts once functions are inlined, named by what it was or by what it is then."""
@@ -285,7 +287,11 @@ class Fp16Pass(Pass[Fp16Options]):
             text, fix = "this engine keeps all inputs and outputs, or none", 'say true or false, or use engine = "own"'
             raise RecipeError(text, where="keep_io", fix=fix, code="DP901")
         chosen = _selection(options, "convert") != Selection()
-        for field, used in (("convert_*", chosen), ("islands", options.islands != "off")):
+        for field, used in (
+            ("convert_*", chosen),
+            ("islands", options.islands != "off"),
+            ("lift", options.lift is True),
+        ):
             if used:
                 fix = 'leave it out (islands = "off"), or use engine = "own"'
                 raise RecipeError("this engine does not have it", where=field, fix=fix, code="DP901")
