@@ -295,7 +295,11 @@ def judge(
         return
     on_cpu = list(answers(pairs, hosts["cpu"], path))
     # An empty output can spoil others of its session (DP634).
-    whole = [pair for pair, (_, outputs) in zip(pairs, on_cpu, strict=True) if all(np.size(o) for o in outputs)]
+    whole = [
+        pair
+        for pair, (_, outputs) in zip(pairs, on_cpu, strict=True)
+        if all(isinstance(o, list) or np.size(o) for o in outputs)
+    ]
     on_dml = dict(zip(map(id, whole), answers(whole, hosts["dml"], path), strict=True)) if whole else {}
     for pair, (why_cpu, cpu) in zip(pairs, on_cpu, strict=True):
         trial, model = pair
