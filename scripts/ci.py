@@ -240,6 +240,17 @@ def exit_code(results: Sequence[Result], expected: dict[str, str]) -> int:
     return 3 if any(one.verdict == "NOT RUN" and one.stage not in expected for one in results) else 0
 
 
+def chosen(names: Sequence[str]) -> list[Stage]:
+    """Return the stages with these names, all without any.
+
+    Raises:
+        ValueError: no stage has one of the names.
+    """
+    if unknown := set(names) - {stage.name for stage in STAGES}:
+        raise ValueError(f"unknown stage {min(unknown)}: choose from {', '.join(stage.name for stage in STAGES)}")
+    return [stage for stage in STAGES if not names or stage.name in names]
+
+
 def expected_not_run() -> dict[str, str]:
     """The stages that may be left out, with the reasons."""
     return tomllib.loads((ROOT / ".ci" / "not_run.toml").read_text(encoding="utf-8"))
@@ -247,9 +258,12 @@ def expected_not_run() -> dict[str, str]:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Run the stages of CI, and print a table.")
-    parser.add_argument("stages", nargs="*", choices=[stage.name for stage in STAGES], metavar="STAGE")
-    names = parser.parse_args(list(arguments)).stages
-    results = run_all([one for one in STAGES if not names or one.name in names], lambda text: print(text, flush=True))
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=", ".join(stage.name for stage in STAGES))
+    try:
+        stages = chosen(parser.parse_args(list(arguments)).stages)
+    except ValueError as error:
+        parser.error(str(error))
+    results = run_all(stages, lambda text: print(text, flush=True))
     expected = expected_not_run()
     order = [stage.name for stage in STAGES]
     print("\n".join([HEAD, *(one.row() for one in sorted(results, key=lambda one: order.index(one.stage)))]))

@@ -72,6 +72,16 @@ def test_only_an_expected_stage_may_be_left_out(verdicts: dict[str, str], code: 
     assert ci.exit_code(results, {"tutorial": "gigabytes"}) == code
 
 
+def test_stages_are_chosen_by_their_names() -> None:
+    assert ci.chosen([]) == list(ci.STAGES)
+    assert [stage.name for stage in ci.chosen(["site", "lint"])] == ["lint", "site"]
+    with pytest.raises(ValueError, match="unknown stage lnit"):
+        ci.chosen(["lnit"])
+    with pytest.raises(SystemExit) as ended:
+        ci.main(["lnit"])
+    assert ended.value.code == 2
+
+
 def test_stages_that_may_be_left_out_exist() -> None:
     names = {stage.name for stage in ci.STAGES}
     assert set(ci.expected_not_run()) <= names
