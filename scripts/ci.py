@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +42,7 @@ class Stage:
             folder, ``{scratch}`` an empty folder of the stage, ``{report}`` the file for a JUnit report.
         needs: commands that fetch requirements, with their limits in seconds. If one fails, the stage is "NOT RUN",
             with the last line that it printed.
+        after: the stage that must have passed before.
         shares: how many of ``SHARES`` it takes.
         environment: variables for its commands.
         switch: an environment variable that must be 1, and the reason why the stage is off by default.
@@ -51,6 +52,7 @@ class Stage:
     name: str
     commands: tuple[str, ...]
     needs: tuple[tuple[float, str], ...] = ()
+    after: str = ""
     shares: int = SHARES
     environment: dict[str, str] = field(default_factory=dict)
     switch: tuple[str, str] | None = None
@@ -59,12 +61,15 @@ class Stage:
 
 _TESTS = "{python} -m pytest -q -n 2 --junitxml {report} -o junit_family=xunit2"
 
-_RUNTIME = ((1200.0, "{bin}/dmlprep runtime install"), (300.0, "{bin}/dmlprep runtime install --release 1.24.4"))
-"""The newest release, and the last of onnxruntime-directml, which most cases of quirks need."""
-
 STAGES = (
-    # Install the runtime for the stages "directml" and "windows", while others use the cores.
-    Stage("runtime", (), _RUNTIME, shares=1, counts=False),
+    # The newest release, and the last of onnxruntime-directml, which most cases of quirks need.
+    Stage(
+        "runtime",
+        (),
+        ((1200, "{bin}/dmlprep runtime install"), (300, "{bin}/dmlprep runtime install --release 1.24.4")),
+        shares=1,
+        counts=False,
+    ),
     Stage("lint", ("{bin}/ruff check .", "{bin}/ruff format --check .", "{bin}/mypy"), shares=1, counts=False),
     # The README's first command, on this checkout: the main job, end to end, on a machine without the DirectML runtime.
     Stage(
@@ -97,12 +102,13 @@ STAGES = (
         ),
         counts=False,
     ),
-    Stage("directml", (f"{_TESTS} --dist load --dml --slow -m dml",), _RUNTIME, shares=2),
+    Stage("directml", (f"{_TESTS} --dist load --dml --slow -m dml",), after="runtime", shares=2),
     # CPython for Windows with the real DirectML, in the Wine of `dmlprep runtime install`.
     Stage(
         "windows",
         ("{python} scripts/windows.py test -j 2 --junitxml {report}",),
-        (*_RUNTIME[:1], (900, "{python} scripts/windows.py setup")),
+        ((900, "{python} scripts/windows.py setup"),),
+        after="runtime",
         shares=2,
     ),
     Stage(
@@ -207,6 +213,11 @@ def run(stage: Stage, scratch: Path, say: Callable[[str], None]) -> Result:
     return result
 
 
+def _waits(stage: Stage, running: Iterable[Stage]) -> bool:
+    """Return whether the stage that must pass before this one still runs."""
+    return any(one.name == stage.after for one in running)
+
+
 def run_all(stages: Sequence[Stage], say: Callable[[str], None]) -> list[Result]:
     """Run stages side by side as far as the cores go, in their order."""
     waiting, free, results = list(stages), SHARES, []
@@ -215,12 +226,21 @@ def run_all(stages: Sequence[Stage], say: Callable[[str], None]) -> list[Result]
     try:
         with ThreadPoolExecutor(SHARES) as pool:
             while waiting or running:
-                while waiting and waiting[0].shares <= free:
+                while waiting and waiting[0].shares <= free and not _waits(waiting[0], running.values()):
                     stage = waiting.pop(0)
+                    if bad := next(
+                        (one for one in results if one.stage == stage.after and one.verdict != "passed"), None
+                    ):
+                        results.append(
+                            Result(stage.name, "NOT RUN", reason=f"{bad.stage}: {bad.reason or bad.verdict}")
+                        )
+                        continue
                     scratch = folder / stage.name
                     scratch.mkdir()
                     running[pool.submit(run, stage, scratch, say)] = stage
                     free -= stage.shares
+                if not running:
+                    continue
                 done = wait(running, timeout=_QUIET, return_when=FIRST_COMPLETED).done
                 if not done:
                     say(f"== running: {', '.join(stage.name for stage in running.values())}")
@@ -248,7 +268,8 @@ def chosen(names: Sequence[str]) -> list[Stage]:
     """
     if unknown := set(names) - {stage.name for stage in STAGES}:
         raise ValueError(f"unknown stage {min(unknown)}: choose from {', '.join(stage.name for stage in STAGES)}")
-    return [stage for stage in STAGES if not names or stage.name in names]
+    needed = {stage.after for stage in STAGES if stage.name in names}
+    return [stage for stage in STAGES if not names or stage.name in {*names, *needed}]
 
 
 def expected_not_run() -> dict[str, str]:

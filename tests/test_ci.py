@@ -47,6 +47,19 @@ def test_stages_pass_fail_or_do_not_run() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the stages are lines of a POSIX shell")
+def test_a_stage_waits_for_the_one_that_it_needs(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    results, _ = _run(
+        _stage("first", f"sleep 0.3; touch {made}"),
+        _stage("second", f"test -e {made}", after="first"),
+        _stage("broken", "true", needs=((9, "echo error: no mirror; false"),)),
+        _stage("late", "true", after="broken"),
+    )
+    assert results["second"].verdict == "passed"
+    assert (results["late"].verdict, results["late"].reason) == ("NOT RUN", "broken: error: no mirror")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the stages are lines of a POSIX shell")
 def test_a_stage_of_tests_needs_a_report_with_tests() -> None:
     results, _ = _run(
         _stage("counted", f"echo '{_REPORT}' > {{report}}", counts=True),
@@ -75,6 +88,7 @@ def test_only_an_expected_stage_may_be_left_out(verdicts: dict[str, str], code: 
 def test_stages_are_chosen_by_their_names() -> None:
     assert ci.chosen([]) == list(ci.STAGES)
     assert [stage.name for stage in ci.chosen(["site", "lint"])] == ["lint", "site"]
+    assert [stage.name for stage in ci.chosen(["windows"])] == ["runtime", "windows"]
     with pytest.raises(ValueError, match="unknown stage lnit"):
         ci.chosen(["lnit"])
     with pytest.raises(SystemExit) as ended:
