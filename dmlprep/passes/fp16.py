@@ -170,8 +170,7 @@ class Fp16Pass(Pass[Fp16Options]):
         def lifted() -> bool | set[str]:
             keep.update((id(node), why) for node, why in own_island(View.of(model.ir, context.target)))
             ends = {v.name or "" for v in (*model.ir.graph.inputs, *model.ir.graph.outputs)}
-            kept = ends if keep_io is True else keep_io or set()
-            return kept - lift(model)
+            return (ends if keep_io is True else keep_io or set()) - lift(model)
 
         searches = options.islands == "auto" and context.runner is not None
         feeds: list[Feeds] = [*context.runner.feeds(model, options.feeds)] if context.runner and searches else []
@@ -286,9 +285,8 @@ class Fp16Pass(Pass[Fp16Options]):
         if not isinstance(options.keep_io, bool):
             text, fix = "this engine keeps all inputs and outputs, or none", 'say true or false, or use engine = "own"'
             raise RecipeError(text, where="keep_io", fix=fix, code="DP901")
-        chosen = _selection(options, "convert") != Selection()
         for field, used in (
-            ("convert_*", chosen),
+            ("convert_*", _selection(options, "convert") != Selection()),
             ("islands", options.islands != "off"),
             ("lift", options.lift is True),
         ):

@@ -116,11 +116,9 @@ def _suppressed(nodes: Nodes, detect: Detect, boxes: ir.Value, kind: ir.Value, v
     area = nodes.alike("Mul", nodes.alike("Sub", right, left), nodes.alike("Sub", bottom, top))
     spans = []
     for low, high in ((left, right), (top, bottom)):
-        span = nodes.alike("Sub", both("Min", high), both("Max", low))
-        spans.append(nodes.with_number("Max", span, 0.0, "none"))
+        spans.append(nodes.with_number("Max", nodes.alike("Sub", both("Min", high), both("Max", low)), 0.0, "none"))
     common = nodes.alike("Mul", *spans)
-    union = nodes.alike("Sub", both("Add", area), common)
-    bound = nodes.with_number("Mul", union, table.overlap, "overlap")
+    bound = nodes.with_number("Mul", nodes.alike("Sub", both("Add", area), common), table.overlap, "overlap")
     over = nodes.alike("Greater", common, bound, dtype=ir.DataType.BOOL)
     # [better, worse]: boxes are in the order of their scores.
     blocks = nodes.with_number("Mul", nodes.cast(over, _FLOAT), np.triu(np.ones((count, count)), 1), "better")

@@ -38,15 +38,13 @@ def _coloured(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
     if ours == wanted:
         return nodes.part(value, 1, 0, 1 if wanted == "gray" else 3)
     if ours == "gray":
-        times = nodes.numbers([1, 3, 1, 1], "three", np.int64)
-        return nodes.op("Tile", [value, times], [batch, 3, height, width])
+        return nodes.op("Tile", [value, nodes.numbers([1, 3, 1, 1], "three", np.int64)], [batch, 3, height, width])
     if wanted != "gray":
         order = nodes.numbers([ours.index(c) for c in wanted], "order", np.int64)
         return nodes.op("Gather", [value, order], [batch, 3, height, width], None, {"axis": 1})
     # Whole numbers below 2^24: FP32 adds them without loss.
     share = np.array([GRAY["rgb".index(c)] for c in ours] + [0] * (channels - 3)).reshape(1, channels, 1, 1)
-    weighed = nodes.with_number("Mul", value, share, "share")
-    total = nodes.sum(weighed, 1)
+    total = nodes.sum(nodes.with_number("Mul", value, share, "share"), 1)
     if not picture.bytes:
         return nodes.with_number("Mul", total, 2.0**-16, "unit")
     half = nodes.with_number("Add", total, 2.0**15, "half")

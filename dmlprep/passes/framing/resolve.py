@@ -241,9 +241,8 @@ def _detect(
     if picture.batch != batch:
         raise refused(where, f"{picture.batch} pictures, and boxes of {batch}", "name another picture or output")
     best = min(options.candidates, count)
-    table = msgspec.structs.replace(options, candidates=best, count=min(options.count, best))
     return Detect(
-        table=table,
+        table=msgspec.structs.replace(options, candidates=best, count=min(options.count, best)),
         taken=taken,
         made=_MADE,
         model_size=picture.model_size,

@@ -19,8 +19,7 @@ def finished(nodes: Nodes, result: Result, given: ir.Value) -> list[ir.Value]:
     shape = sizes(value)
     if result.take == "argmax":
         del shape[result.axis]
-        attributes = {"axis": result.axis, "keepdims": 0}
-        indices = nodes.op("ArgMax", [value], shape, ir.DataType.INT64, attributes)
+        indices = nodes.op("ArgMax", [value], shape, ir.DataType.INT64, {"axis": result.axis, "keepdims": 0})
         return [nodes.cast(indices, dtype_of(result.index_type))]
     if result.take == "topk":
         values, indices = nodes.top(value, result.top, result.axis)

@@ -119,8 +119,7 @@ def _write_out(facts: NodeFacts, edit: Edit) -> str:
         spread = edit.before("Reshape", [weight, edit.integers([-1, *[1] * (rank - 2)], "shape")], dtype=kind)
         value = edit.before(op, [value, spread], like=old, shape=laid)
     if facts.attribute("activation", 0):
-        gate = edit.before("Sigmoid", [value], like=old, shape=laid)
-        value = edit.before("Mul", [value, gate], like=old, shape=laid)
+        value = edit.before("Mul", [value, edit.before("Sigmoid", [value], like=old, shape=laid)], like=old, shape=laid)
     if last:
         value = edit.before("Transpose", [value], {"perm": back}, like=old, shape=shape)
     return edit.become(value)

@@ -61,8 +61,7 @@ def expand_operator(builder: Builder, schema: Any) -> list[ir.Value | None]:
     if function is None or not function.node:
         raise CannotLower("ONNX has no function body for these attributes and types")
     defaults = [a.default_value for a in schema.attributes.values() if a.default_value.type]
-    imports = {o.domain: o.version for o in function.opset_import}
-    return _splice(builder, function, defaults, imports.get("", version))
+    return _splice(builder, function, defaults, {o.domain: o.version for o in function.opset_import}.get("", version))
 
 
 def expand_call(builder: Builder, function: ir.Function, version: int) -> list[ir.Value | None]:

@@ -134,8 +134,7 @@ class Builder(GraphBuilder):
 
     def asked(self, index: int) -> bool:
         """Return whether an output of the node is named or used."""
-        outputs = self.node.outputs[index : index + 1]
-        return any(output.name or output.uses() for output in outputs)
+        return any(output.name or output.uses() for output in self.node.outputs[index : index + 1])
 
     def need_dtype(self, value: ir.Value) -> int:
         """The element type of a value; ``CannotLower`` where it is not known."""

@@ -64,8 +64,7 @@ def through_wider_type(builder: Builder, since: int) -> list[ir.Value | None] | 
         for variable, value in zip(inputs, node.inputs, strict=True)
     ]
     results = builder.again(*operands, version=older)
-    variables = _variables(name, older, len(results), outputs=True)
     return [
         builder.cast(value, types[variable]) if variable in wide else value
-        for variable, value in zip(variables, results, strict=True)
+        for variable, value in zip(_variables(name, older, len(results), outputs=True), results, strict=True)
     ]

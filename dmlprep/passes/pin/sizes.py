@@ -66,10 +66,9 @@ def input_dims(graph: ir.Graph) -> dict[str, list[InputDim] | None]:
         text = "" if isinstance(dim, int) else (dim.value or "")
         return InputDim(name, axis, size, "" if text in ANONYMOUS else text, text)
 
-    shapes = {v.name or "": v.shape for v in graph.inputs if v.name not in graph.initializers}
     return {
         name: None if shape is None else [dimension(name, axis, dim) for axis, dim in enumerate(shape)]
-        for name, shape in shapes.items()
+        for name, shape in {v.name or "": v.shape for v in graph.inputs if v.name not in graph.initializers}.items()
     }
 
 

@@ -70,8 +70,7 @@ def pin_values(model: ir.Model, values: Mapping[str, Value], drop: bool, context
             assert value.dtype is not None
             tensor = ir.tensor(arrays[name].tolist(), value.dtype) if value.dtype == ir.DataType.STRING else None
             wish = f"{name}_pinned"
-            made = builder.initializer(tensor, wish) if tensor else builder.constant(arrays[name], wish)
-            move_readers(value, made)
+            move_readers(value, builder.initializer(tensor, wish) if tensor else builder.constant(arrays[name], wish))
         if drop:
             model.graph.inputs.remove(value)
             model.graph.initializers.pop(name, None)

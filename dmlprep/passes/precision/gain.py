@@ -71,8 +71,7 @@ def gained(model: Model) -> Gain:
         first = next((kind for kind in kinds if kind in WIDE or kind in _HALF), None)
         if node.op_type not in UNTYPED and first is not None:
             done[first in WIDE] += operations(node)
-    saved = max(_saved(stored), _saved(held))
-    return Gain(saved, sum(count for _, count in held), quantised, done[False], done[True])
+    return Gain(max(_saved(stored), _saved(held)), sum(count for _, count in held), quantised, done[False], done[True])
 
 
 def _saved(weights: Sequence[tuple[ir.DataType, int]]) -> float:

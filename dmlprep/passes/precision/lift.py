@@ -36,5 +36,4 @@ def _attributes(node: ir.Node) -> None:
         node.attributes[name] = ir.AttrInt64(name, _SINGLE.value)
     for attribute in list(node.attributes.values()):
         if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == _HALF:
-            tensor = cast_tensor(attribute.as_tensor(), _SINGLE)
-            node.attributes[attribute.name] = ir.AttrTensor(attribute.name, tensor)
+            node.attributes[attribute.name] = ir.AttrTensor(attribute.name, cast_tensor(attribute.as_tensor(), _SINGLE))

@@ -114,8 +114,7 @@ def _output(
     port = known.output(index) if known is not None else None
     if special is not None or port is None:
         return special
-    only = ir.TensorType(port.only) if port.only is not None else None
-    return bound.get(port.variable, only)
+    return bound.get(port.variable, ir.TensorType(port.only) if port.only is not None else None)
 
 
 def _special(node: ir.Node, index: int, types: Types) -> ir.TypeProtocol | None:

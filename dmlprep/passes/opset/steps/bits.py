@@ -28,8 +28,7 @@ def bit_shift_28(b: Builder) -> list[ir.Value | None] | None:
     zero = b.scalar(0)
     if dtype not in _SIGNED:
         fits = b.op("And", b.op("Not", b.op("Less", shifts, zero)), b.op("Less", shifts, b.scalar(width)))
-        safe = b.cast(b.op("Where", fits, shifts, zero), dtype)
-        (moved,) = b.again(x, safe, version=11)
+        (moved,) = b.again(x, b.cast(b.op("Where", fits, shifts, zero), dtype), version=11)
         if dtype in (T.UINT16, T.UINT64):  # of which ONNX Runtime has no Where on the CPU
             return [b.cast(b.op("Where", fits, b.cast(moved, T.INT64), zero), dtype)]
         return [b.op("Where", fits, moved, b.like(0, x))]
@@ -51,8 +50,7 @@ def _bits(b: Builder, x: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
     negative = b.op("Less", x, b.scalar(0))
     low = b.op("Where", negative, _lifted(b, "Add", "Sub", x, count), x)
     powers = b.const(np.array([1 << i for i in range(count)], np.int64))
-    column = b.op("Unsqueeze", low, b.ints(-1))
-    return b.op("Mod", b.op("Div", column, powers), b.scalar(2)), negative
+    return b.op("Mod", b.op("Div", b.op("Unsqueeze", low, b.ints(-1)), powers), b.scalar(2)), negative
 
 
 def _lifted(b: Builder, op: str, inverse: str, x: ir.Value, count: int) -> ir.Value:

@@ -28,8 +28,7 @@ def compress(b: Builder) -> list[ir.Value | None]:
     x, axis = b.need(0), b.attr("axis")
     if axis is None:
         x, axis = b.op("Reshape", x, b.ints(-1)), 0
-    places = b.op("Squeeze", b.op("NonZero", b.need(1)), b.ints(0))
-    return [b.op("Gather", x, places, axis=axis)]
+    return [b.op("Gather", x, b.op("Squeeze", b.op("NonZero", b.need(1)), b.ints(0)), axis=axis)]
 
 
 def dropout(b: Builder) -> list[ir.Value | None]:

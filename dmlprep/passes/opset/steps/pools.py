@@ -73,8 +73,7 @@ def lp_pool_18(b: Builder) -> list[ir.Value | None] | None:
         b.set_attr(dilations=None, ceil_mode=None)
         return None
     x, p = b.need(0), b.attr("p", 2)
-    powered = b.op("Pow", b.op("Abs", x), b.like(p, x))
-    total, _ = _sums(b, powered, include_padding=True)
+    total, _ = _sums(b, b.op("Pow", b.op("Abs", x), b.like(p, x)), include_padding=True)
     return [b.op("Pow", total, b.like(1 / p, x))]
 
 
@@ -94,11 +93,10 @@ def _sums(
     end = [max(0, r - size - pad) for r, size, pad in zip(reach, sizes, window.begin, strict=True)]
     b.room([channels, 1, *window.kernel], np.dtype(np.float64).itemsize, "a kernel of ones")
     b.room(outs, np.dtype(np.float64).itemsize, "the elements that each window covers")
-    ones = b.typed(np.ones([channels, 1, *window.kernel]), b.need_dtype(x))
     total = b.op(
         "Conv",
         x,
-        ones,
+        b.typed(np.ones([channels, 1, *window.kernel]), b.need_dtype(x)),
         kernel_shape=window.kernel,
         strides=window.strides,
         dilations=window.dilations,

@@ -87,8 +87,7 @@ class _Step:
     def products(self) -> tuple[ir.Value, ir.Value]:
         """The input's share of all gates, and the state's."""
         ours = self.b.op("Gemm", self.x, self.weights, self.bias(0, self.width), transB=1)
-        theirs = self.b.op("Gemm", self.h, self.recurrence, self.bias(self.width, 2 * self.width), transB=1)
-        return ours, theirs
+        return ours, self.b.op("Gemm", self.h, self.recurrence, self.bias(self.width, 2 * self.width), transB=1)
 
     def outputs(self, h: ir.Value, c: ir.Value | None = None) -> list[ir.Value | None]:
         """``Y``, ``Y_h`` and ``Y_c`` where they are asked for."""

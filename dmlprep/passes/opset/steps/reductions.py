@@ -67,8 +67,7 @@ def chosen_axes(b: Builder, axes: ir.Value, rank: int, *, all_if_empty: bool) ->
         empty = b.cast(b.op("Equal", b.op("Size", axes), b.scalar(0)), T.INT64)
         column = b.op("Mul", b.op("Reshape", empty, b.ints(1, 1)), b.const(np.ones((rank, 1), np.int64)))
         hits = b.op("Concat", hits, column, axis=1)
-    count = b.op("ReduceSum", hits, b.ints(1), keepdims=0, version=13)
-    return b.op("Greater", count, b.scalar(0))
+    return b.op("Greater", b.op("ReduceSum", hits, b.ints(1), keepdims=0, version=13), b.scalar(0))
 
 
 def _run_time_axes(b: Builder, axes: ir.Value, noop: bool) -> list[ir.Value | None]:
@@ -83,8 +82,7 @@ def _run_time_axes(b: Builder, axes: ir.Value, noop: bool) -> list[ir.Value | No
     shape = b.op("Shape", x)
     x = _never_empty(b, x, one_axis)
     for axis in range(rank):
-        here = b.op("Gather", mask, b.scalar(axis))
-        x = b.op("Where", here, b.op(one_axis, x, b.ints(axis), keepdims=1), x)
+        x = b.op("Where", b.op("Gather", mask, b.scalar(axis)), b.op(one_axis, x, b.ints(axis), keepdims=1), x)
     # Reduced dimensions hold the same value all along: their first element stays.
     ends = b.op("Where", mask, b.ints(*[1] * rank), shape)
     x = _after(b, b.op("Slice", x, b.ints(*[0] * rank), ends))

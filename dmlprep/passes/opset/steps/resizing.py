@@ -39,8 +39,7 @@ def resize_18(b: Builder) -> list[ir.Value | None] | None:
     count = len(listed)
     place = [listed.index(i) if i in listed else count + i for i in range(rank)]
     if scales is not None and b.values.static_shape(scales) != [0]:
-        whole = b.op("Concat", scales, b.const(np.ones(rank, np.float32)), axis=0)
-        scales = b.op("Gather", whole, b.ints(*place))
+        scales = b.op("Gather", b.op("Concat", scales, b.const(np.ones(rank, np.float32)), axis=0), b.ints(*place))
     if sizes is not None:
         sizes = b.op("Gather", b.op("Concat", sizes, b.op("Shape", x), axis=0), b.ints(*place))
     if roi is not None and b.values.static_shape(roi) != [0]:

@@ -47,8 +47,7 @@ def _reflect(b: Builder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.V
     safe = b.op("Max", extent, b.like(1e-6, extent))
     period = b.op("Mul", safe, b.like(2, safe))
     offset = b.op("Sub", value, low)
-    turns = b.op("Floor", b.op("Div", offset, period))
-    phase = b.op("Sub", offset, b.op("Mul", turns, period))
+    phase = b.op("Sub", offset, b.op("Mul", b.op("Floor", b.op("Div", offset, period)), period))
     return b.op("Add", low, b.op("Sub", safe, b.op("Abs", b.op("Sub", phase, safe))))
 
 

@@ -107,8 +107,7 @@ def tensor_scatter_24(b: Builder) -> list[ir.Value | None]:
         at = b.op("Add", at, first)
     if b.attr("mode", "linear") == "circular":
         at = b.op("Mod", at, b.dim(cache, axis))
-    index = b.op("Expand", at, b.op("Shape", update))
-    return [b.op("ScatterElements", cache, index, update, axis=axis)]
+    return [b.op("ScatterElements", cache, b.op("Expand", at, b.op("Shape", update)), update, axis=axis)]
 
 
 def trilu_14(b: Builder) -> list[ir.Value | None]:
@@ -156,8 +155,7 @@ def _running_product(b: Builder, x: ir.Value, axis: int, shape: list[int]) -> ir
     def shifted(value: ir.Value, by: int) -> ir.Value:
         pads = [0] * (2 * rank)
         pads[axis] = by
-        padded = b.op("Pad", value, b.ints(*pads), b.like(1, x))
-        return b.op("Slice", padded, b.ints(0), b.ints(size), dim)
+        return b.op("Slice", b.op("Pad", value, b.ints(*pads), b.like(1, x)), b.ints(0), b.ints(size), dim)
 
     if b.attr("reverse", 0):
         x = backwards(x)

@@ -42,8 +42,7 @@ def unsqueeze_13(b: Builder) -> list[ir.Value | None] | None:
         # The k-th old dimension stands where the running count of old dimensions is k.
         at = b.op("Sub", b.op("CumSum", old, b.scalar(0), version=11), b.scalar(1))
         padded = b.op("Concat", b.op("Shape", x), b.ints(1), axis=0)
-        index = b.op("Where", mask, b.ints(rank), at)
-        return [b.op("Reshape", x, b.op("Gather", padded, index))]
+        return [b.op("Reshape", x, b.op("Gather", padded, b.op("Where", mask, b.ints(rank), at)))]
     b.set_attr(axes=b.whole_numbers(known, "its axes"))
     b.set_inputs([b.need(0)])
     return None
@@ -97,8 +96,7 @@ def _literal_zeros(b: Builder, x: ir.Value, wanted: ir.Value) -> ir.Value:
         raise CannotLower("allowzero is set, and the rank of its output is not known", in_function=True)
     zero = b.scalar(0)
     filled = b.op("Where", b.op("Equal", wanted, zero), b.scalar(1), wanted)
-    elements = b.op("ReduceProd", filled, b.ints(0), keepdims=1)
-    lacking = b.op("Sub", elements, b.op("Size", x))
+    lacking = b.op("Sub", b.op("ReduceProd", filled, b.ints(0), keepdims=1), b.op("Size", x))
     missing = b.op("Where", b.op("Less", lacking, zero), zero, lacking)  # Max takes no integers before opset 12
     padded = b.op("Pad", b.op("Reshape", x, b.ints(-1)), b.op("Concat", b.ints(0), missing, axis=0))
     whole = b.op("Reshape", padded, filled)

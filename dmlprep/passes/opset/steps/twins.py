@@ -38,8 +38,7 @@ def _activated(b: Builder, y: ir.Value, parameters: list[float] | None) -> ir.Va
     if parameters is not None and len(parameters) != len(names):
         raise CannotLower(f"its activation {kind!r} has {len(parameters)} parameters")
     numbers = [default for _, default in names] if parameters is None else parameters
-    numbered = {name: float(number) for (name, _), number in zip(names, numbers, strict=True)}
-    return b.op(kind, y, **numbered)
+    return b.op(kind, y, **{name: float(number) for (name, _), number in zip(names, numbers, strict=True)})
 
 
 def fused_conv(b: Builder) -> list[ir.Value | None]:
@@ -82,8 +81,7 @@ def same(*names: str) -> Callable[[Builder], list[ir.Value | None]]:
     """The operator of ai.onnx with the same name, inputs and these attributes."""
 
     def write(b: Builder) -> list[ir.Value | None]:
-        op_type = str(b.node.op_type)
-        return [b.op(op_type, *b.node.inputs, **{name: b.attr(name) for name in names})]
+        return [b.op(str(b.node.op_type), *b.node.inputs, **{name: b.attr(name) for name in names})]
 
     return write
 
@@ -136,8 +134,7 @@ def normalizer(b: Builder) -> list[ir.Value | None]:
         norm = b.op("ReduceSum", b.op("Abs", x), b.ints(-1), keepdims=1)
     else:
         norm = b.op("ReduceMax", x, b.ints(-1), keepdims=1)
-    one = b.op("Where", b.op("Equal", norm, b.like(0, x)), b.like(1, x), norm)
-    return [b.op("Div", x, one)]
+    return [b.op("Div", x, b.op("Where", b.op("Equal", norm, b.like(0, x)), b.like(1, x), norm))]
 
 
 def binarizer(b: Builder) -> list[ir.Value | None]:

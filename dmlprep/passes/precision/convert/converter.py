@@ -89,8 +89,7 @@ def convert(
         for node, reason in plan.full.items()
         if node.graph is not None and node.op_type not in ("Cast", "Constant") and view.is_float(node)
     }
-    rules = Counter(one.rule for one in kept.values())
-    return Converted(changed, kept, dict(rules), _count_casts(model.ir), findings)
+    return Converted(changed, kept, dict(Counter(one.rule for one in kept.values())), _count_casts(model.ir), findings)
 
 
 def _refuse_unknown(view: View) -> None:

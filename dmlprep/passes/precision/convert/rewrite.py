@@ -145,8 +145,7 @@ class _Rewriter:
             wanted = self._original(value)
             if node.op_type in ("If", "Loop", "Scan") and index >= skip:
                 signature = self.view.signature(node)
-                port = signature.output(index - skip) if signature else None
-                wanted = self._port(node, port, wanted)
+                wanted = self._port(node, signature.output(index - skip) if signature else None, wanted)
             self.ends.setdefault(value, set()).add(wanted)
 
     def _demands(self, value: ir.Value) -> set[ir.DataType]:
@@ -271,8 +270,7 @@ class _Rewriter:
         if {_HALF, _SINGLE} <= self._demands(value):
             copy = self._like(value, _HALF)
             twin = ir.Node("", "Constant", [], outputs=[copy], name=self.names.node(f"{copy.name}_constant"))
-            half = cast_tensor(tensor, _HALF, name=copy.name, limit=self._limit(value))
-            set_constant_tensor(twin, half)
+            set_constant_tensor(twin, cast_tensor(tensor, _HALF, name=copy.name, limit=self._limit(value)))
             insert_behind(value, twin)
             self.casts[value, _HALF] = copy
             self.changed = True

@@ -63,8 +63,7 @@ def emulate(model: Model, mode: Accumulation = "storage", rounding: Rounding = "
     lift(shadow)
     for graph, inside in order:
         for node in inside:
-            builder = Builder(graph, names, opset, rounding, constants)
-            _node(node, half, types, builder, mode)
+            _node(node, half, types, Builder(graph, names, opset, rounding, constants), mode)
         if graph is shadow.ir.graph:
             _round_inputs(graph, half, Builder(graph, names, opset, rounding, constants))
     # What was an output is an inner value now.

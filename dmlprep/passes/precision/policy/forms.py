@@ -19,8 +19,7 @@ _TYPELESS = frozenset({"Constant", "If", "Loop", "Scan", "Cast", "CastLike"})
 def no_fp16_type(view: View) -> Found:
     """Nodes without an FP16 form in their schema."""
     for node in view.order:
-        known = view.signature(node)
-        if known is None:
+        if view.signature(node) is None:
             if view.is_float(node):
                 yield node, f"operator {node.domain}::{node.op_type} is not known"
             continue
@@ -51,8 +50,7 @@ def no_fp16_kernel(view: View) -> Found:
         if not view.on_directml(node):
             yield node, "DirectML has no kernel for it; it runs on the CPU, in FP32"
             continue
-        known = view.signature(node)
-        if known is None:
+        if view.signature(node) is None:
             continue
         if not any(True for _ in view.wide_inputs(node)) and not view.exact_kernel(node):
             # ONNX Runtime puts casts around what it gives the CPU, but only behind FP16 operands

@@ -161,12 +161,11 @@ class _Search:
 
     def _islands(self, met: bool, error: float, **found: Any) -> Islands:
         trials = self.trials
-        blocks = [(one.name, len(one.places), one.error or 0.0) for one in self.blocks]
         return Islands(
             met,
             error,
             trials=trials.done,
-            blocks=blocks,
+            blocks=[(one.name, len(one.places), one.error or 0.0) for one in self.blocks],
             outputs=trials.by_output,
             seconds=trials.seconds,
             ranges=self.ranges,
@@ -191,8 +190,7 @@ class _Search:
             growth = error_growth(self.model, converted, trials.runner, trials.feeds, rounding, trials.say)
             return {name: list(one) for name, one in growth.items()}
 
-        rows = trials.remember("growth", sorted(kept), measured)
-        return {name: Growth(*row) for name, row in rows.items()}
+        return {name: Growth(*row) for name, row in trials.remember("growth", sorted(kept), measured).items()}
 
     def _by_origin(self, base: dict[str, str]) -> dict[str, str] | None:
         """Keep where the error starts and, while that is not enough, what leads there."""

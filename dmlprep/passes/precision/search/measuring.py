@@ -150,5 +150,4 @@ def _numbers(builder: Builder, value: ir.Value) -> list[ir.Value]:
         flat = builder.op("Concat", [flat, zero], axis=0)
     low = builder.op("ReduceMin", [flat], keepdims=1)
     below = builder.op("Max", [builder.op("Neg", [low]), builder.number(0.0)])
-    above = builder.op("Max", [builder.op("ReduceMax", [flat], keepdims=1), builder.number(0.0)])
-    return [below, above, share]
+    return [below, builder.op("Max", [builder.op("ReduceMax", [flat], keepdims=1), builder.number(0.0)]), share]

@@ -89,8 +89,7 @@ class Quantised:
         start = 0
         for flat in regrouped(self.source, step):
             count = flat.size // row
-            shape = (count, self.count, size) if self.turned else (count, size, self.columns)
-            yield start, flat.reshape(shape)
+            yield start, flat.reshape((count, self.count, size) if self.turned else (count, size, self.columns))
             start += count
 
     def _round(self, band: Array, start: int, numbers: Array, scales: Array, zeros: Array) -> None:
