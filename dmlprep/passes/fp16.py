@@ -19,8 +19,7 @@ from dmlprep.graph.model.walk import label, nodes, nodes_by_path
 from dmlprep.metrics import holds_fp16
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
-from dmlprep.passes.precision.convert.calls import inline_calls
-from dmlprep.passes.precision.convert.converter import Converted, convert
+from dmlprep.passes.precision.convert.converter import Converted, convert, inline_calls
 from dmlprep.passes.precision.convert.onnxconverter_common import convert_with_onnxconverter_common
 from dmlprep.passes.precision.convert.rewrite import shares_weights
 from dmlprep.passes.precision.convert.squares import sum_squares

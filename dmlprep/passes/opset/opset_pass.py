@@ -9,12 +9,14 @@ from dmlprep.graph.analysis.schemas import NEWEST
 from dmlprep.graph.model import Model, thaw
 from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.collector import paused_collector
+from dmlprep.graph.model.walk import nodes
+from dmlprep.metrics import holds_rare_floats
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.opset.handling import OLDEST
 from dmlprep.passes.opset.lowering import FunctionKey, Handled, InlineFirst, lower
 from dmlprep.passes.opset.placing import best_placed
 from dmlprep.passes.opset.raising import must_raise, raise_opset, weights_out_of_inputs
-from dmlprep.passes.opset.single import to_single
+from dmlprep.passes.precision.convert.converter import convert
 
 _SENTENCES = {
     "relabelled": "{n} nodes are the same at opset {to}: relabelled",
@@ -154,3 +156,18 @@ def _report(handled: Handled, before: int, target: int, context: Context) -> Non
         more = f" and {len(operators) - 12} more" if len(operators) > 12 else ""
         text = f"opset {before} -> {target}: {_SENTENCES[kind].format(n=nodes, to=target)} ({named}{more})"
         context.report("DP101", text, kind=kind, nodes=nodes, operators=sorted(operators))
+
+
+def to_single(model: Model, context: Context) -> bool:
+    """Compute bfloat16 and FP64 in FP32, where a compute node is on the CPU; inputs and outputs keep their types.
+
+    Raises:
+        ModelRefused: the result would be invalid (DP403).
+    """
+    if not holds_rare_floats(model) or (context.on_cpu is not None and not context.on_cpu(model, context.before)):
+        return False
+    keep = dict.fromkeys(map(id, nodes(model.ir)), "computes in FP32")
+    if not convert(model, context.target, level="fast", keep=keep).changed:
+        return False
+    context.report("DP105", "bfloat16 and FP64 are computed in FP32: DirectML lacks kernels for them")
+    return True

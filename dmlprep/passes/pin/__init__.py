@@ -18,8 +18,8 @@ from dmlprep.graph.rewriting.dead import remove_dead
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.passes.pin import dynamic_report, rewrite
 from dmlprep.passes.pin.inline import inline_branches, inline_functions
+from dmlprep.passes.pin.rewrite import check_names, pin_values, value_shapes
 from dmlprep.passes.pin.sizes import Sizes, input_dims, resolve
-from dmlprep.passes.pin.values import check_names, pin_values, value_shapes
 from dmlprep.record.steps import Inlined
 
 __all__ = ["PinOptions", "PinPass"]

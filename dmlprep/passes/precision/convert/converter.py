@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 
 from dmlprep.core.errors import ModelRefused
 from dmlprep.directml.targets import Target
@@ -15,7 +16,7 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.casts import cast_target
 from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.walk import label, nodes
-from dmlprep.passes.precision.convert.calls import inline_calls
+from dmlprep.graph.rewriting.inlining import Inline
 from dmlprep.passes.precision.convert.masks import lower
 from dmlprep.passes.precision.convert.plan import KeepIo, Plan, make_plan
 from dmlprep.passes.precision.convert.rescale import Rescale, rescale
@@ -25,6 +26,8 @@ from dmlprep.passes.precision.policy.rules import Level
 from dmlprep.passes.precision.view import View
 from dmlprep.record import Finding, finding
 from dmlprep.record.steps import Kept
+
+_TAG = "dmlprep.chosen."
 
 
 @dataclass
@@ -182,3 +185,39 @@ def _flushed(quiet: list[Loss]) -> Finding:
     text = f"{lost} of {size} values in {len(quiet)} constants round to zero; no constant has a "
     text += f"relative rounding error above {worst:.2g}"
     return _note("DP402", text, flushed=lost, size=size, relative=worst)
+
+
+def inline_calls(model: Model, *choices: dict[int, str]) -> bool:
+    """Inline every function of ``model`` in place; return whether anything changed.
+
+    Args:
+        choices: ``id(node)`` -> why it was chosen, changed in place. A node of a function stands for what becomes of it
+            in every call, a call for all that becomes of it.
+
+    Raises:
+        ModelRefused: a function cannot be inlined (DP403).
+    """
+    if not model.ir.functions:
+        return False
+    # What nobody calls is not counted in the model's budget, and the pass would expand it all the same.
+    unused = RemoveUnusedFunctionsPass()(model.ir)  # type: ignore[no-untyped-call]
+    if not model.ir.functions:
+        return bool(unused.modified)
+    # Metadata is what onnx-ir hands from a call, and from a function's node, to the copies.
+    for node in nodes(model.ir):
+        for index, chosen in enumerate(choices):
+            if id(node) in chosen:
+                node.metadata_props[f"{_TAG}{index}"] = chosen[id(node)]
+    try:
+        result = Inline()(model.ir)
+    except Exception as error:  # onnx-ir's passes have no common error
+        text = f"a model-local function cannot be inlined: {error}"
+        raise ModelRefused(text, code="DP403", fix="export the model without functions") from error
+    model.ir = result.model
+    for index, chosen in enumerate(choices):
+        chosen.clear()
+        for node in nodes(model.ir):
+            why = node.metadata_props.pop(f"{_TAG}{index}", None)
+            if why is not None:
+                chosen[id(node)] = why
+    return bool(result.modified or unused.modified)

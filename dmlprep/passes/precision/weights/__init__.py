@@ -1,9 +1,8 @@
 """Weights in few bits: of products in blocks that share a scale, of tables and convolutions a scale for each slice."""
 
 from dmlprep.passes.precision.weights.blocks import Blocks
-from dmlprep.passes.precision.weights.convolutions import write_convolutions
+from dmlprep.passes.precision.weights.convolutions import write_convolutions, write_rows
 from dmlprep.passes.precision.weights.matmuls import Choice, Done, write_matmuls
-from dmlprep.passes.precision.weights.rows import write_rows
 from dmlprep.passes.precision.weights.sensitivity import Found, find_sensitive
 
 __all__ = ["Blocks", "Choice", "Done", "Found", "find_sensitive", "write_convolutions", "write_matmuls", "write_rows"]

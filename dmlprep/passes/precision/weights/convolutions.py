@@ -1,8 +1,8 @@
-"""Conv and ConvTranspose whose weight is constant, with that weight in 8 bits behind DequantizeLinear.
+"""Conv, ConvTranspose and tables of embeddings, with a constant weight in 8 bits and one scale for each slice.
 
-It is com.microsoft's DequantizeLinear: DirectML computes it right at every opset and in FP16 too. That of ONNX has FP16
-scales from opset 19 on, is wrong per axis at opset 21 up to ONNX Runtime 1.24 (DP606), and has no kernel from 23 on
-(``tests/benchmarks/int8_convolutions.py``).
+A convolution reads its weight behind com.microsoft's DequantizeLinear: DirectML computes it right at every opset and in
+FP16 too. That of ONNX has FP16 scales from opset 19 on, is wrong per axis at opset 21 up to ONNX Runtime 1.24 (DP606),
+and has no kernel from 23 on (``tests/benchmarks/int8_convolutions.py``). Rows of a table are gathered, then multiplied.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ _AXES = {"Conv": 0, "ConvTranspose": 1}
 
 _FEWEST = 16
 """Numbers of a channel: the scale and the zero point of fewer take as much as is saved."""
+
+_NARROWEST = 16
+"""Columns of a table: the scale of a narrower row takes as much as is saved."""
 
 
 @dataclass(frozen=True)
@@ -98,3 +101,37 @@ def _write(found: _Found, parts: tuple[ir.Value, ...], edit: Edit) -> None:
     node.domain = DOMAIN
     edit.graph.insert_before(found.node, node)
     edit.set_input(1, wide)
+
+
+def write_rows(model: ir.Model, least: int, done: Done, budget: Budget) -> None:
+    """Write each Gather of rows of a large constant table with that table in 8 bits. ``done`` is added to."""
+    writing = Writing(model, done, budget)
+    for graph in main_graphs(model):
+        for node in list(graph):
+            table = node.inputs[0] if node.op_type == "Gather" and not node.domain else None
+            tensor = constant_of(table, model.ir_version)
+            if table is None or tensor is None or tensor.dtype not in FLOATS or len(tensor.shape) != 2:
+                continue
+            narrow = int(tensor.shape.numpy()[1]) < _NARROWEST
+            if node.attributes.get_int("axis", 0) not in (0, -2) or int(tensor.size) < least or narrow:
+                continue
+            numbers, scales = writing.parts(id(tensor), node, table, tensor, partial(_row_parts, tensor))
+            _write_row(node, tensor.dtype, numbers, scales, writing.at(node))
+            done.rows.append(label(node))
+    writing.finish()
+
+
+def _row_parts(tensor: ir.TensorProtocol, edit: Edit) -> tuple[ir.Value, ...]:
+    whole = Slices(tensor, 0, 'set embeddings = "keep", or mend the table')
+    numbers, scales = SlicePart(whole, "numbers"), SlicePart(whole, "scales", (whole.count, 1))
+    return edit.initializer(numbers, "numbers"), edit.initializer(scales, "scales")
+
+
+def _write_row(node: ir.Node, kind: ir.DataType, numbers: ir.Value, scales: ir.Value, edit: Edit) -> None:
+    indices, old = node.inputs[1], node.outputs[0]
+    shape = list(old.shape.dims) if old.shape is not None else None
+    sizes = None if shape is None else [d if isinstance(d, int) else d.value for d in shape]
+    row = edit.before("Gather", [numbers, indices], dtype=ir.DataType.INT8, shape=sizes)
+    scale = edit.before("Gather", [scales, indices], dtype=kind, shape=None if sizes is None else [*sizes[:-1], 1])
+    wide = edit.before("Cast", [row], {"to": int(kind)}, dtype=kind, shape=sizes)
+    edit.become(edit.before("Mul", [wide, scale], dtype=kind, shape=sizes))
