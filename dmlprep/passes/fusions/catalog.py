@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dmlprep.passes.fusions.attention import ATTENTION
+from dmlprep.passes.fusions.attention import ATTENTION, GROUPED
 from dmlprep.passes.fusions.form import Form
-from dmlprep.passes.fusions.group_norm import GROUP_NORM
-from dmlprep.passes.fusions.grouped import GROUPED
+from dmlprep.passes.fusions.norms import GROUP_NORM, SKIP_NORM
 from dmlprep.passes.fusions.rotary import ROTARY
-from dmlprep.passes.fusions.skip_norm import SKIP_NORM
 
 FORMS: tuple[Form, ...] = (GROUP_NORM, ROTARY, SKIP_NORM, GROUPED, ATTENTION)
 """Where two take the same nodes, the first of them gets them."""

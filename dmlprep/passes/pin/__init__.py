@@ -16,10 +16,10 @@ from dmlprep.graph.model.dims import with_dims
 from dmlprep.graph.model.pinned import Value
 from dmlprep.graph.rewriting.dead import remove_dead
 from dmlprep.passes.base import Context, Fact, Options, Pass
-from dmlprep.passes.pin import dynamic_report, rewrite
+from dmlprep.passes.pin import rewrite
 from dmlprep.passes.pin.inline import inline_branches, inline_functions
 from dmlprep.passes.pin.rewrite import check_names, pin_values, value_shapes
-from dmlprep.passes.pin.sizes import Sizes, input_dims, resolve
+from dmlprep.passes.pin.sizes import Sizes, input_dims, report_dynamic, resolve
 from dmlprep.record.steps import Inlined
 
 __all__ = ["PinOptions", "PinPass"]
@@ -87,7 +87,7 @@ class PinPass(Pass[PinOptions]):
         rewrite.put_constants(model.ir, known, model.statistics().nbytes, model.budget)
         removed = remove_dead(model.ir)
         write_types(model.ir, known)
-        dynamic = dynamic_report.report(model.ir, known, context)
+        dynamic = report_dynamic(model.ir, known, context)
         context.facts.pinned = dict(sorted(sizes.named.items())) | {
             f"{name}:{axis}": size for (name, axis), size in sorted(sizes.placed.items())
         }

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from dmlprep.passes.precision.convert.gains import gain
+from dmlprep.passes.precision.convert.rescale import gain
 from dmlprep.passes.precision.fp16 import measure
 from tests.passes.precision.graphs import model_of, run
 
