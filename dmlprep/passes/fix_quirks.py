@@ -83,8 +83,7 @@ def _hits(model: Model, target: Target, options: FixQuirksOptions, frozen: Froze
         return []
     graph = build(model.ir, Knowledge.swept(model.ir, frozen))
     infer_contrib(model.ir, graph)
-    found = find_quirks(graph, target)
-    return [h for h in found if h.quirk.rewrite is not None and h.quirk.id not in options.skip]
+    return [h for h in find_quirks(graph, target) if h.quirk.rewrite is not None and h.quirk.id not in options.skip]
 
 
 def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:

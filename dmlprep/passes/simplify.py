@@ -18,7 +18,7 @@ from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.constants import held_tensor
 from dmlprep.graph.model.random_ops import RANDOM
 from dmlprep.graph.model.runner import Runner
-from dmlprep.graph.model.walk import graphs, label, nodes
+from dmlprep.graph.model.walk import label, nodes
 from dmlprep.graph.rewriting.builder import insert_behind, replace_value
 from dmlprep.graph.rewriting.constant_chains import fold_chains
 from dmlprep.graph.rewriting.names import Names
@@ -162,20 +162,19 @@ def silence(model: ir.Model) -> bool:
     if not drawn or model.opset_imports.get("", 1) < _SHAPE_FROM_VALUE:
         return False
     changed, names = False, Names(model)
-    for _, graph in graphs(model):
-        for node in [n for n in graph if n in drawn]:
-            out = node.outputs[0]
-            if out.dtype is None or not out.dtype.is_floating_point() or not _multiplied_by_zero(out):
-                continue
-            shape = ir.Node("", "Shape", [node.inputs[0]], name=names.node("silent_shape"))
-            zero = ir.tensor(np.zeros(1, out.dtype.numpy()), out.dtype)
-            zeros = ir.Node("", "ConstantOfShape", shape.outputs, {"value": ir.AttrTensor("value", zero)})
-            zeros.name, shape.outputs[0].name = names.node("silence"), names.value("silent_shape")
-            shape.outputs[0].type = ir.TensorType(ir.DataType.INT64)
-            insert_behind(out, [shape, zeros])
-            replace_value(out, zeros.outputs[0], names.value("drawn"))
-            graph.remove(node, safe=True)
-            changed = True
+    for node in drawn:
+        out, graph = node.outputs[0], node.graph
+        if out.dtype is None or not out.dtype.is_floating_point() or graph is None or not _multiplied_by_zero(out):
+            continue
+        shape = ir.Node("", "Shape", [node.inputs[0]], name=names.node("silent_shape"))
+        zero = ir.tensor(np.zeros(1, out.dtype.numpy()), out.dtype)
+        zeros = ir.Node("", "ConstantOfShape", shape.outputs, {"value": ir.AttrTensor("value", zero)})
+        zeros.name, shape.outputs[0].name = names.node("silence"), names.value("silent_shape")
+        shape.outputs[0].type = ir.TensorType(ir.DataType.INT64)
+        insert_behind(out, [shape, zeros])
+        replace_value(out, zeros.outputs[0], names.value("drawn"))
+        graph.remove(node, safe=True)
+        changed = True
     return changed
 
 

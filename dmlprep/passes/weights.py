@@ -136,13 +136,12 @@ class WeightsPass(Pass[WeightsOptions]):
             mine = {id(there[places[node]]): why for node, why in choice.keep.items() if node in places}
             self._write(one, replace(choice, keep={**mine, **kept}))
 
-        plain = msgspec.structs.replace(options, journal="", max_trials=1, max_seconds=1.0, feeds=1)
         setting = Setting(
             options.tolerance,
             max_trials=options.max_trials,
             max_seconds=options.max_seconds,
             journal=Path(options.journal) if options.journal else None,
-            conversion=str(plain),
+            conversion=str(msgspec.structs.replace(options, journal="", max_trials=1, max_seconds=1.0, feeds=1)),
             rules=context.rules,
             progress=context.progress,
             few_bits=True,

@@ -8,11 +8,10 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.rewriting.builder import move_readers, replace_outputs
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.framing.building import Nodes, dtype_of
-from dmlprep.passes.framing.detection import detected
 from dmlprep.passes.framing.frame import Detect, Frame, Picture, Result, note_frame
+from dmlprep.passes.framing.outputs import detected, finished
 from dmlprep.passes.framing.pictures import prepared
 from dmlprep.passes.framing.resolve import refused
-from dmlprep.passes.framing.results import finished
 
 
 def write_frame(model: Model, frame: Frame) -> list[ir.Node]:

@@ -197,8 +197,7 @@ def _match_grouped(last: NodeFacts) -> Match | str | None:
 
 def _causal(masks: Sequence[Mask], count: int) -> bool:
     """Return whether masks let each of so many positions see itself and those before it, and no other."""
-    numbers = [mask.numbers() for mask in masks]
-    arrays = [array.astype(np.float32) for array in numbers if array is not None]
+    arrays = [array.astype(np.float32) for mask in masks if (array := mask.numbers()) is not None]
     if not arrays or len(arrays) < len(masks):
         return False
     total = sum(arrays[1:], arrays[0])

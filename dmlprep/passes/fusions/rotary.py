@@ -335,8 +335,7 @@ def _doubled(node: NodeFacts, index: int, kind: Kind) -> bool:
                 return False
             node, index = maker, at
             continue
-        alone = maker.key != "Concat" or len(maker.inputs) == 1
-        if last != value.sizes[-1:] or maker.key not in _ALIKE or not alone:
+        if last != value.sizes[-1:] or maker.key not in _ALIKE or (maker.key == "Concat" and len(maker.inputs) != 1):
             return False
         node, index = maker, 0
     return False

@@ -84,7 +84,9 @@ def _splice(
     produced = {n for part in function.node for n in part.output if n} | set(function.input)
     graph_proto.output.extend(onnx.ValueInfoProto(name=n) for n in function.output if n in produced)
     _bind(graph_proto, bound)
-    _rename_inner(graph_proto, builder.names, f"{builder.base}/")
+    for inner_proto in graph_proto.node:
+        for sub in protos.bodies(inner_proto):  # names of their own: two expansions must not share them
+            _rename(sub, builder.names, f"{builder.base}/", {})
     # A subgraph given as an attribute of the call (SequenceMap's body) reads values around the call by name.
     graph = ir.serde.deserialize_graph(graph_proto)
     outer = _outer_values(builder)
@@ -152,13 +154,6 @@ def _bind(graph: onnx.GraphProto, bound: dict[str, onnx.AttributeProto]) -> None
                 copies.append(copy)
         del node.attribute[:]
         node.attribute.extend(copies)
-
-
-def _rename_inner(graph: onnx.GraphProto, names: Names, prefix: str) -> None:
-    """Give everything inside subgraphs names of its own: two expansions must not share them."""
-    for node in graph.node:
-        for sub in protos.bodies(node):
-            _rename(sub, names, prefix, {})
 
 
 def _rename(graph: onnx.GraphProto, names: Names, prefix: str, outer: dict[str, str]) -> None:

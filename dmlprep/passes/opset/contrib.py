@@ -32,10 +32,6 @@ def _write(b: Builder, op_type: str, *inputs: ir.Value | None, **attributes: Any
     return b.ops(op_type, *inputs, domain=DOMAIN, **attributes)[0]
 
 
-def _gelu(b: Builder) -> list[ir.Value | None] | None:
-    return [_write(b, "FastGelu" if b.attr("approximate", "none") == "tanh" else "Gelu", b.need(0))]
-
-
 def _rotary_embedding(b: Builder) -> list[ir.Value | None] | None:
     """Caches [positions, half] with positions [batch, sequence]; caches of each position become one long cache."""
     x, cos, sin, positions = b.need(0), b.need(1), b.need(2), b.input(3)
@@ -163,7 +159,7 @@ def _attention_bias(
 
 CONTRIB: dict[str, Callable[[Builder], list[ir.Value | None] | None]] = {
     "Attention": _attention,
-    "Gelu": _gelu,
+    "Gelu": lambda b: [_write(b, "FastGelu" if b.attr("approximate", "none") == "tanh" else "Gelu", b.need(0))],
     "RotaryEmbedding": _rotary_embedding,
     "Swish": lambda b: [_write(b, "QuickGelu", b.need(0), alpha=float(b.attr("alpha", 1.0)))],
 }

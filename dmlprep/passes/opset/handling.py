@@ -34,8 +34,7 @@ STEPS: Steps = {step: write for part in _PARTS for step, write in part.STEPS.ite
 
 
 def _by_operator(text: str) -> dict[str, tuple[int, ...]]:
-    rows = (row.split() for row in text.split(";"))
-    return {name: tuple(map(int, versions)) for name, *versions in rows}
+    return {name: tuple(map(int, versions)) for name, *versions in map(str.split, text.split(";"))}
 
 
 WIDENED = _by_operator("""

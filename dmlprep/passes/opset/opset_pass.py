@@ -87,7 +87,11 @@ class OpsetPass(Pass[OpsetOptions]):
             changed = True
             if self.options.prefer_contrib:
                 self._lower(model, target, context)
-        elif before != target or self.options.prefer_contrib or _functions_apart(model, target):
+        elif (
+            before != target
+            or self.options.prefer_contrib
+            or any(int(f.opset_imports.get("", target)) != target for f in model.ir.functions.values())
+        ):
             changed = self._lower(model, target, context)
         if model.ir.ir_version > context.target.max_ir:
             newest = context.target.max_ir
@@ -142,11 +146,6 @@ class OpsetPass(Pass[OpsetOptions]):
         return True
 
 
-def _functions_apart(model: Model, target: int) -> bool:
-    """Return whether a model-local function stands at another opset than the model is brought to."""
-    return any(int(f.opset_imports.get("", target)) != target for f in model.ir.functions.values())
-
-
 def _report(handled: Handled, before: int, target: int, context: Context) -> None:
     for kind, operators in sorted(handled.items()):
         nodes = context.facts.nodes_changed[kind] = operators.total()
@@ -160,6 +159,8 @@ def _report(handled: Handled, before: int, target: int, context: Context) -> Non
 
 def to_single(model: Model, context: Context) -> bool:
     """Compute bfloat16 and FP64 in FP32, where a compute node is on the CPU; inputs and outputs keep their types.
+
+    DirectML has no kernel for bfloat16, and few for FP64.
 
     Raises:
         ModelRefused: the result would be invalid (DP403).

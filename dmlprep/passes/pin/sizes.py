@@ -15,9 +15,6 @@ from dmlprep.graph.model.walk import label, main_graphs
 from dmlprep.passes.base import Context
 from dmlprep.portable.bounds import MOST_SIZE
 
-LARGEST = MOST_SIZE
-"""DirectML holds sizes in 32 bits."""
-
 _DATA_DEPENDENT = {
     "NonMaxSuppression": "how many boxes it selects depends on the scores",
     "NonZero": "how many elements are not zero depends on the data",
@@ -204,8 +201,8 @@ def _listed(dims: Sequence[InputDim]) -> str:
 
 
 def _size(key: str, size: int) -> int:
-    if not 0 <= size <= LARGEST:
-        raise _wrong(key, f"{size} is no size of a dimension", f"give a whole number from 0 to {LARGEST}", "")
+    if not 0 <= size <= MOST_SIZE:
+        raise _wrong(key, f"{size} is no size of a dimension", f"give a whole number from 0 to {MOST_SIZE}", "")
     return size
 
 

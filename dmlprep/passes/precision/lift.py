@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from dmlprep.graph.model import Model
-from dmlprep.graph.model.walk import graphs
+from dmlprep.graph.model.walk import nodes
 from dmlprep.passes.precision.fp16 import cast_tensor
 from dmlprep.passes.precision.types import FROM_ATTRIBUTE, solve_types
 
@@ -24,16 +24,11 @@ def lift(model: Model) -> set[str]:
         if value.const_value is not None:
             value.const_value = cast_tensor(value.const_value, _SINGLE, name=value.name)
         value.type = ir.TensorType(_SINGLE)
-    for _, graph in graphs(model.ir):
-        for node in graph:
-            _attributes(node)
+    for node in nodes(model.ir):
+        name = "output_dtype" if node.op_type == "DequantizeLinear" else FROM_ATTRIBUTE.get(node.op_type, ("", None))[0]
+        if name and node.attributes.get_int(name, 0) == _HALF.value:
+            node.attributes[name] = ir.AttrInt64(name, _SINGLE.value)
+        for one in list(node.attributes.values()):
+            if one.type == ir.AttributeType.TENSOR and one.as_tensor().dtype == _HALF:
+                node.attributes[one.name] = ir.AttrTensor(one.name, cast_tensor(one.as_tensor(), _SINGLE))
     return {v.name or "" for v in half if v.is_graph_input() or v.is_graph_output()}
-
-
-def _attributes(node: ir.Node) -> None:
-    name = "output_dtype" if node.op_type == "DequantizeLinear" else FROM_ATTRIBUTE.get(node.op_type, ("", None))[0]
-    if name and node.attributes.get_int(name, 0) == _HALF.value:
-        node.attributes[name] = ir.AttrInt64(name, _SINGLE.value)
-    for attribute in list(node.attributes.values()):
-        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == _HALF:
-            node.attributes[attribute.name] = ir.AttrTensor(attribute.name, cast_tensor(attribute.as_tensor(), _SINGLE))

@@ -126,7 +126,10 @@ def signature(node: ir.Node, opsets: Mapping[str, int]) -> Signature | None:
 @lru_cache(maxsize=4096)
 def _signature(domain: str, op: str, version: int) -> Signature | None:
     if domain == "com.microsoft":
-        return _contrib(op)
+        if op not in CONTRIB:
+            return None
+        inputs, outputs = (tuple(map(_contrib_port, words.split())) for words in CONTRIB[op])
+        return Signature(1, inputs, outputs)
     schema = schema_of(domain, op, version)
     if schema is None:
         return None
@@ -152,13 +155,6 @@ def _port(type_str: str, allowed: Mapping[str, tuple[str, ...]]) -> Port:
     match = _TENSOR.match(kinds[0]) if len(kinds) == 1 else None
     only = ir.DataType[match[1].upper()] if match else None
     return Port(type_str if type_str in allowed else "", type_str, floats, plain, only)
-
-
-def _contrib(op: str) -> Signature | None:
-    if op not in CONTRIB:
-        return None
-    inputs, outputs = (tuple(map(_contrib_port, words.split())) for words in CONTRIB[op])
-    return Signature(1, inputs, outputs)
 
 
 def _contrib_port(word: str) -> Port:

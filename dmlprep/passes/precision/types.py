@@ -89,8 +89,7 @@ def _enter(node: ir.Node, types: Types) -> None:
     if body is None or node.op_type not in ("Loop", "Scan"):
         return
     skip = 2 if node.op_type == "Loop" else len(node.inputs) - len(body.inputs)
-    first = 2 if node.op_type == "Loop" else 0
-    for index, value in enumerate(body.inputs[first:]):
+    for index, value in enumerate(body.inputs[2 if node.op_type == "Loop" else 0 :]):
         outer = node.inputs[skip + index] if skip + index < len(node.inputs) else None
         types[value] = (types.get(outer) if outer is not None else None) or value.type
 

@@ -86,13 +86,10 @@ def _compile(pattern: str, field: str) -> re.Pattern[str]:
         raise _wrong(f"{field}_patterns", f"{pattern!r} is no regular expression: {error}", "mend it") from error
 
 
-def _values(graph: ir.Graph) -> dict[str, ir.Value]:
-    made = [v for node in graph for v in node.outputs]
-    return {v.name: v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
-
-
 def _stretch(model: Model, first: str, last: str, field: str) -> Sequence[ir.Node]:
-    values = _values(model.ir.graph)
+    graph = model.ir.graph
+    made = [v for node in graph for v in node.outputs]
+    values = {v.name: v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
     for name in (first, last):
         if name not in values:
             raise _wrong(f"{field}_between", f"the main graph has no value {name!r}", _close(name, set(values)))

@@ -1,11 +1,14 @@
 """Equal forms of nodes that DirectML has no kernel for at any opset, in operators that it has.
 
-They are for nodes that are asked for by name (``lower(rewrite=...)``), not for the way to an older opset.
+They are for nodes that are asked for by name (``lower(rewrite=...)``), not for the way to an older opset. Files that
+ONNX Runtime optimized or quantized have the operators of com.microsoft, exports of scikit-learn those of ai.onnx.ml.
+Sources: ONNX Runtime 1.30, docs/ContribOperators.md; onnx, docs/Operators-ml.md; the CPU provider's results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -13,7 +16,6 @@ import onnx_ir as ir
 from dmlprep.passes.opset.build import Builder, CannotLower, T
 from dmlprep.passes.opset.steps.recurrent import ONE_STEP
 from dmlprep.passes.opset.steps.resizing import by_matrices
-from dmlprep.passes.opset.steps.twins import TWINS
 
 _UNSIGNED = {T.UINT8, T.UINT16, T.UINT32, T.UINT64}
 _FLOATS = {T.FLOAT, T.FLOAT16}
@@ -21,6 +23,159 @@ _HIGHEST_POWER = 16
 _LARGEST_MATRIX = 2**22
 """Elements of an interpolation matrix; larger ones take longer to multiply than the copies to the CPU."""
 _EXACT_IN_FLOAT = 2**11  # FP16 holds every integer up to here
+
+_ACTIVATIONS: Mapping[str, tuple[tuple[str, float], ...]] = {
+    "Relu": (),
+    "Tanh": (),
+    "Sigmoid": (),
+    "LeakyRelu": (("alpha", 0.01),),
+    "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)),
+}
+"""Activations of fused operators, with their parameters in order."""
+
+_CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+
+
+def _activated(b: Builder, y: ir.Value, parameters: list[float] | None) -> ir.Value:
+    """The activation of a fused operator behind ``y``; ``parameters`` in the order of its attributes."""
+    kind = b.attr("activation", "")
+    if kind == "Clip":
+        low, high = parameters if parameters and len(parameters) == 2 else (-np.inf, np.inf)
+        return b.op("Clip", y, b.like(low, y), b.like(high, y))
+    if kind not in _ACTIVATIONS:
+        raise CannotLower(f"its activation {kind!r} is not known")
+    names = _ACTIVATIONS[kind]
+    if parameters is not None and len(parameters) != len(names):
+        raise CannotLower(f"its activation {kind!r} has {len(parameters)} parameters")
+    numbers = [default for _, default in names] if parameters is None else parameters
+    return b.op(kind, y, **{name: float(number) for (name, _), number in zip(names, numbers, strict=True)})
+
+
+def fused_conv(b: Builder) -> list[ir.Value | None]:
+    """Conv, the addition of a fourth input, and an activation."""
+    y = b.op("Conv", b.need(0), b.need(1), b.input(2), **{name: b.attr(name) for name in _CONV})
+    added = b.input(3)
+    return [_activated(b, y if added is None else b.op("Add", y, added), b.attr("activation_params"))]
+
+
+def fused_gemm(b: Builder) -> list[ir.Value | None]:
+    """Gemm and an activation."""
+    names = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
+    y = b.op("Gemm", b.need(0), b.need(1), b.input(2), **{name: b.attr(name, value) for name, value in names.items()})
+    kind = b.attr("activation", "")
+    parameters = [b.attr(f"activation_{name}", default) for name, default in _ACTIVATIONS.get(kind, ())]
+    return [_activated(b, y, parameters if kind in _ACTIVATIONS else None)]
+
+
+def transpose_matmul(b: Builder) -> list[ir.Value | None]:
+    """FusedMatMul under its old name."""
+    names: dict[str, Any] = {"transA": 0, "transB": 0, "alpha": 1.0}
+    attributes = {name: b.attr(name, default) for name, default in names.items()}
+    return [b.ops("FusedMatMul", b.need(0), b.need(1), domain="com.microsoft", **attributes)[0]]
+
+
+def expand_dims(b: Builder) -> list[ir.Value | None]:
+    """Unsqueeze along one axis."""
+    return [b.op("Unsqueeze", b.need(0), b.ints(*b.whole_numbers(b.need_constant(b.need(1), "axis"), "axes")))]
+
+
+def pad(b: Builder) -> list[ir.Value | None]:
+    """Pad of ai.onnx; its pads may be a row of a matrix, and it has no wrap."""
+    pads = b.op("Reshape", b.need(1), b.ints(-1))
+    value = b.input(2)
+    value = None if value is None else b.op("Reshape", value, b.const(np.array([], np.int64)))
+    return [b.op("Pad", b.need(0), pads, value, mode=b.attr("mode", "constant"))]
+
+
+def same(*names: str) -> Callable[[Builder], list[ir.Value | None]]:
+    """The operator of ai.onnx with the same name, inputs and these attributes."""
+
+    def write(b: Builder) -> list[ir.Value | None]:
+        return [b.op(str(b.node.op_type), *b.node.inputs, **{name: b.attr(name) for name in names})]
+
+    return write
+
+
+def c_dist(b: Builder) -> list[ir.Value | None]:
+    """Distances between the rows of two matrices: sums of squared differences, or their roots."""
+    apart = b.op("Sub", b.op("Unsqueeze", b.need(0), b.ints(1)), b.op("Unsqueeze", b.need(1), b.ints(0)))
+    total = b.op("ReduceSum", b.op("Mul", apart, apart), b.ints(-1), keepdims=0)
+    return [total if b.attr("metric", "sqeuclidean") == "sqeuclidean" else b.op("Sqrt", total)]
+
+
+def _dequantized(b: Builder, at: int) -> ir.Value:
+    """The input ``at`` as floats, by the scale and the zero point that follow it."""
+    scale, zero = b.need(at + 1), b.input(at + 2)
+    if b.need_rank(scale):
+        raise CannotLower("its scales are of axes, not of the tensor")
+    return b.op("DequantizeLinear", b.need(at), scale, zero)
+
+
+def q_linear_mul(b: Builder) -> list[ir.Value | None]:
+    """The product of dequantized inputs, quantized."""
+    return [b.op("QuantizeLinear", b.op("Mul", _dequantized(b, 0), _dequantized(b, 3)), b.need(6), b.input(7))]
+
+
+def q_linear_leaky_relu(b: Builder) -> list[ir.Value | None]:
+    """LeakyRelu of the dequantized input, quantized."""
+    y = b.op("LeakyRelu", _dequantized(b, 0), alpha=float(b.attr("alpha", 0.01)))
+    return [b.op("QuantizeLinear", y, b.need(3), b.input(4))]
+
+
+def _as_float(b: Builder) -> ir.Value:
+    return b.cast(b.need(0), T.FLOAT)
+
+
+def scaler(b: Builder) -> list[ir.Value | None]:
+    """(x - offset) * scale, where each may be one number or one for each feature."""
+    x = _as_float(b)
+    for op, name in (("Sub", "offset"), ("Mul", "scale")):
+        if numbers := b.attr(name):
+            x = b.op(op, x, b.like(numbers, x))
+    return [x if x is not b.need(0) else b.op("Identity", x)]
+
+
+def normalizer(b: Builder) -> list[ir.Value | None]:
+    """Each row divided by its norm; a row whose norm is 0 stays."""
+    x, kind = _as_float(b), b.attr("norm", "MAX")
+    if kind == "L2":
+        norm = b.op("ReduceL2", x, b.ints(-1), keepdims=1)
+    elif kind == "L1":
+        norm = b.op("ReduceSum", b.op("Abs", x), b.ints(-1), keepdims=1)
+    else:
+        norm = b.op("ReduceMax", x, b.ints(-1), keepdims=1)
+    return [b.op("Div", x, b.op("Where", b.op("Equal", norm, b.like(0, x)), b.like(1, x), norm))]
+
+
+def binarizer(b: Builder) -> list[ir.Value | None]:
+    """1 where the input is above the threshold, otherwise 0."""
+    x = b.need(0)
+    return [b.cast(b.op("Greater", x, b.like(b.attr("threshold", 0.0), x)), b.need_dtype(x))]
+
+
+def imputer(b: Builder) -> list[ir.Value | None]:
+    """The replaced value, which may be NaN, by the imputed one: one number, or one for each feature."""
+    x = b.need(0)
+    whole = b.need_dtype(x) == T.INT64
+    new = b.attr("imputed_value_int64s" if whole else "imputed_value_floats")
+    old = b.attr("replaced_value_int64" if whole else "replaced_value_float", 0)
+    if not new:
+        raise CannotLower("it has no imputed value")
+    is_old = b.op("IsNaN", x) if np.isnan(old) else b.op("Equal", x, b.like(old, x))
+    return [b.op("Where", is_old, b.like(new if len(new) > 1 else new[0], x), x)]
+
+
+def linear_regressor(b: Builder) -> list[ir.Value | None]:
+    """The product with the coefficients, and the intercepts."""
+    x, targets = _as_float(b), int(b.attr("targets", 1))
+    if b.attr("post_transform", "NONE") != "NONE":
+        raise CannotLower("it has a post_transform")
+    weights = np.array(b.attr("coefficients") or [], np.float32)
+    if not weights.size or weights.size % targets:
+        raise CannotLower("its coefficients do not fit its targets")
+    y = b.op("MatMul", x, b.const(np.ascontiguousarray(weights.reshape(targets, -1).T)))
+    intercepts = b.attr("intercepts")
+    return [b.op("Add", y, b.like(intercepts, y)) if intercepts else y]
 
 
 def compress(b: Builder) -> list[ir.Value | None]:
@@ -99,6 +254,23 @@ EQUAL_FORMS: Mapping[str, Callable[[Builder], list[ir.Value | None]]] = {
     "Pow": power,
     "Resize": resize,
     **ONE_STEP,
-    **TWINS,
+    "com.microsoft::CDist": c_dist,
+    "com.microsoft::ExpandDims": expand_dims,
+    "com.microsoft::FusedConv": fused_conv,
+    "com.microsoft::FusedGemm": fused_gemm,
+    "com.microsoft::GatherND": same(),
+    "com.microsoft::GridSample": same("mode", "padding_mode", "align_corners"),
+    "com.microsoft::Pad": pad,
+    "com.microsoft::QLinearLeakyRelu": q_linear_leaky_relu,
+    "com.microsoft::QLinearMul": q_linear_mul,
+    "com.microsoft::Range": same(),
+    "com.microsoft::SampleOp": lambda b: [b.op("Identity", b.need(0))],
+    "com.microsoft::TransposeMatMul": transpose_matmul,
+    "com.microsoft::Trilu": same("upper"),
+    "ai.onnx.ml::Binarizer": binarizer,
+    "ai.onnx.ml::Imputer": imputer,
+    "ai.onnx.ml::LinearRegressor": linear_regressor,
+    "ai.onnx.ml::Normalizer": normalizer,
+    "ai.onnx.ml::Scaler": scaler,
 }
 """Operator, with its domain where that is not ai.onnx -> its form."""

@@ -163,8 +163,7 @@ def _source(o: Floats, size: int, out: int, scale: float, coordinates: str) -> F
     if coordinates in ("half_pixel", "pytorch_half_pixel"):
         return (o + 0.5) / scale - 0.5
     if coordinates == "half_pixel_symmetric":
-        adjustment = out / (scale * size)
-        return size / 2 * (1 - adjustment) + (o + 0.5) / scale - 0.5
+        return size / 2 * (1 - out / (scale * size)) + (o + 0.5) / scale - 0.5
     if coordinates == "asymmetric":
         return o / scale
     if coordinates == "align_corners":

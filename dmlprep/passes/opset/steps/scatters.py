@@ -62,8 +62,7 @@ def scatter_elements(b: Builder) -> list[ir.Value | None] | None:
     if not reduction:
         return None
     data, where, updates = b.need(0), b.need(1), b.need(2)
-    rank = b.need_rank(data)
-    axis = b.attr("axis", 0) % rank
+    axis = b.attr("axis", 0) % b.need_rank(data)
     shapes = b.values.static_shape(data), b.values.static_shape(updates)
     if shapes[0] is None or shapes[1] is None:
         raise CannotLower(f"reduction {reduction} needs fixed shapes", in_function=True)
@@ -103,8 +102,7 @@ def tensor_scatter_24(b: Builder) -> list[ir.Value | None]:
     at = b.op("Range", b.scalar(0), length, b.scalar(1))
     at = b.op("Reshape", at, b.ints(*([1] * axis + [-1] + [1] * (rank - axis - 1))))
     if start is not None:
-        first = b.op("Reshape", b.cast(start, T.INT64), b.ints(*([-1] + [1] * (rank - 1))))
-        at = b.op("Add", at, first)
+        at = b.op("Add", at, b.op("Reshape", b.cast(start, T.INT64), b.ints(*([-1] + [1] * (rank - 1)))))
     if b.attr("mode", "linear") == "circular":
         at = b.op("Mod", at, b.dim(cache, axis))
     return [b.op("ScatterElements", cache, b.op("Expand", at, b.op("Shape", update)), update, axis=axis)]
@@ -119,8 +117,7 @@ def trilu_14(b: Builder) -> list[ir.Value | None]:
     columns = b.op("Range", b.scalar(0), sizes[1], b.scalar(1))
     if k is not None:
         rows = b.op("Add", rows, b.op("Reshape", k, b.ints(1)))
-    upper = bool(b.attr("upper", 1))
-    drop = b.op("Less", columns, rows) if upper else b.op("Greater", columns, rows)
+    drop = b.op("Less" if b.attr("upper", 1) else "Greater", columns, rows)
     dtype = b.need_dtype(x)
     if dtype == T.BOOL:
         return [b.op("And", x, b.op("Not", drop))]

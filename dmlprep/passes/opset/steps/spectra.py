@@ -86,8 +86,7 @@ def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inv
     if inverse:
         weight = np.full((used, 1), 1 / points)
         if onesided:  # the half that is not given mirrors this one
-            middle = slice(1, used if points % 2 else min(used, points // 2))
-            weight[middle] *= 2
+            weight[1 : used if points % 2 else min(used, points // 2)] *= 2
         cos, sin = cos * weight, sin * weight
     out_real = b.op("MatMul", real, b.typed(cos, dtype))
     out_imaginary = b.op("MatMul", real, b.typed(sin, dtype))

@@ -106,8 +106,7 @@ def _refuse_unknown(view: View) -> None:
 def _count_casts(model: ir.Model) -> int:
     floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
     casts = [n for n in nodes(model) if n.op_type == "Cast" and not n.domain and cast_target(n) in floats]
-    sources = [n.inputs[0] for n in casts]
-    return sum(v is not None and (v.dtype is None or v.dtype.is_floating_point()) for v in sources)
+    return sum(v is not None and (v.dtype is None or v.dtype.is_floating_point()) for n in casts for v in n.inputs[:1])
 
 
 def _rescaled(one: Rescale) -> Finding:

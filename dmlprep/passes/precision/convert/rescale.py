@@ -51,7 +51,6 @@ HOMOGENEOUS = (MOVES - {"Concat", "Split", "Dropout"}) | operators(
 _LIMITED = frozenset({"Softmax", "Sigmoid", "HardSigmoid", "Tanh", "Sin", "Cos", "Erf", "Softsign"})
 """Operators whose result is at most 1 in magnitude."""
 
-
 _Column = Callable[[Array], Array]
 """Flat indices of elements -> the sum that each is part of."""
 _FARTHEST_BOUND = 16  # nodes between an operand and what bounds it
@@ -331,8 +330,7 @@ def gain(node: ir.Node, index: int, tensor: ir.TensorProtocol, loss: Loss) -> fl
     if node.op_type == "Gemm":
         if len(shape) != 2:
             return 0.0
-        turned = node.attributes.get_int("transB" if index else "transA", 0) != 0
-        kept = int(bool(index) != turned)
+        kept = int(bool(index) != (node.attributes.get_int("transB" if index else "transA", 0) != 0))
     elif len(shape) < 2:
         return loss.peak * tensor.size
     else:
@@ -341,7 +339,6 @@ def gain(node: ir.Node, index: int, tensor: ir.TensorProtocol, loss: Loss) -> fl
     inner, count = math.prod(shape[kept + 1 :]), shape[kept]
     batch = shape[-1] * shape[-2]
     many = max(1, tensor.size // batch) if batch else 1
-
     return scale * _largest_sum(tensor, many * count, lambda flat: flat // batch * count + flat // inner % count)
 
 

@@ -33,8 +33,7 @@ def no_fp16_type(view: View) -> Found:
 def not_a_tensor(view: View) -> Found:
     """Nodes that handle sequences, optionals, or values of unknown type."""
     for node in view.order:
-        values = [v for v in (*node.inputs, *node.outputs) if v is not None]
-        kinds = [view.types.get(v) for v in values]
+        kinds = [view.types.get(v) for v in (*node.inputs, *node.outputs) if v is not None]
         odd = any(k is not None and not isinstance(k, ir.TensorType) for k in kinds)
         if odd or node.op_type in _SEQUENCE_MAKERS:
             yield node, "it handles a sequence or an optional"

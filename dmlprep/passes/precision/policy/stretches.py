@@ -18,16 +18,16 @@ COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual
 
 _SMALL = 4096  # elements: a constant that may take part in arithmetic on positions; a weight has more
 
-_MAKES_SCALES = ELEMENTWISE | MOVES | {"ReduceMax", "ReduceMin"}
 
-
-def scale_makers(values: Iterable[ir.Value | None]) -> Iterator[ir.Node]:
-    """The arithmetic that values are made by, up to what is more than arithmetic."""
+def scale_makers(
+    values: Iterable[ir.Value | None], through: frozenset[str] = ELEMENTWISE | MOVES | {"ReduceMax", "ReduceMin"}
+) -> Iterator[ir.Node]:
+    """The arithmetic that values are made by, up to an operator that is not in ``through``."""
     stack, seen = list(values), set[ir.Node]()
     while stack:
         value = stack.pop()
         node = value.producer() if value is not None else None
-        if node is not None and node not in seen and node.op_type in _MAKES_SCALES:
+        if node is not None and node not in seen and node.op_type in through:
             seen.add(node)
             yield node
             stack += node.inputs

@@ -1,7 +1,8 @@
-"""A detector's raw boxes as an app can draw them, in ONNX operators of fixed sizes.
+"""From what a model gives to what the app wants, in ONNX operators of fixed sizes. All of it is computed in FP32.
 
-DirectML has no kernel for NonMaxSuppression, whose result has as many rows as the data want. Here the best
-``candidates`` are compared with each other, all with all, and a fixed number comes out.
+A detector's raw boxes become boxes that an app can draw. DirectML has no kernel for NonMaxSuppression, whose result has
+as many rows as the data want. Here the best ``candidates`` are compared with each other, all with all, and a fixed
+number comes out.
 
 That is computed in rounds, all boxes at once: after the first, each box is gone that a better one overlaps; after the
 second, those are back whose better ones are gone; and so on, as many rounds as the longest chain of better boxes has
@@ -13,11 +14,64 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.passes.framing.building import Nodes, sizes
-from dmlprep.passes.framing.frame import Detect
-from dmlprep.passes.framing.results import softmax
+from dmlprep.passes.framing.building import Nodes, dtype_of, sizes
+from dmlprep.passes.framing.frame import Detect, Result
 
 _FLOAT = ir.DataType.FLOAT
+
+
+def finished(nodes: Nodes, result: Result, given: ir.Value) -> list[ir.Value]:
+    """Write the nodes that make of an output what the app wants, in the order of ``result.made``."""
+    value = nodes.cast(given, ir.DataType.FLOAT)
+    if result.activation == "softmax":
+        value = softmax(nodes, value, result.axis)
+    elif result.activation == "sigmoid":
+        value = nodes.alike("Sigmoid", value)
+    shape = sizes(value)
+    if result.take == "argmax":
+        del shape[result.axis]
+        indices = nodes.op("ArgMax", [value], shape, ir.DataType.INT64, {"axis": result.axis, "keepdims": 0})
+        return [nodes.cast(indices, dtype_of(result.index_type))]
+    if result.take == "topk":
+        values, indices = nodes.top(value, result.top, result.axis)
+        return [values, nodes.cast(indices, dtype_of(result.index_type))]
+    if result.take == "picture":
+        return [_picture(nodes, result, value)]
+    return [value if value is not given else nodes.op("Identity", [value], shape)]
+
+
+def softmax(nodes: Nodes, value: ir.Value, axis: int) -> ir.Value:
+    """Softmax over one dimension; before opset 13 only the last one is by itself."""
+    last = len(sizes(value)) - 1
+    order = list(range(last + 1))
+    if nodes.opset < 13:
+        order[axis], order[last] = order[last], order[axis]
+    turned = order != sorted(order)
+    value = nodes.transpose(value, order) if turned else value
+    value = nodes.op("Softmax", [value], sizes(value), None, {"axis": last if turned or nodes.opset < 13 else axis})
+    return nodes.transpose(value, order) if turned else value
+
+
+def _picture(nodes: Nodes, result: Result, value: ir.Value) -> ir.Value:
+    """Bytes of the app's layout and colours: ``(value * deviation + mean) / scale`` of 255."""
+    if result.model_layout == "nhwc":
+        value = nodes.transpose(value, [0, 3, 1, 2])
+    level = 255 / result.scale
+    deviation, mean = (np.array(n).reshape(1, -1, 1, 1) * level for n in (result.deviation, result.mean))
+    value = nodes.with_number("Mul", value, deviation, "deviation")
+    # Half a level more: the next step down is the nearest level.
+    value = nodes.with_number("Add", value, mean + 0.5, "mean")
+    value = nodes.levels(nodes.alike("Floor", value))
+    if result.colour != result.model_colour:
+        if result.model_colour == "gray":
+            batch, _, *side = sizes(value)
+            value = nodes.op("Tile", [value, nodes.numbers([1, 3, 1, 1], "three", np.int64)], [batch, 3, *side])
+        else:
+            order = nodes.numbers([2, 1, 0], "order", np.int64)
+            value = nodes.op("Gather", [value, order], sizes(value), None, {"axis": 1})
+    if result.layout == "nhwc":
+        value = nodes.transpose(value, [0, 2, 3, 1])
+    return nodes.cast(value, ir.DataType.UINT8)
 
 
 def detected(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> list[ir.Value]:
@@ -59,8 +113,8 @@ def _split(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> tuple[ir.Valu
     table = detect.table
     if table.raw:
         value = given[0] if table.raw_rows else nodes.transpose(given[0], [0, 2, 1])
-        numbers = sizes(value)[2]
-        boxes, scores = nodes.part(value, 2, 0, 4), nodes.part(value, 2, 5 if table.objectness else 4, numbers)
+        boxes = nodes.part(value, 2, 0, 4)
+        scores = nodes.part(value, 2, 5 if table.objectness else 4, sizes(value)[2])
         objectness = nodes.part(value, 2, 4, 5) if table.objectness else None
     else:
         (boxes, scores), objectness = given, None
