@@ -163,8 +163,7 @@ def install_runtime(
 
     check_machine()
     layout = Layout.of_user()
-    source = Source(mirror, keyring or DEFAULT_KEYRING, release or DEFAULT_RELEASE, wheel)
-    version = install(layout, source, progress)
+    version = install(layout, Source(mirror, keyring or DEFAULT_KEYRING, release or DEFAULT_RELEASE, wheel), progress)
     progress("self-test", 0, 0)
     return Installed(version, layout.home, dml_status(version), package_of(layout, version))
 

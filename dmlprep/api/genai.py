@@ -47,8 +47,7 @@ def examine_folder(folder: str | Path, *, target: str = "latest", vram: str | in
     from dmlprep.directml.vram import vram_bytes
     from dmlprep.genai.checking import check_folder
 
-    has = None if vram is None else vram_bytes(vram)
-    return check_folder(Path(folder), find_target(target), vram=has)
+    return check_folder(Path(folder), find_target(target), vram=None if vram is None else vram_bytes(vram))
 
 
 def genai_prepare(

@@ -36,8 +36,7 @@ def user_metric(
     if metric is None and plan is not None and (name := plan.recipe.parity.metric):
         bound = bound if bound is not None else plan.recipe.parity.metric_bound
         file = plan.recipe.name
-        builtin = file.startswith("@")
-        by, folder = ("the setting parity.metric", None) if builtin else (file, Path(file).parent)
+        by, folder = ("the setting parity.metric", None) if file.startswith("@") else (file, Path(file).parent)
         metric = NamedMetric(name, by, folder)
     if isinstance(metric, NamedMetric):
         if observer is not None:

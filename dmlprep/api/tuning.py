@@ -85,11 +85,10 @@ def tune(
         raise UsageError("a kit holds what was proved", where="kit, offline", fix="leave one of the two out")
     session = Session(**where)
     proof = session.proof
-    bases = base_recipes([str(recipe) for recipe in recipes], target, settings)
     found = run(
         TuneRequest(
             Path(path),
-            bases,
+            base_recipes([str(recipe) for recipe in recipes], target, settings),
             dict(pins or {}),
             io,
             only_directml,

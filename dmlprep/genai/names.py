@@ -57,8 +57,7 @@ def named(config: GenaiConfig, section: str, side: str, key: str) -> str:
     written = config.side(section, side).get(key)
     if isinstance(written, str):
         return written
-    other = _OTHER_NAMES.get(f"{side}.{key} {section}")
-    return other or PATTERNS.get(key) or ("" if key.endswith("_names") else key)
+    return _OTHER_NAMES.get(f"{side}.{key} {section}") or PATTERNS.get(key) or ("" if key.endswith("_names") else key)
 
 
 def layers_of(config: GenaiConfig, section: str, inputs: Iterable[str]) -> Layers:
@@ -167,8 +166,7 @@ def _needed(config: GenaiConfig, section: str, side: str, model: Interface) -> t
     if section == "decoder":
         if side == "outputs":
             return ("logits",)
-        embeds = named(config, section, "inputs", "inputs_embeds")
-        first = () if embeds in model.inputs else ("input_ids",)
+        first = () if named(config, section, "inputs", "inputs_embeds") in model.inputs else ("input_ids",)
         written = config.side(section, side)
         return (*first, *_PRESENT) if any(key in written for key in _PRESENT) else first
     ends = {"vision": "image_features", "speech": "audio_features", "embedding": "inputs_embeds"}

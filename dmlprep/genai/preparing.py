@@ -286,8 +286,7 @@ def _one(run: _Run, given: GenaiFolder, file: Path, place: Path) -> PreparedMode
     """Run the steps on one model, and save it in ``place``. It is opened once, before and after."""
     request, config = run.request, given.config
     # What the search allows, within what the model was trained for.
-    lengths = (config.number("model.context_length"), config.number("search.max_length"))
-    limit = min(filter(None, lengths), default=None)
+    limit = min(filter(None, (config.number("model.context_length"), config.number("search.max_length"))), default=None)
     with limited(run.recipe.limits):
         watch = Unchanged()
         model = watch.take_model(file)

@@ -135,8 +135,7 @@ def _unknown(key: str, value: object, name: str, keys: Mapping[str, str], where:
 def _nearest(key: str, known: list[str]) -> str:
     """The known key that was meant; empty without one."""
     bare = re.sub(r"[^a-z0-9]", "", key.lower())
-    same = [one for one in known if one.replace("_", "") == bare]
-    close = same or get_close_matches(key[:_SHOWN], known, 1, 0.7)
+    close = [one for one in known if one.replace("_", "") == bare] or get_close_matches(key[:_SHOWN], known, 1, 0.7)
     return close[0] if close else ""
 
 

@@ -53,8 +53,7 @@ def _special(config: GenaiConfig) -> Iterator[Finding]:
         for one in written if isinstance(written, list) else [written]:
             number = whole(one)
             if number is not None and number >= words:
-                text = f"model.{key} is {number}, beyond model.vocab_size {words}"
-                yield finding("DP852", text, node=f"model.{key}")
+                yield finding("DP852", f"model.{key} is {number}, beyond model.vocab_size {words}", node=f"model.{key}")
 
 
 def _readable(config: GenaiConfig, file: Path) -> Iterator[Finding]:

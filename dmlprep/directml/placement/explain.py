@@ -28,8 +28,7 @@ def explain_node(model: Model, name: str, target: Target) -> list[str]:
         UsageError: there is no such node, or the target's kernels are not known.
     """
     graph = read_facts(model, target.tables)
-    placement = place_facts(graph, target, model.opset)
-    placed = {(n.graph, n.name): n for n in placement.nodes}
+    placed = {(n.graph, n.name): n for n in place_facts(graph, target, model.opset).nodes}
     nodes = [n for n in graph.all_nodes() if name in _names(n)]
     if not nodes:
         if any(name in _names(n) for inner in graph.all_graphs() for n in inner.constants):

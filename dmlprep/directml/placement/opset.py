@@ -38,8 +38,7 @@ def choose_opset(model: Model, target: Target, frozen: Frozen | None = None) -> 
         UsageError: the target's kernels are not known.
     """
     with paused_collector():
-        graph = read_facts(model, frozen=frozen)
-        return best_opset(graph, model.opset, target)
+        return best_opset(read_facts(model, frozen=frozen), model.opset, target)
 
 
 def best_opset(graph: GraphFacts, own: int, target: Target, kind: Mapping[int, Role] | None = None) -> int:
@@ -112,10 +111,9 @@ def _keeps_attributes(node: NodeFacts, opset: int) -> bool:
     if now is None or older is None:
         return now is older
     defaults = {name: a.default_value for name, a in now.attributes.items() if a.default_value.name}
-    new = node.ir.attributes.keys() - older.attributes.keys() - _ADAPTED
     return all(
         node.ir.attributes[name].value == (ir.from_proto(defaults[name]).value if name in defaults else None)
-        for name in new
+        for name in node.ir.attributes.keys() - older.attributes.keys() - _ADAPTED
     )
 
 

@@ -25,7 +25,6 @@ def node_table(graph: GraphFacts, placement: Placement) -> NodeTable:
     number = {id(node): index for index, node in enumerate(shown)}
     operators, types, graphs = (dict[str, int]() for _ in range(3))
     reasons: dict[tuple[str, str], int] = {}
-    inside = any(row.graph for row in rows)
     return NodeTable(
         total=len(order),
         names=[recorded_name(row.name) for row in rows],
@@ -44,7 +43,7 @@ def node_table(graph: GraphFacts, placement: Placement) -> NodeTable:
         types=list(map(recorded_name, types)),
         partition=_column(-1 if row.partition is None else row.partition for row in rows),
         inputs=" ".join(_inputs(node, number) for node in shown),
-        graph=_column(_place(graphs, row.graph) for row in rows) if inside else "",
+        graph=_column(_place(graphs, row.graph) for row in rows) if any(row.graph for row in rows) else "",
         graphs=list(map(recorded_name, graphs)),
         cpu_left_out=sum(_provider(placed[id(node)]) == "c" for node in order[NODES:]),
         crossings=_crossings(placement, rows),

@@ -114,8 +114,7 @@ class Edit(GraphBuilder):
     ) -> ir.Value:
         """``data`` from the first element to before the last, by axis; ``like`` and ``shape`` as in ``before``."""
         starts = self.integers([start for start, _ in parts.values()], "starts")
-        ends = self.integers([end for _, end in parts.values()], "ends")
-        inputs = [data, starts, ends, self.integers(parts, "axes")]
+        inputs = [data, starts, self.integers([end for _, end in parts.values()], "ends"), self.integers(parts, "axes")]
         return self.before("Slice", inputs, like=data if like is None else like, shape=shape)
 
     def single(self, value: ir.Value, kind: str) -> ir.Value:

@@ -66,8 +66,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         attributes = {"interleaved": int(facts.attribute("rotary_interleaved", 0)), "num_heads": heads, **part}
         data = query if index == _QUERY else key
         rotated = edit.new_value("rotated", data.type, data.shape if data.type is not None else None)
-        slots = [data, positions, cosines, sines]
-        rotary = edit.new_node("RotaryEmbedding", slots, [rotated], "rotate", attributes)
+        rotary = edit.new_node("RotaryEmbedding", [data, positions, cosines, sines], [rotated], "rotate", attributes)
         rotary.domain = "com.microsoft"
         edit.graph.insert_before(edit.node, rotary)
         edit.set_input(index, rotated)

@@ -10,8 +10,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     axis = (facts.rank(0) or 0) - 1
     if axis < 0 and facts.opset < 11:
         return "the rank of its first operand is not known"
-    column = edit.unsqueeze(edit.input(1), 1, facts.opset)
-    product = edit.before("MatMul", [edit.input(), column], like=edit.output)
+    product = edit.before("MatMul", [edit.input(), edit.unsqueeze(edit.input(1), 1, facts.opset)], like=edit.output)
     return edit.become(edit.squeeze(product, axis, facts.opset))
 
 

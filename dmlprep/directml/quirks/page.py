@@ -41,10 +41,9 @@ def releases(found: Sequence[Quirk]) -> str:
     spans = [f"ort-{q.first} and later" if q.last is None else f"ort-{q.first} to ort-{q.last}" for q in found]
     by_outcome = [f"{span} ({quirk.outcome})" for span, quirk in zip(spans, found, strict=True)]
     seen = sorted({m for q in found for m in q.measured_on}, key=lambda m: [int(n) for n in m.split(".")])
-    on_cpu_driver = any(q.confidence == "environment" for q in found)
     more = (
         ", on a CPU driver; it may be that driver's fault"
-        if on_cpu_driver
+        if any(q.confidence == "environment" for q in found)
         else "; other releases are inferred from these"
     )
     known = f"measured on the real provider of ONNX Runtime {', '.join(seen)}{more}" if seen else found[0].confidence

@@ -64,8 +64,7 @@ class _Fused:
         live = [n for n in readers(value) if any(v is not None and (v.graph_output or v.consumers) for v in n.outputs)]
         if len(live) != 1 or not self.has(live[0]) or any(n.graph != live[0].graph for n in value.consumers):
             return None
-        times = sum(v is not None and _kept(v) is _kept(value) for v in live[0].inputs)
-        return live[0] if times == 1 else None
+        return live[0] if sum(v is not None and _kept(v) is _kept(value) for v in live[0].inputs) == 1 else None
 
     def computed(self, value: Value | None, moved: bool = False) -> bool:
         """Whether a node of the graph writes the value, not only another view of an input; a Transpose if not moved."""
@@ -105,8 +104,7 @@ class _Fused:
             inputs = [v for v in inputs if not v.constant and _spans(v, value)]
         votes = [self.order(v) for v in inputs]
         chosen = next((o for o in votes if 2 * votes.count(o) > len(votes)), ())
-        longer = [a for a, n in enumerate(value.sizes) if n != 1 and a not in chosen]
-        return (*chosen, *longer) if chosen else None
+        return (*chosen, *[a for a, n in enumerate(value.sizes) if n != 1 and a not in chosen]) if chosen else None
 
     def _lets_meet(self, node: NodeFacts, value: Value) -> bool:
         out = node.output()

@@ -121,8 +121,7 @@ def _quantize(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
     ]
     value = edit.before("Round", [edit.before("Div", scaled, dtype=single)], dtype=single)
     if zero is not None:
-        shift = layout.single(edit, edit.input(2), zero.type, layout.scale)
-        value = edit.before("Add", [value, shift], dtype=single)
+        value = edit.before("Add", [value, layout.single(edit, edit.input(2), zero.type, layout.scale)], dtype=single)
     low = edit.constant(np.array(limits.min, np.float32), "lowest")
     high = edit.constant(np.array(limits.max, np.float32), "highest")
     value = reshaped(edit, edit.before("Clip", [value, low, high], dtype=single), layout.result)

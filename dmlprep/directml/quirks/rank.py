@@ -109,8 +109,7 @@ def _transposed(node: NodeFacts, out: Value) -> _Plan | str:
     sizes = node.required().sizes
     perm = list(node.attribute("perm", range(len(sizes) - 1, -1, -1)))
     runs: list[list[int]] = []  # axes of the input that stay neighbours, in the order of the output
-    wide = [axis for axis in range(len(sizes)) if sizes[axis] != 1]
-    follows = dict(pairwise(wide))
+    follows = dict(pairwise([axis for axis in range(len(sizes)) if sizes[axis] != 1]))
     for axis in (axis for axis in perm if sizes[axis] != 1):
         if runs and follows.get(runs[-1][-1]) == axis:
             runs[-1].append(axis)

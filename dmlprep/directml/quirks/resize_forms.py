@@ -222,8 +222,7 @@ def _triangles(a: _Axis) -> Floats:
         centre = place + _F(0.5)
         first, last = int(np.floor(centre - reach + _F(0.5))), int(np.floor(centre + reach + _F(0.5)))
         for column in range(first, last):
-            weight = max(0.0, 1.0 - abs((column - float(centre) + 0.5) * a.scale))
-            found[row, min(max(column, 0), a.size - 1)] += weight
+            found[row, min(max(column, 0), a.size - 1)] += max(0.0, 1.0 - abs((column - float(centre) + 0.5) * a.scale))
     total = found.sum(axis=1, keepdims=True)
     return np.asarray(found / np.where(total == 0, 1, total), _F)
 

@@ -30,8 +30,7 @@ def vram_bytes(text: str | int) -> int:
     unit = _UNITS.get(match[2].upper()) if match else None
     amount = int(float(match[1]) * unit) if match and unit else 0
     if amount < 1:
-        fix = "write 4GB, 800MB or 4GiB"
-        raise UsageError(f"{text!r} is no amount of memory", where="--vram", fix=fix)
+        raise UsageError(f"{text!r} is no amount of memory", where="--vram", fix="write 4GB, 800MB or 4GiB")
     return amount
 
 
@@ -44,12 +43,11 @@ def over_budget(found: MemoryEstimate, vram: int) -> Finding | None:
     largest = ", ".join(f"{one.name} ({one.kind}, {bytes_text(one.nbytes)})" for one in found.largest[:_NAMED])
     helping = [way for way in found.ways if way.peak < found.peak][:_NAMED]
     fitting = {way.how: ", which fits" if way.peak <= vram else "" for way in helping}
-    remedy = "; ".join(f"{way.how}: {bytes_text(way.peak)}{fitting[way.how]}" for way in helping)
     return finding(
         "DP530",
         f"{not_enough(found, vram)}; most when {found.at or 'it is loaded'} runs; the largest: {largest}",
         node=found.at,
-        remedy=remedy or None,
+        remedy="; ".join(f"{way.how}: {bytes_text(way.peak)}{fitting[way.how]}" for way in helping) or None,
         peak=found.peak,
         vram=vram,
         weights=found.weights,

@@ -88,10 +88,9 @@ def _unknown(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf) -> s
         free = [str(dim or "?") for dim in value.shape if not isinstance(dim, int)]
         if free:
             return f"{recorded_name(value.name)} has free sizes: {recorded_name(', '.join(dict.fromkeys(free)))}"
-        named = value.dtype is not None
         return (
             f"{recorded_name(value.name)} is {_BEYOND}"
-            if named
+            if value.dtype is not None
             else f"the type of {recorded_name(value.name)} is not known"
         )
     return ""

@@ -33,8 +33,7 @@ def weight_copies(rows: int) -> int:
     left = rows % TILE
     if left > _FILLED:
         return 1
-    whole = rows >= TILE
-    return max(whole + (left >= _HALF_TILE) + (left % _HALF_TILE > 0), 1)
+    return max((rows >= TILE) + (left >= _HALF_TILE) + (left % _HALF_TILE > 0), 1)
 
 
 def kept_bytes(node: NodeFacts, value: Value, nbytes: int, *, tiled: bool = False) -> int:

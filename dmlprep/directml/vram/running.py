@@ -94,8 +94,7 @@ class _Graph:
     def _feed(self) -> None:
         """Inputs of the model go up before anything runs, and stay until its end."""
         for value in self._graph.inputs if self._graph.parent is None else ():
-            is_read = any(id(node) in self._on_dml or node.subgraphs for node in value.consumers)
-            if is_read and not value.initializer:
+            if any(id(node) in self._on_dml or node.subgraphs for node in value.consumers) and not value.initializer:
                 self._begin(value, len(self._found.labels), "")
                 self._found.up.append(self._size(value) or 0)
 

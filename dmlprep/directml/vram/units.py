@@ -59,8 +59,7 @@ def _sorted(units: list[Unit], home: dict[int, int]) -> list[Unit]:
     readers: list[list[int]] = [[] for _ in units]
     for index, unit in enumerate(units):
         read = [v.producer for node in unit.nodes for v in (*node.inputs, *node.implicit) if v is not None]
-        needs = {home[id(producer)] for producer in read if id(producer) in home}
-        for other in needs - {index}:
+        for other in {home[id(producer)] for producer in read if id(producer) in home} - {index}:
             waits[index] += 1
             readers[other].append(index)
     ready = [index for index, count in enumerate(waits) if not count]

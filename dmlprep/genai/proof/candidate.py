@@ -92,8 +92,7 @@ def checks_of(
         why = finding("DP704", f"the decoder does not run: {failed.message}")
         ended = trial.ended(failed, options, None) or trial.failed(why)
     else:
-        verdict = _with_inputs(trial.verdict(), sides)
-        return _checks(sides, verdict, outcome, lowered, beside), outcome.rows
+        return _checks(sides, _with_inputs(trial.verdict(), sides), outcome, lowered, beside), outcome.rows
     return [GenaiCheck(_with_inputs(ended, sides))], None
 
 

@@ -42,8 +42,7 @@ def noise_of(original: Array, candidate: Array) -> float:
     """
     apart = np.asarray(candidate, np.float64) - np.asarray(original, np.float64)
     few = min(_LIKELY, apart.size)
-    likely = np.union1d(np.argpartition(original, -few)[-few:], np.argpartition(candidate, -few)[-few:])
-    among = apart[likely]
+    among = apart[np.union1d(np.argpartition(original, -few)[-few:], np.argpartition(candidate, -few)[-few:])]
     deviation = _DEVIATION * float(np.median(np.abs(among - np.median(among))))
     return max(deviation, float(np.sqrt(np.mean((apart - apart.mean()) ** 2))))
 
@@ -82,7 +81,6 @@ class Differences:
         information = max(0.0, float((chances * logs).sum()) + float(np.log(logs.size)))
         few = min(_TOP, original.size)
         top = np.argpartition(original, -few)[-few:]
-        top_other = np.argpartition(candidate, -few)[-few:]
         self._rows.append(
             (
                 float(np.abs(apart).max()),
@@ -90,7 +88,7 @@ class Differences:
                 kl,
                 information,
                 float(int(original.argmax()) == int(candidate.argmax())),
-                len(set(top.tolist()) & set(top_other.tolist())) / few,
+                len(set(top.tolist()) & set(np.argpartition(candidate, -few)[-few:].tolist())) / few,
                 margin_of(original),
                 noise_of(original, candidate),
             )

@@ -48,8 +48,7 @@ def judge_logits(
 
 
 def _with_outcome(verdict: Verdict, outcome: Outcome, why: Finding) -> Verdict:
-    findings = [why, *verdict.findings]
-    return msgspec.structs.replace(verdict, outcome=outcome, reason=why.message, findings=findings)
+    return msgspec.structs.replace(verdict, outcome=outcome, reason=why.message, findings=[why, *verdict.findings])
 
 
 def _differs(text: str, figures: LogitFigures) -> Finding:

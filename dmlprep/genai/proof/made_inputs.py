@@ -85,8 +85,7 @@ def made_feeds(
             if size is not None:
                 wanted[f"{one.name}:{axis}"] = size
                 known |= {dim} if isinstance(dim, str) else set()
-    rough = like is not None and holds_fp16(like)
-    feeds = make_feeds(model, wanted, count, like=like, rough=rough)
+    feeds = make_feeds(model, wanted, count, like=like, rough=like is not None and holds_fp16(like))
     for feed in feeds:
         if patched and feed[grid].shape[-1:] == (3,):
             feed[grid] = _every(feed[grid], [1, 2 * facts.merge, 2 * facts.merge])

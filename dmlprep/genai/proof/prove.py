@@ -83,8 +83,7 @@ def _decoder(
             if isinstance(error, SessionFailure):
                 text = f"the original does not run on the CPU, so there is nothing to compare with: {error}"
             return None, [_not_run(text, request, began)]
-        sides = Sides(prepared, other, decoder, played, tokens, bounds, weights != "fp32", request)
-        return tokens, _all_checks(sides)
+        return tokens, _all_checks(Sides(prepared, other, decoder, played, tokens, bounds, weights != "fp32", request))
 
 
 def _played(

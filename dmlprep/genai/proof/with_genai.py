@@ -81,8 +81,7 @@ def _both(
     except SessionFailure as failed:
         if failed.kind in ("timeout", "memory", "limit"):
             return _not_run(trial, failed.message), None
-        why = finding("DP704", f"{trial.check}: {failed.message}")
-        return trial.verdict(1, failed.message, why), None
+        return trial.verdict(1, failed.message, finding("DP704", f"{trial.check}: {failed.message}")), None
     trial.info = DeviceInfo(trial.device, [f"onnxruntime-genai {version}"], trial.device)
     equal = next((i for i, pair in enumerate(zip(first, own, strict=True)) if pair[0] != pair[1]), _COUNT)
     text = GreedyText(equal, first, own, None, None, *texts_of(prepared, [first, own]))
@@ -94,5 +93,4 @@ def _both(
 
 
 def _not_run(trial: Trial, reason: str) -> Verdict:
-    findings = [finding("DP885", f"{trial.check}: {reason}")]
-    return msgspec.structs.replace(trial.not_run(reason), findings=findings)
+    return msgspec.structs.replace(trial.not_run(reason), findings=[finding("DP885", f"{trial.check}: {reason}")])

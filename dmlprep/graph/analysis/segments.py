@@ -73,8 +73,7 @@ def segments(model: Model, piece_bytes: int = PIECE_BYTES, known: Knowledge | No
     weights: dict[ir.Value, int] = {}
     for i, node in enumerate(nodes):
         new = {v: v.const_value.nbytes for v in reads[i] if v.is_initializer() and v.const_value is not None}
-        total = sum({**weights, **new}.values())
-        if i > start and total > piece_bytes and all(map(inferred.dtype, live)):
+        if i > start and sum({**weights, **new}.values()) > piece_bytes and all(map(inferred.dtype, live)):
             found.append(between(start, i))
             start, weights = i, {}
         weights.update(new)

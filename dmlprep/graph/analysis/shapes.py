@@ -141,8 +141,7 @@ class Inference(Known):
         """What onnx has no rule for is as the model declares it, with pinned names replaced."""
         proto = declared(output)
         self.set_type(output, proto)
-        dims = dims_of(proto)
-        if proto is None or dims is None:
+        if proto is None or dims_of(proto) is None:
             return
         for dim in proto.tensor_type.shape.dim:
             if dim.HasField("dim_value") and dim.dim_value < 0:

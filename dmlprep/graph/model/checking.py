@@ -72,8 +72,7 @@ def check(model: ir.Model, *, full: bool = True, frozen: Frozen | None = None) -
     except ToolFailed as error:
         raise _blamed(error, proto) from None
     except OnnxError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return " ".join(lines[:3]) or type(error).__name__
+        return " ".join([line.strip() for line in str(error).splitlines() if line.strip()][:3]) or type(error).__name__
     return ""
 
 

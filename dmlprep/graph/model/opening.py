@@ -285,8 +285,7 @@ def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
             needed *= 2
         given = len(getattr(proto, onnx.helper.tensor_dtype_to_field(proto.data_type)))
     if given != needed:
-        what = f"shape and type need {needed} {unit}, the file gives {given}"
-        raise invalid(what, f"{path}: tensor {tensor.name!r}")
+        raise invalid(f"shape and type need {needed} {unit}, the file gives {given}", f"{path}: tensor {tensor.name!r}")
 
 
 def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:

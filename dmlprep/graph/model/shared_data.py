@@ -86,8 +86,7 @@ class SharedData:
         end = file.tell()
         offset = append_aligned(tensor, file, progress)
         # Read back rather than computed first: a tensor that is made while it is written is made once.
-        key = (_digest_of(file, offset, tensor.nbytes), tensor.nbytes)
-        known = self._places.setdefault(key, offset)
+        known = self._places.setdefault((_digest_of(file, offset, tensor.nbytes), tensor.nbytes), offset)
         if known != offset:
             file.truncate(end)
         if source is not None:

@@ -123,8 +123,7 @@ def fold_chains(model: Model, runner: Runner, limit: int) -> None:
         for value, array in zip(ends, arrays, strict=True):
             name = value.name or ""
             value.name = Names(model.ir).value(f"{name}_before")
-            tensor = ir.Tensor(array, name=name)
-            move_readers(value, as_initializer(model.ir.graph, ir.Value(name=name), tensor))
+            move_readers(value, as_initializer(model.ir.graph, ir.Value(name=name), ir.Tensor(array, name=name)))
     if folded:
         remove_dead(model.ir)
 

@@ -140,8 +140,7 @@ def _bisect(
         else:
             wanted = dict(reference.outputs(0))
             try:
-                search = _Search(prober, cuts, chosen, device, same_file, progress, wanted, answers)
-                result = search.result(along)
+                result = _Search(prober, cuts, chosen, device, same_file, progress, wanted, answers).result(along)
             except SessionFailure as failure:
                 result = Bisection("not-run", f"a part of the models does not run by itself: {failure.message}")
     result.total_nodes = len(cuts.nodes)

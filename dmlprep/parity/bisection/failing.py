@@ -23,8 +23,7 @@ _BIG = 2**30
 def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, progress: Progress) -> Bisection:
     """Find the nodes without which the candidate would load and run: the end of the failing part, then its start."""
     high, ended = _end(prober, cuts, said, progress)
-    outputs = [v.name for v in cuts.nodes[high].outputs if v.name]
-    part = _start(prober, cuts, high, outputs, device, progress)
+    part = _start(prober, cuts, high, [v.name for v in cuts.nodes[high].outputs if v.name], device, progress)
     if not part.said:  # nodes that lead nowhere are in no part
         model, fed = subset(prober.models["candidate"], range(len(cuts.nodes)), {})
         fed = {**inputs_at(prober, cuts, -1, {}, {}), **fed}

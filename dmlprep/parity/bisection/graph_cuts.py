@@ -156,8 +156,7 @@ def prefix(model: Model, names: Iterable[str], *, by_copy: bool = False) -> tupl
 
 def _feed_in_place(old: ir.Value, array: Array) -> ir.Value:
     """Return a new value with the name of ``old`` and the type and shape of ``array``, which all its readers read."""
-    kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
-    new = ir.Value(name=old.name, type=kind, shape=ir.Shape(array.shape))
+    new = ir.Value(name=old.name, type=ir.TensorType(ir.DataType.from_numpy(array.dtype)), shape=ir.Shape(array.shape))
     if old.producer() is not None:
         old.name = f"{old.name}__before"
     move_readers(old, new)

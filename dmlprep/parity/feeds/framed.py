@@ -68,8 +68,7 @@ def prepared(picture: Picture, given: Array, kind: str = "") -> Array:
 def _one(picture: Picture, given: Array) -> Array:
     """One picture, [height, width, channels] float64 before the model's type."""
     image = _resized(picture, _coloured(picture, given))
-    channels = image.shape[2]
-    canvas = np.full((*picture.model_size, channels), picture.fill / 255 * picture.white)
+    canvas = np.full((*picture.model_size, image.shape[2]), picture.fill / 255 * picture.white)
     (top, left), (height, width) = picture.offset, image.shape[:2]
     places = zip((top, left), picture.model_size, (height, width), strict=True)
     rows, columns = (slice(max(0, o), min(m, o + n)) for o, m, n in places)
@@ -119,16 +118,14 @@ def _opencv(name: str, lines: Array, size: int, whole: bool) -> Array:
     count = len(lines)
     scale = count / size
     if name == "nearest":
-        inverse = size / count  # fx and fy of the documentation
-        return np.asarray(lines[np.minimum(np.floor(np.arange(size) / inverse).astype(int), count - 1)])
+        return np.asarray(lines[np.minimum(np.floor(np.arange(size) / (size / count)).astype(int), count - 1)])
     if name == "area":
         # The integral of the lines, from which a mean over any stretch is the difference of two values.
         sums = np.concatenate([np.zeros_like(lines[:1]), np.cumsum(lines, 0)])
         ends = np.minimum(np.arange(size + 1) * scale, count)
         at = np.minimum(np.floor(ends).astype(int), count - 1)
         part = (ends - at).reshape(-1, *[1] * (lines.ndim - 1))
-        integral = sums[at] + part * lines[at]
-        return np.asarray(np.diff(integral, axis=0) / np.diff(ends).reshape(part[1:].shape))
+        return np.asarray(np.diff(sums[at] + part * lines[at], axis=0) / np.diff(ends).reshape(part[1:].shape))
     rows = []
     for index in range(size):
         place = (index + 0.5) * scale - 0.5

@@ -124,8 +124,7 @@ def _interface(frame: Frame, original: Model) -> Model:
         if picture is not None:
             kind, shape = ir.TensorType(ir.DataType.from_numpy(np.dtype(picture.type))), ir.Shape(picture.shape)
         inputs.append(ir.Value(name=value.name, type=kind, shape=shape.copy() if shape is not None else None))
-    graph = ir.Graph(inputs, [], nodes=[], opset_imports={"": 21})
-    return Model(ir.Model(graph, ir_version=10), original.path)
+    return Model(ir.Model(ir.Graph(inputs, [], nodes=[], opset_imports={"": 21}), ir_version=10), original.path)
 
 
 def _seeded(picture: Picture, seed: int, *, smooth: bool) -> Array:

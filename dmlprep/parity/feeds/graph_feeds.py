@@ -208,8 +208,7 @@ def _positions(
     shape: tuple[int, ...], inputs: Sequence[Input], shapes: Mapping[str, tuple[int, ...]], limit: int | None
 ) -> Array:
     past = next((shapes[i.name][2] for i in inputs if "past" in i.name.lower() and len(shapes[i.name]) == 4), 0)
-    length = shape[-1] if shape else 1
-    row = np.arange(past, past + length)
+    row = np.arange(past, past + (shape[-1] if shape else 1))
     return np.broadcast_to(np.minimum(row, limit - 1) if limit else row, shape or (1,))
 
 

@@ -284,8 +284,7 @@ def known_shape(inputs: Sequence[Input], one: Input, given: Mapping[str, int]) -
     sizes = _spelled_out(inputs, given)
     known: list[int | None] = []
     for axis, dim in enumerate(one.dims or ()):
-        follows = evaluate(dim, sizes) if isinstance(dim, str) else dim
-        known.append(sizes.get(f"{one.name}:{axis}", follows))
+        known.append(sizes.get(f"{one.name}:{axis}", evaluate(dim, sizes) if isinstance(dim, str) else dim))
     return known
 
 
