@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
+from dmlprep.api.preparing import start_worker
 from dmlprep.api.recipes import plan
 from dmlprep.core.errors import UsageError
 from dmlprep.pipeline.options import Adapter, AdapterKeywords
@@ -48,9 +49,7 @@ def plan_model(
         InputError: the model cannot be read, or is not valid.
         RecipeError, UsageError: as in ``plan``; or a size does not fit the model, or the target's kernels are unknown.
     """
-    from dmlprep.process.onnx_worker import door
-
-    door.start()  # it gets ready while modules are imported here
+    start_worker()
     from dmlprep.graph.model import Model
     from dmlprep.graph.model.budget import limited
     from dmlprep.graph.model.checking import demand_valid
@@ -125,9 +124,7 @@ def examine(
     **where: Unpack[AdapterKeywords],
 ) -> list[Examined]:
     """Run ``check``, and return each node's placement too; the target ``all`` is each release, oldest first."""
-    from dmlprep.process.onnx_worker import door
-
-    door.start()  # it gets ready while modules are imported here
+    start_worker()
     from dmlprep.directml.targets import find_target, target_names
     from dmlprep.directml.vram import vram_bytes
     from dmlprep.pipeline.check import check_model
@@ -165,9 +162,7 @@ def explain(what: str | Path, *, node: str | None = None, target: str = "latest"
     path = Path(what)
     if path.suffix == "" and not path.exists():
         raise UsageError(f"{str(what)!r} is no model", where="--node", fix="dmlprep explain --node NAME model.onnx")
-    from dmlprep.process.onnx_worker import door
-
-    door.start()  # it gets ready while modules are imported here
+    start_worker()
     from dmlprep.directml.placement.explain import explain_node
     from dmlprep.directml.targets import find_target
     from dmlprep.graph.model import Model

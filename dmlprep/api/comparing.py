@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from dmlprep.api.preparing import Progress, user_metric
+from dmlprep.api.preparing import Progress, start_worker, user_metric
 from dmlprep.pipeline.options import Adapter, AdapterKeywords, Feeds, Metric
 from dmlprep.record import Verdict
 from dmlprep.record.aliases import SessionDevice
@@ -176,9 +176,7 @@ def bench(
         UsageError: ``adapter`` or ``gpu`` is not exactly one device, or there is no model.
         CheckNotRun: there is no such device or GPU here, or an input cannot be synthesized.
     """
-    from dmlprep.process.onnx_worker import door
-
-    door.start()  # it gets ready while modules are imported here
+    start_worker()
     from dmlprep.parity.bench import BenchRequest
     from dmlprep.parity.bench import bench as run
 

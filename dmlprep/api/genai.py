@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
+from dmlprep.api.preparing import start_worker
 from dmlprep.pipeline.options import Adapter, AdapterKeywords
 from dmlprep.record import RunRecord
 from dmlprep.record.aliases import Progress, SessionDevice
@@ -40,9 +41,7 @@ def genai_check(folder: str | Path, *, target: str = "latest", vram: str | int |
 
 def examine_folder(folder: str | Path, *, target: str = "latest", vram: str | int | None = None) -> FolderCheck:
     """Run ``genai_check``, and return the record and placement of each model."""
-    from dmlprep.process.onnx_worker import door
-
-    door.start()  # it gets ready while modules are imported here
+    start_worker()
     from dmlprep.directml.targets import find_target
     from dmlprep.directml.vram import vram_bytes
     from dmlprep.genai.checking import check_folder
@@ -100,9 +99,7 @@ def genai_prepare(
     Raises:
         UsageError: the folder, the output or the recipe is wrong, or the builder's Python lacks a package.
     """
-    from dmlprep.process.onnx_worker import door
-
-    door.start()
+    start_worker()
     from dmlprep.directml.vram import vram_bytes
     from dmlprep.genai.dml_config import DmlOptions
     from dmlprep.genai.preparing import GenaiRequest, prepare_genai
@@ -171,9 +168,7 @@ def genai_compare(
         UsageError: a prompt, an adapter or the tolerance is not valid.
         ModelRefused: dmlprep cannot read a decoder.
     """
-    from dmlprep.process.onnx_worker import door
-
-    door.start()  # it gets ready while modules are imported here
+    start_worker()
     from dmlprep.genai import open_folder
     from dmlprep.genai.proof import ProofRequest, prove
 

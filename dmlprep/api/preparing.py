@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "cover_sizes", "prepare", "prepare_buckets", "read_sizes", "user_metric"]
 
 
+def start_worker() -> None:
+    """Start the worker for onnx's compiled code: it gets ready while modules are imported here."""
+    from dmlprep.process.onnx_worker import door
+
+    door.start()
+
+
 def user_metric(
     metric: str | Metric | NamedMetric | None,
     bound: float | None,
@@ -77,9 +84,7 @@ def prepare(
         UsageError: the input, the output or the recipe is wrong, or ``adapter`` or ``gpu`` is not exactly one device.
         CheckNotRun: no GPU has the name in ``gpu``; the message says what is missing.
     """
-    from dmlprep.process.onnx_worker import door
-
-    door.start()  # it gets ready while modules are imported here
+    start_worker()
     from dmlprep.pipeline.prepare import prepare as run
 
     return run(_request(path, out, PrepareOptions(**options), observer, command_line))
@@ -109,9 +114,7 @@ def prepare_buckets(
     Raises:
         UsageError, CheckNotRun: as in ``prepare``, with the bucket; or the buckets contradict each other.
     """
-    from dmlprep.process.onnx_worker import door
-
-    door.start()
+    start_worker()
     from dmlprep.pipeline.buckets.preparing import check_buckets
     from dmlprep.pipeline.buckets.preparing import prepare_buckets as run
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from dmlprep.api.preparing import prepare
+from dmlprep.api.preparing import prepare, start_worker
 from dmlprep.core.errors import DmlprepError, UsageError
 from dmlprep.pipeline.options import PrepareKeywords, PrepareOptions
 from dmlprep.record import RunRecord
@@ -52,9 +52,7 @@ def init_project(
         OutputError: the file exists, or cannot be written.
         UsageError: there is no model, or there are too many.
     """
-    from dmlprep.process.onnx_worker import door
-
-    door.start()  # it gets ready while modules are imported here
+    start_worker()
     from dmlprep.pipeline.project.beginning import begin_project
 
     return begin_project([Path(one) for one in models], Path(out), results=results, ask=ask, force=force)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
-from dmlprep.api.preparing import user_metric
+from dmlprep.api.preparing import start_worker, user_metric
 from dmlprep.core.errors import UsageError
 from dmlprep.pipeline.options import Feeds, Metric, Session, SessionKeywords
 
@@ -68,9 +68,7 @@ def tune(
         UsageError: as in ``prepare``.
         CheckNotRun: DirectML is required but not available, or no GPU has the name in ``gpu``.
     """
-    from dmlprep.process.onnx_worker import door
-
-    door.start()  # it gets ready while modules are imported here
+    start_worker()
     from dmlprep.core.files import check_output
     from dmlprep.core.files.writing import write_file
     from dmlprep.parity import load_feeds

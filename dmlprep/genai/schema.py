@@ -62,10 +62,6 @@ def schema() -> Schema:
 
 
 @cache
-def _kinds(text: str) -> tuple[_Kind, ...]:
-    return tuple(_kind(part) for part in text.split("|"))
-
-
 def _kind(text: str) -> _Kind:
     listed = text.startswith("[")
     head, _, rest = text.strip("[]").partition(" ")
@@ -140,7 +136,7 @@ def _nearest(key: str, known: list[str]) -> str:
 
 
 def _value(value: object, taken: str, where: str) -> Iterator[Finding]:
-    kinds = _kinds(taken)
+    kinds = tuple(map(_kind, taken.split("|")))
     for kind in kinds:
         if kind.listed and isinstance(value, list):
             for number, item in enumerate(value):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from dmlprep.graph.analysis.stored_weights import is_stored_weight
+from dmlprep.graph.analysis.operators import is_stored_weight
 from dmlprep.graph.model import Model
-from dmlprep.graph.model.casts import cast_target
 from dmlprep.graph.model.constants import held_tensor
+from dmlprep.graph.model.texts import cast_target
 from dmlprep.graph.model.walk import nodes, tensors
 from dmlprep.metrics.tolerances import choose_tolerance
 from dmlprep.portable.measure import Tolerance

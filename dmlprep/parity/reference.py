@@ -35,8 +35,7 @@ from dmlprep.metrics import (
 from dmlprep.parity.feeds.framed import inside, outside
 from dmlprep.parity.feeds.framed_feeds import feeds_of
 from dmlprep.parity.feeds.graph_feeds import Feed
-from dmlprep.parity.feeds.informative_feeds import silent, vanishes, variations
-from dmlprep.parity.feeds.run_feeds import RunFeeds
+from dmlprep.parity.feeds.run_feeds import RunFeeds, silent, vanishes, variations
 from dmlprep.parity.judging import JudgingOptions
 from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
 from dmlprep.passes.framing import between

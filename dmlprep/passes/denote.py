@@ -12,7 +12,7 @@ import msgspec
 import onnx_ir as ir
 
 from dmlprep.core.errors import UsageError
-from dmlprep.graph.analysis.expressions import ANONYMOUS
+from dmlprep.graph.analysis.polynomial import ANONYMOUS
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.dims import copy_shape
 from dmlprep.passes.base import Context, Fact, Options, Pass

@@ -9,8 +9,7 @@ from collections import Counter
 import onnx
 
 from dmlprep.core.errors import DmlprepError, InternalError, ModelRefused, OutputError
-from dmlprep.graph.analysis.output_types import refuse_wrong_types
-from dmlprep.graph.analysis.shapes import Inference
+from dmlprep.graph.analysis.shapes import Inference, refuse_wrong_types
 from dmlprep.graph.model import Frozen, Model, thaw
 from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.walk import nodes

@@ -37,7 +37,7 @@ def _needs(path: Path, options: SessionOptions) -> set[Path]:
     """The model and its data files, by their real paths. A data file that lies outside of its folder is left out."""
     from google.protobuf.message import DecodeError
 
-    from dmlprep.graph.model.data_locations import data_locations
+    from dmlprep.graph.model.wire import data_locations
 
     path = path.resolve()
     folder = Path(options.config.get(DATA_FOLDER, path.parent)).resolve()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dmlprep
-from dmlprep.parity.feeds.informative_feeds import variations
+from dmlprep.parity.feeds.run_feeds import variations
 from tests.parity.models import parse
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from dmlprep.directml.placement.place import Role, roles
 from dmlprep.directml.placement.reading import read_facts
-from dmlprep.directml.placement.roles import Role, roles
 from dmlprep.directml.quirks.find import concerned
 from dmlprep.directml.quirks.gelu import GELU_OPSET, gelu_trap
 from dmlprep.directml.targets import Target

@@ -14,17 +14,16 @@ from dmlprep.core.errors import InputError, UsageError
 from dmlprep.core.files.outputs import file_name_problem
 from dmlprep.core.text.shell import command_line
 from dmlprep.directml.placement.opset import best_opset
-from dmlprep.directml.placement.place import place_facts
+from dmlprep.directml.placement.place import Role, place_facts, roles
 from dmlprep.directml.placement.placement import PlacedNode, Placement
 from dmlprep.directml.placement.reading import FactsReader
-from dmlprep.directml.placement.roles import Role, roles
 from dmlprep.directml.placement.table import node_table
 from dmlprep.directml.quirks import Hit, Matches, concerned, find_quirks
 from dmlprep.directml.targets import Target
 from dmlprep.directml.targets.facts import GraphFacts
 from dmlprep.directml.targets.fusion import Divisions
 from dmlprep.directml.targets.kernels import Rows, rows_for
-from dmlprep.graph.analysis.branches import deciding_inputs
+from dmlprep.graph.analysis.flow import deciding_inputs
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.collector import paused_collector

@@ -47,10 +47,6 @@ def _matches(node: NodeFacts) -> str:
     return f"in blocks of {block} along axis {node.attribute('axis', 1)}" if block else ""
 
 
-def _matches_weights(node: NodeFacts) -> str:
-    return f"the weights of a MatMul, in blocks of {node.attribute('block_size', 0)}" if becomes_nbits(node) else ""
-
-
 def _as_arithmetic(facts: NodeFacts, edit: Edit) -> str:
     """The arithmetic, on data whose blocked axis is two: the number of blocks, and the block."""
     x, block = facts.required(), int(facts.attribute("block_size", 0))
@@ -165,5 +161,7 @@ WEIGHTS = replace(
     last="1.21",
     ops=("DequantizeLinear",),
     sources=("measured by tests/benchmarks/quirks_by_release.py on 1.20.1 and 1.21.1: 80004005; 1.22.0 is right",),
-    matches=_matches_weights,
+    matches=lambda node: (
+        f"the weights of a MatMul, in blocks of {node.attribute('block_size', 0)}" if becomes_nbits(node) else ""
+    ),
 )

@@ -15,8 +15,15 @@ from dmlprep.core.errors import CheckNotRun
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.bounds import BOUNDS, LogitBounds
 from dmlprep.genai.proof.decoder import Decoder, Played, decoder_names
-from dmlprep.genai.proof.figures import Differences, Losses, margin_of, noise_of
-from dmlprep.genai.proof.judging import judge_greedy, judge_logits, judge_perplexity
+from dmlprep.genai.proof.figures import (
+    Differences,
+    Losses,
+    judge_greedy,
+    judge_logits,
+    judge_perplexity,
+    margin_of,
+    noise_of,
+)
 from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.genai.proof.tokens import Tokens, texts_of
 from dmlprep.parity import Trial

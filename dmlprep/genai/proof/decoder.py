@@ -11,7 +11,7 @@ import numpy as np
 from dmlprep.core.errors import CheckNotRun, UsageError
 from dmlprep.genai.config import GenaiConfig
 from dmlprep.genai.folder import GenaiFolder
-from dmlprep.genai.proof.context import Context
+from dmlprep.genai.proof.embedding import Context
 from dmlprep.parity import adapt_feed
 from dmlprep.portable.arrays import Array
 from dmlprep.process.failure import failure

@@ -11,8 +11,8 @@ from dmlprep.core.errors import CheckNotRun
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.bounds import choose_bounds, precision_beside, weights_of
 from dmlprep.genai.proof.candidate import Sides, checks_of
-from dmlprep.genai.proof.context import open_context
 from dmlprep.genai.proof.decoder import Decoder, Played, decoder_file, decoder_names, play_all
+from dmlprep.genai.proof.embedding import open_context
 from dmlprep.genai.proof.model_links import type_checks
 from dmlprep.genai.proof.parts import part_checks, unknown_checks
 from dmlprep.genai.proof.request import ProofRequest

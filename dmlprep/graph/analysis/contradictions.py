@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.graph.analysis.known import Known
+from dmlprep.graph.analysis.knowledge import Known
 from dmlprep.graph.model.texts import text_of
 from dmlprep.portable.arrays import Array
 
@@ -93,9 +93,10 @@ def _recurrent(known: Known, node: ir.Node) -> str:
     return ""
 
 
-def _broadcasts_into(known: Known, node: ir.Node, index: int, dims: tuple[int | None, ...]) -> str:
-    other = _sizes(known, node, index)
-    if other is None:
+def _broadcasts(known: Known, node: ir.Node, index: int) -> str:
+    """An input that does not broadcast to the first one."""
+    dims, other = _sizes(known, node, 0), _sizes(known, node, index)
+    if dims is None or other is None:
         return ""
     if len(other) > len(dims):
         return f"input {index} has more dimensions than it may"
@@ -103,18 +104,6 @@ def _broadcasts_into(known: Known, node: ir.Node, index: int, dims: tuple[int | 
         if size not in (None, 1) and _differ(size, own):
             return f"input {index} of {size} does not spread over {own}"
     return ""
-
-
-def _prelu(known: Known, node: ir.Node) -> str:
-    data = _sizes(known, node, 0)
-    return _broadcasts_into(known, node, 1, data) if data is not None and known.version(node) >= 7 else ""
-
-
-def _layer_norm(known: Known, node: ir.Node) -> str:
-    data = _sizes(known, node, 0)
-    if data is None:
-        return ""
-    return _broadcasts_into(known, node, 1, data) or _broadcasts_into(known, node, 2, data)
 
 
 def _instance_norm(known: Known, node: ir.Node) -> str:
@@ -207,8 +196,8 @@ _RULES: dict[str, Callable[[Known, ir.Node], str]] = {
     "Reshape": _reshape,
     **dict.fromkeys(("Conv", "ConvTranspose"), _conv),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
-    "PRelu": _prelu,
-    "LayerNormalization": _layer_norm,
+    "PRelu": lambda known, node: _broadcasts(known, node, 1) if known.version(node) >= 7 else "",
+    "LayerNormalization": lambda known, node: _broadcasts(known, node, 1) or _broadcasts(known, node, 2),
     "InstanceNormalization": _instance_norm,
     "Gather": _gather,
     "GatherND": _gather_nd,

@@ -12,7 +12,7 @@ from functools import partial
 import onnx
 import onnx_ir as ir
 
-from dmlprep.graph.analysis.known import Known
+from dmlprep.graph.analysis.knowledge import Known
 from dmlprep.graph.model.dims import Dim
 
 DOMAIN = "com.microsoft"

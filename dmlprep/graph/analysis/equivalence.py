@@ -62,7 +62,6 @@ def compute_the_same(one: Model, other: Model, frozen: tuple[Frozen | None, Froz
 
     Functions are taken to be the same in both, and so are operators of a name and domain: the models must have the same
     opsets. False where a node draws random numbers.
-
     """
     if any(draws(node) for model in (one, other) for node in nodes(model.ir)):
         return False
@@ -167,7 +166,7 @@ class _Reader:
             self.known[node.outputs[0]] = self._table.tensor(tensor)
             return
         read = [self._of(value) for value in node.inputs]
-        if node.op_type in _STATES and not node.domain:
+        if node.op_type in ("GRU", "LSTM", "RNN") and not node.domain:
             # "Optional initial value of the hidden. If not specified - assumed to be 0" (ONNX operators, LSTM).
             read[5:7] = [-1 if self._is(number, 0) else number for number in read[5:7]]
         while read and read[-1] < 0:
@@ -270,8 +269,6 @@ class _Reader:
         array = self._table.constants.get(number)
         return array is not None and bool((array == wanted).all())
 
-
-_STATES = ("GRU", "LSTM", "RNN")
 
 _RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 

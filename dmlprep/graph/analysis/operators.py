@@ -1,6 +1,10 @@
-"""Kinds of operators that several rooms ask for."""
+"""Kinds of operators, and of nodes, that several rooms ask for."""
 
 from __future__ import annotations
+
+import onnx_ir as ir
+
+from dmlprep.graph.analysis.knowledge import constant_of
 
 MOVES = frozenset(
     """
@@ -17,3 +21,22 @@ CONTROL = frozenset(
     """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
 )
 """Control flow, and what makes or reads sequences and optionals."""
+
+
+def is_stored_weight(node: ir.Node, ir_version: int) -> bool:
+    """Whether a node widens a constant 8-bit weight, as the step ``weights`` writes them, for convolutions of data that
+    is not quantised: com.microsoft's DequantizeLinear, which takes scales of FP16 at every opset.
+    """
+    if node.op_type != "DequantizeLinear" or node.domain != "com.microsoft":
+        return False
+    if any(value is not None and constant_of(value, ir_version) is None for value in node.inputs):
+        return False
+    uses = node.outputs[0].uses()
+    return bool(uses) and not node.outputs[0].is_graph_output() and all(_is_weight(*use) for use in uses)
+
+
+def _is_weight(user: ir.Node, index: int) -> bool:
+    if user.op_type not in ("Conv", "ConvTranspose") or user.domain or index != 1:
+        return False
+    maker = user.inputs[0].producer() if user.inputs[0] is not None else None
+    return maker is None or maker.op_type != "DequantizeLinear"

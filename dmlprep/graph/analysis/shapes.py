@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import onnx
@@ -20,10 +21,10 @@ import onnx_ir as ir
 from dmlprep.core.errors import ModelRefused
 from dmlprep.graph.analysis import contradictions, contrib, flow, symbolic
 from dmlprep.graph.analysis.attributes import constant_tensor, plain_attributes
-from dmlprep.graph.analysis.expressions import ANONYMOUS
 from dmlprep.graph.analysis.folding import EVALUATORS, NUMPY_TYPES, Uncertain, evaluate, slice_of
 from dmlprep.graph.analysis.knowledge import (
     HINT_BYTES,
+    Known,
     constant_of,
     declared,
     dims_of,
@@ -31,11 +32,11 @@ from dmlprep.graph.analysis.knowledge import (
     tensor_type,
     type_of,
 )
-from dmlprep.graph.analysis.known import Known
-from dmlprep.graph.analysis.schemas import schema_of
+from dmlprep.graph.analysis.polynomial import ANONYMOUS
+from dmlprep.graph.analysis.schemas import schema_at, schema_of, type_constraints, type_parameters
 from dmlprep.graph.model.bounds import beyond_bounds
-from dmlprep.graph.model.dims import Dim
-from dmlprep.graph.model.walk import GraphLike, label
+from dmlprep.graph.model.dims import Dim, with_dims
+from dmlprep.graph.model.walk import GraphLike, attribute_graphs, label, main_graphs
 from dmlprep.process.onnx_worker.door import OnnxError
 
 CONSTANT_BYTES = 1 << 20
@@ -255,3 +256,91 @@ def _clear_doubtful(known: Known, node: ir.Node, inferred: dict[str, onnx.TypePr
         except Uncertain:
             if -len(dims) <= place < len(dims):
                 dims[place].Clear()
+
+
+def write_types(model: ir.Model, known: Known) -> None:
+    """Write the inferred type and shape of every value; denotations stay, names of sizes that are still free too."""
+    for graph in main_graphs(model):
+        outputs = set(graph.outputs)
+        for node in graph:
+            for value in node.outputs:
+                _write(value, known, value in outputs)
+        if graph is not model.graph:
+            for value in graph.inputs:
+                _write(value, known, False)
+
+
+def _write(value: ir.Value, known: Known, is_output: bool) -> None:
+    proto = known.types.get(value)
+    if proto is None:
+        value.shape = None
+        return
+    value.type = ir.serde.deserialize_type_proto_for_type(proto)
+    if not proto.HasField("tensor_type"):
+        value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
+        return
+    dims, old = dims_of(proto), value.shape
+    if dims is None:
+        # The checker wants a shape on every graph output: what is declared stays, but for sizes that nobody proved.
+        value.shape = _unproved(old, known) if is_output and old is not None else None
+        return
+    names = [None if isinstance(d, int) else d.value for d in old] if old is not None and len(old) == len(dims) else []
+    new = [
+        names[i] if i < len(names) and names[i] and not isinstance(d, int) and (is_output or d is None) else d
+        for i, d in enumerate(dims)
+    ]
+    if is_output or value not in known.assumed:
+        new = [None if isinstance(d, str) and known.substitute(d) is not None else d for d in new]
+    value.shape = with_dims(old, new)
+
+
+def _unproved(old: ir.Shape, known: Known) -> ir.Shape:
+    dims = [d if isinstance(d, int) or not d.value or known.substitute(d.value) is None else None for d in old]
+    return with_dims(old, [d if isinstance(d, int) or d is None else d.value for d in dims])
+
+
+def refuse_wrong_types(graph: ir.Graph, known: Known, *, bodies: bool = False) -> None:
+    """Refuse a graph that declares an output as another type than it has.
+
+    Args:
+        bodies: look into the bodies of If, Loop and Scan as well.
+
+    Raises:
+        ModelRefused: DP003.
+    """
+    inner = (body for node in graph.all_nodes() for _, body in attribute_graphs(node)) if bodies else ()
+    for value in chain(graph.outputs, *(body.outputs for body in inner)):
+        declared, found = _named(value.type), _of_inputs(value, known) or _known(value, known)
+        if declared and found and declared != found:
+            what = f"output {value.name} is declared {declared}, and is {found}: ONNX Runtime does not load that"
+            raise ModelRefused(what, where=value.name or "", code="DP003", fix="export the model again")
+
+
+def _of_inputs(value: ir.Value, known: Known) -> str:
+    """The type by an input that must have the same: what is declared counts as known where nothing else is."""
+    node, place = value.producer(), value.index()
+    if node is None or place is None or node.domain:
+        return ""
+    key = (node.op_type, known.version(node))
+    if schema_at(*key) is None:
+        return ""
+    outputs, inputs = (type_parameters(*key, outputs=which) for which in (True, False))
+    if place >= len(outputs) or outputs[place][1] == "Variadic" or outputs[place][0] not in type_constraints(*key):
+        return ""
+    # A variadic input comes last and may have a type for each value; those that are left out come last too.
+    same = [at for at, (kind, how) in enumerate(inputs) if kind == outputs[place][0] and how != "Variadic"]
+    alike = (node.inputs[at] for at in same if at < len(node.inputs))
+    return next((found for one in alike if (found := _known(one, known))), "")
+
+
+def _known(value: ir.Value | None, known: Known) -> str:
+    proto = known.type(value)
+    return _named(proto and ir.serde.deserialize_type_proto_for_type(proto))
+
+
+def _named(kind: ir.TypeProtocol | None) -> str:
+    """``FLOAT``, ``sequence of INT64``; empty where it is not known whole."""
+    if isinstance(kind, ir.SequenceType | ir.OptionalType):
+        inner = _named(kind.elem_type)
+        return inner and f"{'sequence' if isinstance(kind, ir.SequenceType) else 'optional'} of {inner}"
+    return kind.dtype.name if kind is not None and kind.dtype != ir.DataType.UNDEFINED else ""

@@ -14,11 +14,10 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.graph.analysis.folding import Array, Uncertain, slice_of
-from dmlprep.graph.analysis.knowledge import Knowledge
-from dmlprep.graph.analysis.known import Element, Elements, Known
+from dmlprep.graph.analysis.knowledge import Element, Elements, Knowledge, Known
 from dmlprep.graph.analysis.polynomial import Polynomial, floor_divide, of_name, of_number
-from dmlprep.graph.model.casts import cast_target
 from dmlprep.graph.model.dims import Dim
+from dmlprep.graph.model.texts import cast_target
 
 _LONGEST = 64
 
@@ -208,14 +207,9 @@ def _sign(difference: Polynomial) -> int | None:
     return -1 if ((of_number(0) - difference).at_least or 0) > 0 else None
 
 
-def _larger(a: Polynomial, b: Polynomial) -> Element:
-    sign = _sign(a - b)
-    return None if sign is None else (a if sign >= 0 else b)
-
-
-def _smaller(a: Polynomial, b: Polynomial) -> Element:
-    sign = _sign(a - b)
-    return None if sign is None else (b if sign >= 0 else a)
+def _by_sign(difference: Polynomial, positive: Polynomial, negative: Polynomial) -> Element:
+    sign = _sign(difference)
+    return None if sign is None else (positive if sign >= 0 else negative)
 
 
 def _where(known: Known, node: ir.Node) -> Elements | None:
@@ -260,8 +254,8 @@ _RULES: dict[str, Rule] = {
     "Sub": _arithmetic(sub),
     "Mul": _arithmetic(mul),
     "Div": _arithmetic(floor_divide),
-    "Max": _arithmetic(_larger),
-    "Min": _arithmetic(_smaller),
+    "Max": _arithmetic(lambda a, b: _by_sign(a - b, a, b)),
+    "Min": _arithmetic(lambda a, b: _by_sign(a - b, b, a)),
     "Where": _where,
     "ReduceProd": _product,
     "Equal": _compare(lambda sign: sign == 0),

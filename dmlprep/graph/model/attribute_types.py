@@ -15,7 +15,7 @@ from typing import Any
 import onnx
 
 from dmlprep.graph.model import protos
-from dmlprep.graph.model.refusals import invalid
+from dmlprep.graph.model.bounds import invalid
 
 _Type = onnx.AttributeProto
 

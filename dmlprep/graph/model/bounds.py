@@ -11,8 +11,19 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 
+from dmlprep.core.errors import InputError, ModelRefused
 from dmlprep.graph.model import protos
-from dmlprep.graph.model.refusals import invalid, too_large
+
+
+def invalid(what: str, where: str = "", code: str = "DP003") -> InputError:
+    """The error about a model that has to be exported again."""
+    return InputError(what, where=where, code=code, fix="export the model again")
+
+
+def too_large(what: str, where: str) -> ModelRefused:
+    """The error about a model beyond the bounds of what is read."""
+    return ModelRefused(what, where=where, code="DP016", fix="export a smaller model")
+
 
 MAX_RANK = 64
 """Dimensions of a tensor: numpy 2 has no more."""

@@ -13,9 +13,8 @@ from math import prod
 import onnx
 
 from dmlprep.graph.model import protos
-from dmlprep.graph.model.bounds import MAX_NESTING
+from dmlprep.graph.model.bounds import MAX_NESTING, invalid, too_large
 from dmlprep.graph.model.budget import Budget
-from dmlprep.graph.model.refusals import invalid, too_large
 
 _Key = tuple[str, str, str]
 """Domain, name and overload."""

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from dmlprep.graph.model import opening, saving
+from dmlprep.graph.model import opening, protos, saving
 from dmlprep.graph.model.budget import Budget
-from dmlprep.graph.model.external_view import write_external_view
-from dmlprep.graph.model.frozen import Frozen, freeze, thaw
+from dmlprep.graph.model.frozen import Frozen, freeze, stub_index, thaw
+from dmlprep.graph.model.tensors import append_aligned, as_mapped
 from dmlprep.graph.model.walk import count_nodes, tensors
 from dmlprep.record import Finding
 
@@ -73,8 +73,40 @@ class Model:
         return saving.write(self.ir, Path(path), external_over=external_over, force=force, progress=progress)
 
     def save_linked(self, path: Path | str) -> Path:
-        """Write the model for a run of our own (``external_view``); return the folder of its data paths."""
-        return write_external_view(self.ir, Path(path))
+        """Write the model for a session of our own: kilobytes, because unchanged weights stay in their files.
+
+        Their data paths are relative to the root of the file system. Tensors that exist only in memory, or as lazy
+        ones, go to ``PATH.own``. Such a file is never a result.
+
+        Returns:
+            the folder of the data paths, for ``session.model_external_initializers_file_folder_path`` (such a session
+            needs the model as bytes, not as a path): the root, or ``path``'s own folder where the files lie on several
+            drives (every tensor is copied).
+        """
+        frozen = freeze(self.ir, attributes=False)
+        path = Path(path).resolve()
+        root = Path(path.anchor)
+        own = path.with_name(path.name + ".own")
+        one_drive = all(Path(m.path.resolve().anchor) == root for m in map(as_mapped, frozen.tensors) if m is not None)
+        folder = root if one_drive else path.parent
+        offsets: dict[int, int] = {}
+        with open(own, "wb") as file:
+            for graph in protos.graphs(frozen.proto):
+                for proto in graph.initializer:
+                    index = stub_index(proto)
+                    if index is None:
+                        continue
+                    tensor = frozen.tensors[index]
+                    mapped = as_mapped(tensor)
+                    if mapped is not None and one_drive:
+                        place, offset = mapped.path.resolve(), mapped.offset
+                    else:
+                        if id(tensor) not in offsets:
+                            offsets[id(tensor)] = append_aligned(tensor, file)
+                        place, offset = own, offsets[id(tensor)]
+                    protos.refer(proto, place.relative_to(folder).as_posix(), offset, tensor.nbytes)
+        path.write_bytes(frozen.proto.SerializeToString())
+        return folder
 
     def snapshot(self) -> Frozen:
         """The model as it is now. Tensors are shared, not copied."""

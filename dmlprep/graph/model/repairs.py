@@ -14,10 +14,10 @@ import onnx
 import onnx_ir as ir
 
 from dmlprep.core.errors import InputError
+from dmlprep.graph.model.bounds import invalid
 from dmlprep.graph.model.checking import infer_shapes, is_own
 from dmlprep.graph.model.protos import bodies
 from dmlprep.graph.model.random_ops import draws
-from dmlprep.graph.model.refusals import invalid
 from dmlprep.graph.model.walk import graphs, label
 from dmlprep.process.onnx_worker.door import OnnxError
 from dmlprep.record import Finding, finding

@@ -13,8 +13,8 @@ import onnx_ir as ir
 
 from dmlprep.core.errors import InputError, ModelRefused
 from dmlprep.graph.model import protos
+from dmlprep.graph.model.bounds import invalid
 from dmlprep.graph.model.budget import Budget
-from dmlprep.graph.model.refusals import invalid
 from dmlprep.graph.model.tensors import LazyTensor
 from dmlprep.graph.model.wire import SPARSE
 from dmlprep.portable.arrays import Array

@@ -1,4 +1,4 @@
-"""Text attributes of nodes, whose bytes need not be text."""
+"""Text attributes of nodes, whose bytes need not be text, and the type that a Cast names in one up to opset 5."""
 
 from __future__ import annotations
 
@@ -17,3 +17,16 @@ def text_of(node: ir.Node, name: str, default: str = "") -> str:
     if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.STRING:
         return default
     return as_text(attribute)
+
+
+def cast_target(node: ir.Node) -> ir.DataType | None:
+    """The element type of a Cast's output; ``None`` where its attribute says none, or a function's caller does."""
+    attribute = node.attributes.get("to")
+    if attribute is None or attribute.is_ref():
+        return None
+    try:
+        if attribute.type == ir.AttributeType.STRING:
+            return ir.DataType[as_text(attribute).upper()]
+        return ir.DataType(attribute.as_int())
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -10,9 +10,13 @@ Field numbers are those of onnx.proto3 (onnx 1.23, https://github.com/onnx/onnx/
 from __future__ import annotations
 
 import secrets
-from mmap import mmap
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+
+import onnx
 
 from dmlprep.core.errors import InputError
+from dmlprep.graph.model import protos
 
 Buffer = bytes | mmap
 
@@ -151,3 +155,21 @@ def skeleton(
         run = at
     out.append(data[run:end])
     return b"".join(out)
+
+
+def data_locations(path: Path) -> list[str]:
+    """Locations of the external data of a model, each once, as the model writes them.
+
+    Raises:
+        OSError: the file cannot be read.
+        InputError, google.protobuf.message.DecodeError, ValueError: it is no ONNX model.
+    """
+    with open(path, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
+        if mapped.find(b"location") < 0:  # the key of each
+            return []
+        model = onnx.ModelProto.FromString(skeleton(mapped))
+    named: dict[str, None] = {}
+    for tensor in protos.tensors(model):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            named.update((entry.value, None) for entry in tensor.external_data if entry.key == "location")
+    return [location for location in named if location != SELF]

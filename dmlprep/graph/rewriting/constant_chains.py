@@ -19,8 +19,8 @@ from dmlprep.graph.model.random_ops import RANDOM
 from dmlprep.graph.model.runner import Runner
 from dmlprep.graph.model.walk import attribute_graphs
 from dmlprep.graph.rewriting.builder import as_initializer, move_readers
-from dmlprep.graph.rewriting.dead import remove_dead
 from dmlprep.graph.rewriting.names import Names
+from dmlprep.graph.rewriting.unread import remove_dead
 from dmlprep.graph.rewriting.weights import KEPT_BYTES
 from dmlprep.portable.arrays import Array
 

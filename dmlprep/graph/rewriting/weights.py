@@ -13,9 +13,8 @@ import onnx
 import onnx_ir as ir
 
 from dmlprep.core.errors import ModelRefused
-from dmlprep.graph.analysis.annotate import write_types
 from dmlprep.graph.analysis.attributes import constant_tensor
-from dmlprep.graph.analysis.shapes import Inference
+from dmlprep.graph.analysis.shapes import Inference, write_types
 from dmlprep.graph.model.dims import copy_shape
 from dmlprep.graph.model.walk import main_graphs, nodes
 from dmlprep.graph.rewriting.builder import as_initializer, set_type

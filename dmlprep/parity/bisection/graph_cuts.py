@@ -81,12 +81,9 @@ def read_by(node: ir.Node) -> list[ir.Value]:
 def _constants(nodes: list[ir.Node]) -> set[ir.Value]:
     """Values that no graph input can change: they belong to the weights."""
     constants: set[ir.Value] = set()
-
-    def is_fixed(value: ir.Value) -> bool:
-        return value in constants or (value.producer() is None and value.const_value is not None)
-
     for node in nodes:
-        if node.op_type not in RANDOM and all(map(is_fixed, read_by(node))):
+        fixed = (v in constants or (v.producer() is None and v.const_value is not None) for v in read_by(node))
+        if node.op_type not in RANDOM and all(fixed):
             constants.update(node.outputs)
     return constants
 

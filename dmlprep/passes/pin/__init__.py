@@ -7,14 +7,12 @@ import onnx_ir as ir
 
 from dmlprep.core.errors import ModelRefused
 from dmlprep.core.text.shell import command_line
-from dmlprep.graph.analysis.annotate import write_types
-from dmlprep.graph.analysis.branches import deciding_inputs
-from dmlprep.graph.analysis.output_types import refuse_wrong_types
-from dmlprep.graph.analysis.shapes import Inference
+from dmlprep.graph.analysis.flow import deciding_inputs
+from dmlprep.graph.analysis.shapes import Inference, refuse_wrong_types, write_types
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.dims import with_dims
 from dmlprep.graph.model.pinned import Value
-from dmlprep.graph.rewriting.dead import remove_dead
+from dmlprep.graph.rewriting.unread import remove_dead
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.passes.pin import rewrite
 from dmlprep.passes.pin.inline import inline_branches, inline_functions

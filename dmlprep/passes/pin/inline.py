@@ -9,12 +9,12 @@ import onnx_ir as ir
 
 from dmlprep.core.errors import ModelRefused
 from dmlprep.graph.analysis.flow import chosen_branch
-from dmlprep.graph.analysis.known import Known
+from dmlprep.graph.analysis.knowledge import Known
 from dmlprep.graph.model import Frozen, Model, thaw
 from dmlprep.graph.model.walk import GraphLike, attribute_graphs, main_graphs, nodes
 from dmlprep.graph.rewriting.builder import replace_value
-from dmlprep.graph.rewriting.dead import empty_bodies
 from dmlprep.graph.rewriting.names import Names
+from dmlprep.graph.rewriting.unread import empty_bodies
 from dmlprep.process.onnx_worker import calls
 from dmlprep.process.onnx_worker.door import OnnxError
 

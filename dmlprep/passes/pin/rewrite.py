@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from dmlprep.core.errors import UsageError
 from dmlprep.graph.analysis.folding import Array
-from dmlprep.graph.analysis.known import Known
+from dmlprep.graph.analysis.knowledge import Known
 from dmlprep.graph.analysis.symbolic import constant_target
 from dmlprep.graph.model.budget import Budget
 from dmlprep.graph.model.pinned import Value, note_values, pinned_array, pinned_values, plain_array, short_value

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from dmlprep.core.errors import UsageError
-from dmlprep.graph.analysis.expressions import ANONYMOUS, Expression, parse, solve
-from dmlprep.graph.analysis.knowledge import is_static
-from dmlprep.graph.analysis.known import Known
+from dmlprep.graph.analysis.knowledge import Known, is_static
+from dmlprep.graph.analysis.polynomial import ANONYMOUS, Expression, parse, solve
 from dmlprep.graph.model.walk import label, main_graphs
 from dmlprep.passes.base import Context
 from dmlprep.portable.bounds import MOST_SIZE

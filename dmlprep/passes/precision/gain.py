@@ -8,7 +8,7 @@ from math import inf, isfinite
 
 import onnx_ir as ir
 
-from dmlprep.directml.placement.crossings import nbytes
+from dmlprep.directml.placement.place import nbytes
 from dmlprep.directml.targets.building import build
 from dmlprep.directml.targets.facts import GraphFacts, Value
 from dmlprep.directml.targets.flops import flops

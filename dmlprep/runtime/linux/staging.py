@@ -26,7 +26,7 @@ def external_files(path: Path, folder: Path) -> list[str]:
     """
     from google.protobuf.message import DecodeError
 
-    from dmlprep.graph.model.data_locations import data_locations
+    from dmlprep.graph.model.wire import data_locations
 
     try:
         locations = data_locations(path)

@@ -7,8 +7,7 @@ import pytest
 
 from dmlprep.core.errors import UsageError
 from dmlprep.genai.proof.bounds import BOUNDS, choose_bounds, precision_beside
-from dmlprep.genai.proof.figures import Differences
-from dmlprep.genai.proof.judging import judge_greedy, judge_logits, judge_perplexity
+from dmlprep.genai.proof.figures import Differences, judge_greedy, judge_logits, judge_perplexity
 from dmlprep.record import Check, Verdict
 from dmlprep.record.generation import GenaiCheck, GenaiProof, GreedyText, LogitFigures, Perplexity
 

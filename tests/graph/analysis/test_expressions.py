@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dmlprep.graph.analysis.expressions import parse, solve
+from dmlprep.graph.analysis.polynomial import parse, solve
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmlprep.graph.analysis.expressions import parse
-from dmlprep.graph.analysis.polynomial import floor_divide, of_name, of_number
+from dmlprep.graph.analysis.polynomial import floor_divide, of_name, of_number, parse
 
 names = st.sampled_from(["a", "b", "c"])
 numbers = st.integers(0, 9)

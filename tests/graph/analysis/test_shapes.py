@@ -8,8 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from dmlprep.core.errors import ModelRefused
-from dmlprep.graph.analysis.annotate import write_types
-from dmlprep.graph.analysis.shapes import Inference
+from dmlprep.graph.analysis.shapes import Inference, write_types
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "local" : 1]>'
 

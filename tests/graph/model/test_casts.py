@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import dmlprep
-from dmlprep.graph.model.casts import cast_target
+from dmlprep.graph.model.texts import cast_target
 
 
 def _cast(attribute: ir.Attr | None) -> ir.Node:

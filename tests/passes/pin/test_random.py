@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dmlprep.directml.targets import find_target
-from dmlprep.graph.analysis.expressions import parse
+from dmlprep.graph.analysis.polynomial import parse
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.checking import check
 from dmlprep.passes import Context

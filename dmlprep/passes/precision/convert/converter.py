@@ -13,8 +13,8 @@ from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 from dmlprep.core.errors import ModelRefused
 from dmlprep.directml.targets import Target
 from dmlprep.graph.model import Model
-from dmlprep.graph.model.casts import cast_target
 from dmlprep.graph.model.checking import check
+from dmlprep.graph.model.texts import cast_target
 from dmlprep.graph.model.walk import label, nodes
 from dmlprep.graph.rewriting.inlining import Inline
 from dmlprep.passes.precision.convert.masks import lower

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from dmlprep.core.errors import ModelRefused
 from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.graph.model import Model
-from dmlprep.graph.model.casts import cast_target
+from dmlprep.graph.model.texts import cast_target
 from dmlprep.graph.model.walk import graphs
 from dmlprep.graph.rewriting.builder import insert_behind, move_readers
 from dmlprep.graph.rewriting.names import Names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dmlprep.directml.targets.precision import PrecisionFault
-from dmlprep.graph.analysis.stored_weights import is_stored_weight
+from dmlprep.graph.analysis.operators import is_stored_weight
 from dmlprep.passes.precision.policy.stretches import scale_makers
 from dmlprep.passes.precision.view import Found, View
 
