@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from dmlprep.graph.model import Model
 from dmlprep.parity import Reference
-from dmlprep.parity.bisection.session_matrix import try_settings
+from dmlprep.parity.bisection.finding import try_settings
 from dmlprep.parity.optimization_levels import at_some_level, lower_levels
 from dmlprep.runtime import SessionFailure, SessionOptions
 from tests.fixtures_index import fixture

@@ -1,6 +1,6 @@
 """Proof of a prepared language model: logits, perplexity and greedy text against the original's."""
 
 from dmlprep.genai.proof.prove import prove
-from dmlprep.genai.proof.request import ProofRequest
+from dmlprep.genai.proof.tokens import ProofRequest
 
 __all__ = ["ProofRequest", "prove"]

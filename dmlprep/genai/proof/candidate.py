@@ -24,8 +24,7 @@ from dmlprep.genai.proof.figures import (
     margin_of,
     noise_of,
 )
-from dmlprep.genai.proof.request import ProofRequest
-from dmlprep.genai.proof.tokens import Tokens, texts_of
+from dmlprep.genai.proof.tokens import ProofRequest, Tokens, texts_of
 from dmlprep.parity import Trial
 from dmlprep.parity.candidate import open_exact, open_session
 from dmlprep.parity.optimization_levels import LOWER_LEVELS, Lowered, at_some_level

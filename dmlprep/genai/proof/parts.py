@@ -13,7 +13,7 @@ from dmlprep.core.errors import CheckNotRun, InputError, UsageError
 from dmlprep.genai.folder import GenaiFolder, ModelFile
 from dmlprep.genai.proof.embedding import embedding_feeds
 from dmlprep.genai.proof.made_inputs import made_feeds
-from dmlprep.genai.proof.request import ProofRequest
+from dmlprep.genai.proof.tokens import ProofRequest
 from dmlprep.graph.model import Model
 from dmlprep.parity import Reference, compare, file_candidate, not_run
 from dmlprep.record import Check, Verdict, finding

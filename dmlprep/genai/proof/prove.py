@@ -15,8 +15,7 @@ from dmlprep.genai.proof.decoder import Decoder, Played, decoder_file, decoder_n
 from dmlprep.genai.proof.embedding import open_context
 from dmlprep.genai.proof.model_links import type_checks
 from dmlprep.genai.proof.parts import part_checks, unknown_checks
-from dmlprep.genai.proof.request import ProofRequest
-from dmlprep.genai.proof.tokens import Tokens, read_tokens
+from dmlprep.genai.proof.tokens import ProofRequest, Tokens, read_tokens
 from dmlprep.genai.proof.with_genai import genai_check
 from dmlprep.parity import not_run
 from dmlprep.parity.candidate import open_exact

@@ -1,9 +1,9 @@
-"""The tokens of a proof: the user's prompts and text, or made ones; and texts of tokens."""
+"""What a proof of a language model is asked for, and its tokens: the user's prompts and text, or made ones; and texts of tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -13,10 +13,48 @@ from dmlprep.core.errors import InputError, UsageError
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.decoder import fitting_tokens
 from dmlprep.genai.proof.embedding import special_tokens
-from dmlprep.genai.proof.request import MOST_PROMPT, ProofRequest
 from dmlprep.graph.model.budget import Budget
 from dmlprep.parity.feeds.sources.text import whole_text
+from dmlprep.record.aliases import Progress, SessionDevice
+from dmlprep.runtime import SessionOptions
 from dmlprep.runtime.tools.tokenizers import detokenize, tokenize
+
+MOST_STEPS = 1024
+MOST_PROMPT = 4096
+"""Tokens."""
+
+
+@dataclass(frozen=True)
+class ProofRequest:
+    """What to prove, and where.
+
+    Attributes:
+        prompts: token ids of each prompt, or texts for the folder's tokenizer; without any, ids made from a seed.
+        text: a file with text for the perplexity, UTF-8.
+        text_tokens: how much of it is used, in tokens.
+        steps: tokens generated behind each prompt.
+        device: where the prepared folder is to be proved; ``dml`` runs it on the CPU as well, for information.
+        tolerance: ``auto``, or a name of ``bounds.BOUNDS``.
+        session: adapter, GPU and limits of the sessions.
+        genai: whether onnxruntime-genai runs both folders, where it is installed.
+    """
+
+    prompts: Sequence[Sequence[int] | str] = ()
+    text: Path | None = None
+    text_tokens: int = 512
+    steps: int = 16
+    device: SessionDevice = "cpu"
+    tolerance: str = "auto"
+    session: SessionOptions = field(default_factory=SessionOptions)
+    genai: bool = True
+    progress: Progress = lambda share, text: None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.steps <= MOST_STEPS:
+            raise UsageError(f"{self.steps} steps", where="--steps", fix=f"1 to {MOST_STEPS}")
+        if not 2 <= self.text_tokens <= 1 << 20:
+            raise UsageError(f"{self.text_tokens} tokens of text", where="--text-tokens", fix="2 to 1048576")
+
 
 _TOKENIZER = "tokenizer.json"
 

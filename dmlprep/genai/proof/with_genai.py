@@ -10,8 +10,7 @@ import msgspec
 from dmlprep.core.errors import CheckNotRun
 from dmlprep.genai.document import JsonObject
 from dmlprep.genai.folder import GenaiFolder
-from dmlprep.genai.proof.request import ProofRequest
-from dmlprep.genai.proof.tokens import Tokens, texts_of
+from dmlprep.genai.proof.tokens import ProofRequest, Tokens, texts_of
 from dmlprep.parity import Trial
 from dmlprep.record import Check, DeviceInfo, Verdict, finding
 from dmlprep.record.aliases import SessionDevice

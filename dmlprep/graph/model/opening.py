@@ -22,14 +22,13 @@ from dmlprep.core.files import FileSet, meant, unreadable
 from dmlprep.core.files.links import leads_elsewhere
 from dmlprep.core.files.outputs import windows_name_problem
 from dmlprep.graph.model import protos
-from dmlprep.graph.model.annotations import drop_wrong_shapes
 from dmlprep.graph.model.attribute_types import check_attributes
 from dmlprep.graph.model.bounds import MAX_NESTING, check_bounds, invalid, too_large
 from dmlprep.graph.model.budget import Budget
 from dmlprep.graph.model.collector import paused_collector
 from dmlprep.graph.model.expansion import spend_on_functions
 from dmlprep.graph.model.frozen import Frozen, freeze
-from dmlprep.graph.model.repairs import describe_ends, mend, own_operators, random_nodes
+from dmlprep.graph.model.repairs import describe_ends, drop_wrong_shapes, mend, own_operators, random_nodes
 from dmlprep.graph.model.sparse import SpreadTensor, densify
 from dmlprep.graph.model.tensors import MappedTensor
 from dmlprep.graph.model.walk import map_tensors, nodes

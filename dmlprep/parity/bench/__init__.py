@@ -1,9 +1,8 @@
 """How fast models run on a device: timed in turn in one run, with a ratio that stands on a noisy machine."""
 
 from dmlprep.parity.bench.files import BenchRequest, bench, bench_record
-from dmlprep.parity.bench.measuring import measure
+from dmlprep.parity.bench.measuring import Variant, measure, overridden_like
 from dmlprep.parity.bench.statistics import fastest, ratio_of_times, summary
-from dmlprep.parity.bench.variants import Variant, overridden_like
 
 __all__ = [
     "BenchRequest",

@@ -13,8 +13,7 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.graph.model.pinned import pinned_values
 from dmlprep.parity import RunFeeds, load_feeds
-from dmlprep.parity.bench.measuring import measure
-from dmlprep.parity.bench.variants import Variant, overrides
+from dmlprep.parity.bench.measuring import Variant, measure, overrides
 from dmlprep.parity.feeds.sizes import graph_inputs
 from dmlprep.portable.arrays import Array
 from dmlprep.record import RunError, RunRecord

@@ -18,12 +18,11 @@ from dmlprep.graph.model.walk import label
 from dmlprep.metrics import Tolerance, tolerance_for
 from dmlprep.parity.bisection.error_profile import MOST_VALUES, fit_shapes, seen_along, sweep
 from dmlprep.parity.bisection.failing import by_failure
-from dmlprep.parity.bisection.finding import Bisection, culprits, inputs_at, named
+from dmlprep.parity.bisection.finding import Bisection, SettingResult, culprits, inputs_at, named, try_settings
 from dmlprep.parity.bisection.graph_cuts import Cuts, region
 from dmlprep.parity.bisection.matching import match_values
 from dmlprep.parity.bisection.probe import Prober, differ
 from dmlprep.parity.bisection.repro import check_folder, write_reproduction
-from dmlprep.parity.bisection.session_matrix import SettingResult, try_settings
 from dmlprep.parity.candidate import usable_device
 from dmlprep.parity.reference import Reference
 from dmlprep.passes.framing import between

@@ -15,7 +15,7 @@ import pytest
 import dmlprep
 from dmlprep.core.errors import CheckNotRun, InputError, UsageError
 from dmlprep.graph.model import Model
-from dmlprep.parity.bench.variants import Variant, overridden, overridden_like, overrides
+from dmlprep.parity.bench.measuring import Variant, overridden, overridden_like, overrides
 from dmlprep.parity.candidate import software_device
 from dmlprep.record import DeviceInfo, RunRecord
 from dmlprep.record.run_record import RunFacts
