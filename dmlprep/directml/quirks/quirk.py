@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dmlprep.directml.targets.kernels import within
+from dmlprep.directml.targets.releases import within
 from dmlprep.record import Code, Severity
 
 if TYPE_CHECKING:

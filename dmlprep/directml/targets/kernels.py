@@ -26,18 +26,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dmlprep.directml.targets.facts import NodeFacts, Value
+from dmlprep.directml.targets.releases import within
 from dmlprep.graph.analysis.schemas import schema_of
-
-
-def release_number(text: str) -> tuple[int, int]:
-    """``(1, 24)`` of ``1.24`` or ``1.24.4``."""
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)
-
-
-def within(release: tuple[int, int], first: str, last: str | None) -> bool:
-    """Whether a release (``(1, 24)``) is one from ``first`` (``1.15``) to ``last``, ``None`` for no end."""
-    return release_number(first) <= release and (last is None or release <= release_number(last))
 
 
 class Kernel(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from dmlprep.directml.targets.kernels import within
+from dmlprep.directml.targets.releases import within
 from dmlprep.directml.targets.target import Target
 
 

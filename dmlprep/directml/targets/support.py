@@ -27,7 +27,6 @@ _SEQUENCE_OPS = frozenset(
         *("OptionalGetElement", "OptionalHasElement", "If", "ConcatFromSequence"),
     ]
 )
-_HALF_AS_SINGLE = {"float16": "float"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def _apply(tables: Tables, node: NodeFacts) -> Support:
         return Support("cpu", code, reason, node.since)
     if is_function(node):
         return Support("none", "DP509", "has no kernel of its own; ONNX Runtime inlines it", node.since, inlined=True)
-    if cpu_kernel(tables, node, _HALF_AS_SINGLE) is not None:
+    if cpu_kernel(tables, node, {"float16": "float"}) is not None:
         return Support("cpu", code, f"{reason}; FP32 between casts", node.since)
     return Support("none", "DP507", f"no kernel in this release ({reason})", node.since)
 

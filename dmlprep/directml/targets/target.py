@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from dmlprep.core.errors import UsageError
-from dmlprep.directml.targets.kernels import release_number
+from dmlprep.directml.targets.releases import release_number
 
 if TYPE_CHECKING:
     from dmlprep.directml.targets.facts import NodeFacts

@@ -27,12 +27,14 @@ _AHEAD = 2
 
 _IN_PLACE = frozenset(
     # One element of the result needs the elements at its own place only.
-    """
-    Abs Acos Acosh Asin Asinh Atan Atanh Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish
-    LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan
-    Tanh ThresholdedRelu PRelu BatchNormalization IsNaN IsInf Swish Add Sub Mul Div Pow Mod Max Min Mean Sum And Or
-    Xor com.microsoft::Gelu com.microsoft::BiasGelu com.microsoft::FastGelu com.microsoft::QuickGelu
-    """.split()  # noqa: SIM905 - a list of many names reads better as words
+    [
+        *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Elu"),
+        *("Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "Neg", "Not"),
+        *("Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign"),
+        *("Sqrt", "Tan", "Tanh", "ThresholdedRelu", "PRelu", "BatchNormalization", "IsNaN", "IsInf", "Swish"),
+        *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Max", "Min", "Mean", "Sum", "And", "Or", "Xor"),
+        *("com.microsoft::Gelu", "com.microsoft::BiasGelu", "com.microsoft::FastGelu", "com.microsoft::QuickGelu"),
+    ]
 )
 
 

@@ -1,4 +1,4 @@
-"""What a proof of a language model is asked for, and its tokens: the user's prompts and text, or made ones; and texts of tokens."""
+"""What a proof of a language model is asked for, its tokens (the user's, or made ones), and texts of tokens."""
 
 from __future__ import annotations
 

@@ -24,8 +24,9 @@ CONTROL = frozenset(
 
 
 def is_stored_weight(node: ir.Node, ir_version: int) -> bool:
-    """Whether a node widens a constant 8-bit weight, as the step ``weights`` writes them, for convolutions of data that
-    is not quantised: com.microsoft's DequantizeLinear, which takes scales of FP16 at every opset.
+    """Whether a node widens a constant 8-bit weight for convolutions whose data is not quantised.
+
+    The step ``weights`` writes such nodes: com.microsoft's DequantizeLinear accepts scales of FP16 at every opset.
     """
     if node.op_type != "DequantizeLinear" or node.domain != "com.microsoft":
         return False

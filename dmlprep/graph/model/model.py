@@ -79,9 +79,9 @@ class Model:
         ones, go to ``PATH.own``. Such a file is never a result.
 
         Returns:
-            the folder of the data paths, for ``session.model_external_initializers_file_folder_path`` (such a session
-            needs the model as bytes, not as a path): the root, or ``path``'s own folder where the files lie on several
-            drives (every tensor is copied).
+            the folder of the data paths: the root, or ``path``'s own folder where the files lie on several drives.
+            In the second case every tensor is copied. ``session.model_external_initializers_file_folder_path`` needs
+            this folder, and such a session needs the model as bytes, not as a path.
         """
         frozen = freeze(self.ir, attributes=False)
         path = Path(path).resolve()

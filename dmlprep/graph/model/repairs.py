@@ -33,8 +33,6 @@ _OF_ONE_VERSION = {
 }
 """Domains of which ONNX Runtime has one version. It takes its newest where a model names none."""
 
-_OF_ONNX = ("", "ai.onnx.ml")
-
 
 def mend(proto: onnx.ModelProto) -> list[Finding]:
     """Mend a model in place, as it was parsed, and return a note for each kind of mend.
@@ -131,7 +129,7 @@ def _name_domains(proto: onnx.ModelProto) -> list[Finding]:
     named = {entry.domain for entry in proto.opset_import}
     found = []
     for domain in sorted(set(counts) - named):
-        version = 1 if domain in _OF_ONE_VERSION else _newest(domain, every) if domain in _OF_ONNX else None
+        version = 1 if domain in _OF_ONE_VERSION else _newest(domain, every) if domain in ("", "ai.onnx.ml") else None
         if version is None:
             continue
         proto.opset_import.add(domain=domain, version=version)

@@ -106,8 +106,6 @@ _WARM_UP = 0.1
 """Share of the time for measuring that goes to each model's warm-up at most, in seconds a second; and its bounds."""
 _WARM_RUNS, _WARM_SECONDS = 50, 1.0
 
-_CPU = "CPUExecutionProvider"
-
 
 @dataclass
 class _Runner:
@@ -164,7 +162,7 @@ class _Runner:
             self.found = replace(self.found, device_peak=held.device_peak, shared_peak=held.shared_peak)
         with contextlib.suppress(SessionFailure):  # some releases of ONNX Runtime report no placement
             providers = [node.provider for node in self.session.placement()]
-            self.found = replace(self.found, nodes=len(providers), cpu_nodes=providers.count(_CPU))
+            self.found = replace(self.found, nodes=len(providers), cpu_nodes=providers.count("CPUExecutionProvider"))
         if apart:
             try:
                 self.session.time(1, 0.0, on_device=True)
