@@ -209,7 +209,7 @@ def test_a_full_disk_leaves_nothing(run: Run, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("ending", ["SIGINT", "SIGTERM", "SIGHUP"])
-@pytest.mark.parametrize("after", [0.8, 2.5])
+@pytest.mark.parametrize("after", [0.8, pytest.param(2.5, marks=pytest.mark.slow)])
 def test_stopping_leaves_no_half_written_output(ending: str, after: float, tmp_path: Path) -> None:
     if sys.platform == "win32":
         pytest.skip("signals are sent otherwise on Windows")

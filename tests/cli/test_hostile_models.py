@@ -83,7 +83,12 @@ def _ended_well(done: Done, name: str) -> None:
     assert _REFUSED.get(name, "") in said
 
 
-@pytest.mark.parametrize("name", hostile.MODELS)
+_LONG = ("bfloat16_casts", "many_branches", "many_folds", "many_readers", "polynomials", "same_names")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] * (one in _LONG)) for one in hostile.MODELS]
+)
 def test_check_and_prepare_come_to_an_end(name: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DMLPREP_MEMORY_LIMIT", _WORKERS)
     path = _written(name, tmp_path)

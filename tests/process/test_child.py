@@ -81,6 +81,7 @@ def _with_child(folder: Path, then: str) -> tuple[Child, Path]:
     return fake(_WITH_CHILD.format(file=str(note)) + then + "\n"), note
 
 
+@pytest.mark.slow
 def test_a_hang_ends_with_its_children(tmp_path: Path) -> None:
     child, note = _with_child(tmp_path, "print('half'); time.sleep(60)")
     start = time.monotonic()

@@ -14,7 +14,9 @@ from dmlprep.pipeline.runner import CpuRunner
 from tests.benchmarks.fused_kernels import CLOSE, KINDS, together
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize(
+    "kind", [pytest.param(one, marks=[pytest.mark.slow] * (one == "rotary")) for one in sorted(KINDS)]
+)
 def test_every_form_is_written_out(kind: str) -> None:
     """The forms that are tried on DirectML: layouts, types, ranks, positions, a part of each head, biases."""
     cases = [case for case in KINDS[kind]() if "+-300" not in case.name and "500+-" not in case.name]

@@ -109,6 +109,7 @@ class _Interrupted(InProcess):
         return super().run(model, feeds, outputs)
 
 
+@pytest.mark.slow
 def test_a_stopped_search_goes_on_where_it_was(tmp_path):
     def search(runner, journal):
         model = _planted("bert", "cancel", 0.5)
