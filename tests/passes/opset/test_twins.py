@@ -72,7 +72,7 @@ FORMS = {
         {"x": _floats(4, 3)},
     ),
     "expand_dims": (
-        "(float[4,3] x) => (float[4,1,3] y) <int32 a = {-2}> { y = com.microsoft.ExpandDims (x, a) }",
+        "(float[4,3] x) => (float[4,1,3] y) <int32 a = {1}> { y = com.microsoft.ExpandDims (x, a) }",
         {"x": _floats(4, 3)},
     ),
     "transpose_matmul": (
