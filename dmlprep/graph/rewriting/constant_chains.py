@@ -108,7 +108,7 @@ def fold_chains(model: Model, runner: Runner, limit: int) -> None:
     Args:
         limit: bytes of an end where the chain has no weights, only links that are larger than that.
     """
-    chains, room = _Chains(model.ir), _ROOM
+    chains, names, room = _Chains(model.ir), Names(model.ir), _ROOM
     folded: set[ir.Node] = set()
     for ends in chains.ends() if chains.nodes else ():
         cone, nbytes = set(chains.cone(ends)), sum(map(chains.nbytes, ends))
@@ -122,7 +122,7 @@ def fold_chains(model: Model, runner: Runner, limit: int) -> None:
         room -= nbytes
         for value, array in zip(ends, arrays, strict=True):
             name = value.name or ""
-            value.name = Names(model.ir).value(f"{name}_before")
+            value.name = names.value(f"{name}_before")
             move_readers(value, as_initializer(model.ir.graph, ir.Value(name=name), ir.Tensor(array, name=name)))
     if folded:
         remove_dead(model.ir)
