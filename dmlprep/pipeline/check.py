@@ -14,10 +14,8 @@ from dmlprep.directml.targets import Target
 from dmlprep.directml.vram import estimate, not_enough, over_budget
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import Unchanged
-from dmlprep.graph.model.walk import nodes
+from dmlprep.graph.model.walk import graphs, nodes
 from dmlprep.parity.feeds.graph_feeds import make_feeds
-from dmlprep.passes.precision.types import computing_type, solve_types
-from dmlprep.passes.precision.view import UNTYPED
 from dmlprep.pipeline.dry_run import look_ahead
 from dmlprep.pipeline.recipe import load_recipe, make_plan
 from dmlprep.record import CODES, Finding, RunError, finding
@@ -104,8 +102,29 @@ def _weigh(examined: Examined, vram: int | None) -> None:
         record.error = record.error or RunError(not_enough(memory, vram))
 
 
+def _has_half(model: Model) -> bool:
+    """Return whether FP16 can come from anywhere: an input, a constant, or an attribute that names the type."""
+    for _, graph in graphs(model.ir):
+        held = graph.initializers.values() if isinstance(graph, ir.Graph) else ()
+        if any(value.dtype == ir.DataType.FLOAT16 for value in (*graph.inputs, *held)):
+            return True
+    for attribute in (a for node in nodes(model.ir) for a in node.attributes.values()):
+        is_tensor = attribute.type == ir.AttributeType.TENSOR
+        if (
+            attribute.value is not None
+            and (attribute.value.dtype if is_tensor else attribute.value) == ir.DataType.FLOAT16
+        ):
+            return True
+    return False
+
+
 def _note_half(model: Model, examined: Examined) -> None:
     """Note that most floating-point nodes compute in FP16: dmlprep has nothing to convert, but may have to mend."""
+    if not _has_half(model):
+        return
+    from dmlprep.passes.precision.types import computing_type, solve_types
+    from dmlprep.passes.precision.view import UNTYPED
+
     types = solve_types(model.ir)
     computing = [n for n in nodes(model.ir) if n.op_type not in UNTYPED | {"Constant"}]
     kinds = [computing_type(n, types, model.ir.opset_imports) for n in computing]
