@@ -16,7 +16,6 @@ from dmlprep.passes.opset.handling import OLDEST
 from dmlprep.passes.opset.lowering import FunctionKey, Handled, InlineFirst, lower
 from dmlprep.passes.opset.placing import best_placed
 from dmlprep.passes.opset.raising import must_raise, raise_opset, weights_out_of_inputs
-from dmlprep.passes.precision.convert.converter import convert
 
 _SENTENCES = {
     "relabelled": "{n} nodes are the same at opset {to}: relabelled",
@@ -167,6 +166,8 @@ def to_single(model: Model, context: Context) -> bool:
     """
     if not holds_rare_floats(model) or (context.on_cpu is not None and not context.on_cpu(model, context.before)):
         return False
+    from dmlprep.passes.precision.convert.converter import convert
+
     keep = dict.fromkeys(map(id, nodes(model.ir)), "computes in FP32")
     if not convert(model, context.target, level="fast", keep=keep).changed:
         return False
