@@ -55,13 +55,19 @@ def tree(path: Path) -> ast.Module:
 
 
 @cache
+def syntax(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of the tree of a file: walking takes as long as parsing."""
+    return tuple(ast.walk(tree(path)))
+
+
+@cache
 def imports(path: Path) -> tuple[tuple[int, str], ...]:
     """Line and full name of everything a file imports, also inside functions and for types alone."""
     return tuple(_imports(path))
 
 
 def _imports(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree(path)):
+    for node in syntax(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

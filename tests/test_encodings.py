@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tests.rooms import FILES, PACKAGE, tree
+from tests.rooms import FILES, PACKAGE, syntax
 
 ASCII_ONLY = ("runtime/linux/", "portable/memory.py", "runtime/dml.py")
 """Read and write JSON of their own, which is ASCII, and what Linux itself writes."""
@@ -39,7 +39,7 @@ def test_every_text_file_names_its_encoding() -> None:
     wrong = [
         f"{path.relative_to(PACKAGE).as_posix()}:{node.lineno}"
         for path in FILES
-        for node in ast.walk(tree(path))
+        for node in syntax(path)
         if isinstance(node, ast.Call) and _names_no_encoding(node)
         if not path.relative_to(PACKAGE).as_posix().startswith(ASCII_ONLY)
     ]

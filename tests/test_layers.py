@@ -8,7 +8,20 @@ from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from tests.rooms import FILES, FLOOR, FLOORS, MOST_ARROWS, MOST_ROOMS, PACKAGE, PAGE, arrows, imports, page, room, tree
+from tests.rooms import (
+    FILES,
+    FLOOR,
+    FLOORS,
+    MOST_ARROWS,
+    MOST_ROOMS,
+    PACKAGE,
+    PAGE,
+    arrows,
+    imports,
+    page,
+    room,
+    syntax,
+)
 
 COMPILED = (
     "checker",
@@ -151,7 +164,7 @@ def test_a_model_meets_onnx_s_compiled_code_behind_its_door_only() -> None:
     for path in FILES:
         if "onnx_worker" in path.parts:
             continue
-        for node in ast.walk(tree(path)):
+        for node in syntax(path):
             if not isinstance(node, ast.Attribute):
                 continue
             of_onnx = isinstance(node.value, ast.Name) and node.value.id == "onnx"
@@ -184,7 +197,7 @@ def test_no_environment_switches() -> None:
     for path in FILES:
         if room(path) in allowed:
             continue
-        for node in ast.walk(tree(path)):
+        for node in syntax(path):
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"):
                 wrong.append(f"{path}:{node.lineno}")
     assert wrong == []
@@ -201,7 +214,7 @@ def test_durations_are_of_a_clock_that_does_not_jump() -> None:
     for path in FILES:
         if path.relative_to(PACKAGE).as_posix() in days:
             continue
-        for node in ast.walk(tree(path)):
+        for node in syntax(path):
             if isinstance(node, ast.Attribute) and ast.unparse(node) in ("time.time", "time.time_ns", "datetime.now"):
                 wrong.append(f"{path}:{node.lineno}")
     assert wrong == []
@@ -225,7 +238,7 @@ def test_texts_leave_by_their_doors() -> None:
     for path in FILES:
         if path.relative_to(PACKAGE).as_posix() in doors:
             continue
-        for node in ast.walk(tree(path)):
+        for node in syntax(path):
             if not isinstance(node, ast.Call):
                 continue
             called = ast.unparse(node.func)
@@ -256,7 +269,7 @@ def test_each_format_is_escaped_in_one_place() -> None:
             for line, imported in imports(path)
             if imported in names or imported.rpartition(".")[0] in names
         ]
-        for node in ast.walk(tree(path)):
+        for node in syntax(path):
             if isinstance(node, ast.Constant) and node.value in ("&lt;", "&quot;", "&amp;", "\\|"):
                 wrong.append(f"{path}:{node.lineno}: {node.value}")
     assert wrong == []
@@ -293,7 +306,7 @@ def test_documents_are_decoded_by_one_function() -> None:
     for path in FILES:
         inside = path.relative_to(PACKAGE).as_posix()
         named = [imported for _, imported in imports(path) if imported in decoders]
-        for node in ast.walk(tree(path)):
+        for node in syntax(path):
             if isinstance(node, ast.Attribute) and ast.unparse(node) in decoders:
                 named.append(f"{node.lineno}: {ast.unparse(node)}")
         if named and inside in doors:

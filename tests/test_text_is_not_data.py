@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.rooms import FILES, PACKAGE, tree
+from tests.rooms import FILES, PACKAGE, syntax
 
 VARIABLES = {"reason", "detail", "details", "message", "fix", "remedy", "title", "why", "said", "stderr", "stdout"}
 TEXTS = VARIABLES | {"check", "error", "note", "headline", "tolerance", "what", "where", "told", "words"}
@@ -94,7 +94,7 @@ def found() -> Iterator[tuple[str, str]]:
     """Each place: the file, and the line with its code."""
     for path in FILES:
         inside = path.relative_to(PACKAGE).as_posix()
-        for node in ast.walk(tree(path)):
+        for node in syntax(path):
             if looks_into_a_text(node):
                 yield inside, f"{inside}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)[:100]}"
 

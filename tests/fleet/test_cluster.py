@@ -241,6 +241,7 @@ def test_jobs_wait_for_the_memory_of_their_worker() -> None:
         assert alone
 
 
+@pytest.mark.slow
 def test_jobs_ask_for_what_workers_declare(tmp_path: Path) -> None:
     """One that is proved on DirectML runs where a worker has it, one on the CPU wherever there is memory."""
     _models(tmp_path, a="good")

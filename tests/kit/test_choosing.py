@@ -119,6 +119,7 @@ def test_a_stranger_s_times_break_nothing(sent: Path, tmp_path: Path) -> None:
         dmlprep.choose_kit(_edited(sent / "result.zip", tmp_path / "b.zip", fewer), kit=sent / "kit.zip")
 
 
+@pytest.mark.slow
 def test_on_directml_s_stand_in(sent: Path, tmp_path: Path) -> None:
     box = extract(sent / "kit.zip", tmp_path / "box")
     done = run_kit(box, environment=stand_in(tmp_path / "site", "good"))

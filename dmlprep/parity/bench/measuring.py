@@ -199,7 +199,8 @@ class _Runner:
             times=times,
             on_device=alone,
             copying_seconds=None if alone is None else times.median - alone.median,
-            peak_memory=memory.peak,
+            # The kernel estimates the peak: a later one can be a few pages below an earlier one.
+            peak_memory=None if memory.peak is None else max(memory.peak, self.found.idle_memory or 0),
             committed_memory=memory.committed,
             device_memory=memory.device,
         )

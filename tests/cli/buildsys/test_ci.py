@@ -50,6 +50,7 @@ def azure(folder: Path, tmp_path: Path) -> Azure:
     return Azure(folder, tmp_path / "agent", python_in(tmp_path / "bin"))
 
 
+@pytest.mark.builds
 def test_one_model_is_refused(github: GitHub, folder: Path, tmp_path: Path) -> None:
     done = github.run(sarif="true")
     assert done.code == 1
@@ -143,6 +144,7 @@ def test_a_model_without_a_file(github: GitHub, folder: Path) -> None:
         assert (refused.code, said in "".join(step.out for step in refused.steps)) == (2, True)
 
 
+@pytest.mark.builds
 def test_options_are_no_words_of_a_shell(github: GitHub, folder: Path) -> None:
     done = github.run(options="  --only=wrong type \n\n--jobs\n1\n")
     assert (done.code, done.outputs["counts"]) == (1, '{"failed":1}')
@@ -150,9 +152,10 @@ def test_options_are_no_words_of_a_shell(github: GitHub, folder: Path) -> None:
 
 _NOWHERE = "http://127.0.0.1:9/"  # the port of nobody
 _HOSTILE = ("$(touch pwned)", '"; touch pwned; "', "`touch pwned`", "a\nb=1\n::error::forged")
+_SLOW = [pytest.param(text, marks=pytest.mark.slow) for text in _HOSTILE[:2]]
 
 
-@pytest.mark.parametrize("text", _HOSTILE)
+@pytest.mark.parametrize("text", [*_SLOW, *_HOSTILE[2:]])
 @pytest.mark.parametrize(
     "names",
     [
@@ -171,7 +174,7 @@ def test_no_input_is_run(github: GitHub, folder: Path, names: tuple[str, ...], t
     assert "::error::forged" not in done.summary
 
 
-@pytest.mark.parametrize("text", _HOSTILE[:2])
+@pytest.mark.parametrize("text", [_HOSTILE[0], _SLOW[1]])
 def test_no_input_of_the_runtime_is_run(github: GitHub, folder: Path, text: str) -> None:
     done = github.run(runtime="true", releases=text, mirror=f"{_NOWHERE}{text}")
     assert done.code not in (0, 70)

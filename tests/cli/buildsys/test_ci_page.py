@@ -90,6 +90,7 @@ def test_inputs_on_the_page_are_inputs() -> None:
 
 
 @pytest.mark.skipif(needs_bash[0], reason=needs_bash[1])
+@pytest.mark.builds
 def test_the_commands_run(tmp_path: Path) -> None:
     programs, folder = tmp_path / "bin", tmp_path / "app"
     programs.mkdir()

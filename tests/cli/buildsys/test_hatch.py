@@ -71,6 +71,7 @@ def _inside(project: Path) -> set[str]:
         return {name for name in archive.namelist() if name.startswith("mypackage/") and not name.endswith(".py")}
 
 
+@pytest.mark.builds
 def test_models_and_their_data_are_in_the_wheel(tmp_path: Path) -> None:
     project = _project(tmp_path / "p")
     done = _hatchling(project)

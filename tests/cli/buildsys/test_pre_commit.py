@@ -121,6 +121,7 @@ def test_the_hook_as_pre_commit_installs_it(tmp_path: Path) -> None:
     _judged(repositories, {"PYTHONPATH": ""})
 
 
+@pytest.mark.builds
 def test_the_pre_commit_hook_takes_every_file_at_once(tmp_path: Path) -> None:
     (hook,) = re.findall(r"^  entry: dmlprep (.*)$", _HOOKS.read_text(), re.MULTILINE)
     shutil.copyfile(MODELS / "residual_cnn.onnx", tmp_path / "add.onnx")

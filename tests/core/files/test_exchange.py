@@ -95,7 +95,13 @@ def test_an_old_file_that_is_open_elsewhere(open_elsewhere: str, tmp_path: Path)
     assert _seen(tmp_path) == _texts(NAMES, "new")
 
 
-@pytest.mark.parametrize(("old", "new"), [(NAMES, NAMES[::2]), (NAMES[::2], NAMES), (NAMES[2:], NAMES), ((), NAMES)])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (NAMES, NAMES[::2]),
+        *(pytest.param(old, NAMES, marks=pytest.mark.slow) for old in (NAMES[::2], NAMES[2:], ())),
+    ],
+)
 def test_a_kill_at_any_moment_leaves_no_mixture(old: tuple[str, ...], new: tuple[str, ...], tmp_path: Path) -> None:
     last, ended = 0, False
     outcomes = set()

@@ -40,7 +40,7 @@ def _drifting(options: dict[str, object]) -> Context:
     return context
 
 
-@pytest.mark.parametrize(("tolerance", "says"), [(0.004, True), (0.2, False)])
+@pytest.mark.parametrize(("tolerance", "says"), [pytest.param(0.004, True, marks=pytest.mark.slow), (0.2, False)])
 def test_a_search_that_leaves_most_in_fp32_says_so(tolerance: float, says: bool) -> None:
     context = _drifting({"tolerance": tolerance, "allow": ["little-gain"]})
     found = [f for f in context.findings if f.code == "DP409"]

@@ -9,6 +9,7 @@ import pytest
 from tests.benchmarks.opset_suite import cases, in_scope, judge
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "share"), [(21, 0.97), (17, 0.95), (13, 0.9)])
 def test_a_sample_of_the_node_suite(target: int, share: float) -> None:
     sample = [c for c in cases() if in_scope(c.model, target)][::23]

@@ -83,6 +83,7 @@ def test_many_sizes_are_covered_no_worse_than_by_one(counts: dict[Size, int], co
     assert found.waste <= _waste(counts, (around,)) + 1e-9
 
 
+@pytest.mark.slow
 def test_large_logs_end_and_say_that_not_all_was_tried() -> None:
     draw = random.Random(1)
     flat = {(draw.randrange(1, 10**6),): draw.randrange(1, 9) for _ in range(20_000)}

@@ -76,7 +76,7 @@ FOUND = [
 ]
 
 
-_LONG = ("dynamo_decoder", "diffusion_unet")
+_LONG = ("bert_encoder", "dynamo_decoder", "diffusion_unet")
 
 
 @pytest.mark.parametrize(

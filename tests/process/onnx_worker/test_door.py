@@ -211,7 +211,7 @@ _BEHIND = (
 )
 
 
-@pytest.mark.parametrize("how", [*_BEFORE, "while others end the process"])
+@pytest.mark.parametrize("how", [*_BEFORE, pytest.param("while others end the process", marks=pytest.mark.slow)])
 def test_the_program_ends_while_a_thread_still_waits(how: str) -> None:
     first = _BEFORE.get(how, "")
     then = "" if how in _BEFORE else _BEHIND
