@@ -80,7 +80,7 @@ def cluster(workers: int, processes: int) -> Iterator[tuple[str, int]]:
         host = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file))
         started = [start("-m", "dask", "scheduler", *host)]
         try:
-            while not file.exists():
+            while not (file.exists() and file.stat().st_size):
                 time.sleep(0.1)
             part = ("-m", "tests.benchmarks.fleet_cluster", "--work", str(file), str(workers // processes))
             started += [start(*part) for _ in range(processes)]

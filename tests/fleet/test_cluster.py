@@ -67,7 +67,7 @@ def _cluster(folder: Path, workers: int, *options: str, failures: int = 3) -> It
     started = [start("scheduler", "--host", "127.0.0.1", "--port", "0")]
     try:
         started += [start("worker", "--nthreads", "1", "--name", f"w{i}", *options) for i in range(workers)]
-        while not file.exists():
+        while not (file.exists() and file.stat().st_size):  # it is made first, and written then
             time.sleep(0.05)
         (folder / "scheduler.pid").write_text(str(started[0].pid))
         yield json.loads(file.read_text())["address"]
