@@ -101,7 +101,7 @@ def test_a_pass_keeps_its_contract(
     model = Model.open(fixture.path)
     before = model.snapshot()
     read: list[str] = []
-    mapped = MappedTensor._map
+    mapped = MappedTensor.map_bytes
 
     def noted(tensor: MappedTensor, start: int, length: int) -> Any:
         if length > SMALL:
@@ -111,7 +111,7 @@ def test_a_pass_keeps_its_contract(
     refusal: ModelRefused | None = None
     outcome = ""
     with monkeypatch.context() as patch:
-        patch.setattr(MappedTensor, "_map", noted)
+        patch.setattr(MappedTensor, "map_bytes", noted)
         try:
             # The transaction holds the pass to the truth about "changed", to names and types of inputs and outputs, and
             # to the checker: a breach is an InternalError, which fails here.

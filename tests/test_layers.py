@@ -315,3 +315,20 @@ def test_documents_are_decoded_by_one_function() -> None:
             wrong += [f"{inside}: {name}" for name in named]
     assert wrong == []
     assert used == doors
+
+
+def test_no_test_looks_into_private_names() -> None:
+    """What is worth a test has a public name, or shows in what others do."""
+    own = {"_replace", "_repr_html_", "_exit", "_attn_implementation"}  # public, for all their names
+    wrong = []
+    for path in sorted((PACKAGE.parent / "tests").rglob("*.py")):
+        for node in syntax(path):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("dmlprep", "tests")):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+                names = [] if ast.unparse(node.value).startswith(("self", "cls")) else [node.attr]
+            else:
+                continue
+            private = {name for name in names if re.match(r"_[A-Za-z]", name)} - own
+            wrong += [f"{path.relative_to(PACKAGE.parent).as_posix()}:{node.lineno}: {name}" for name in private]
+    assert wrong == []

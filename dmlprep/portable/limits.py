@@ -81,14 +81,14 @@ def machine_memory() -> int:
         whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return 0
-    return min([whole, *_cgroup_limits(Path("/proc/self"))])
+    return min([whole, *cgroup_limits(Path("/proc/self"))])
 
 
 def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
-def _cgroup_limits(process: Path) -> Iterator[int]:
+def cgroup_limits(process: Path) -> Iterator[int]:
     """Limits of the control groups that the process is in, of version 1 and 2, with those above them."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         groups = [line.split(":", 2) for line in _lines(process / "cgroup")]

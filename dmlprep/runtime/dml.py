@@ -88,7 +88,7 @@ def dml_host(release: str = "", session: SessionOptions | None = None) -> Sessio
         fix = status.fix or "dmlprep doctor says what is missing"
         raise CheckNotRun(f"DirectML is not available here: {status.reason}", fix=fix, code=status.code)
     if sys.platform == "win32":
-        return _windows_host({_adapter(session): fp16_traits(status)})
+        return windows_host({_adapter(session): fp16_traits(status)})
     return _linux_host(release or release_for(session.release), fp16_traits(status), session.gpu)
 
 
@@ -149,18 +149,18 @@ def _status_on_linux(release: str, again: bool, wanted: str) -> DmlStatus:
     known = {} if again else last_test(layout, release, device)
     if known.get("fingerprint") != key:
         kept = shaders.of_device(layout, device)
-        known = _test(lambda: LinuxHost(layout, release, gpu=gpu))
+        known = run_test(lambda: LinuxHost(layout, release, gpu=gpu))
         if known["failures"] and (reason := _damage(layout, release)):
             return DmlStatus(False, f"the self-test failed, and {reason}")
         if known["failures"] and kept.is_dir():
             # Shaders that the driver kept can be broken too, and cost nothing but time.
             remove_tree(kept, ignore_errors=True)
-            known = _test(lambda: LinuxHost(layout, release, gpu=gpu))
+            known = run_test(lambda: LinuxHost(layout, release, gpu=gpu))
         if known["lasting"]:
             # A cache folder of another user's, which cannot be written, serves as well: the test runs each time.
             with contextlib.suppress(OSError):
                 write_json(result_file(layout, release, device), {**known, "fingerprint": key})
-    status = _status_from(known, lambda facts, traits: describe(facts, traits, gpu))
+    status = status_from(known, lambda facts, traits: describe(facts, traits, gpu))
     if gpu is None or not status.available:
         return status
     answered = known["facts"].get("adapter id", "")
@@ -180,7 +180,7 @@ def _damage(layout: Layout, release: str) -> str:
     return ""
 
 
-def _test(make: Callable[[], SessionHost], adapter: SessionOptions | None = None) -> dict[str, object]:
+def run_test(make: Callable[[], SessionHost], adapter: SessionOptions | None = None) -> dict[str, object]:
     """Run the self-test; ``lasting`` says whether its result says something of the pieces, not of this moment."""
     facts: dict[str, str] = {}
     try:
@@ -192,7 +192,7 @@ def _test(make: Callable[[], SessionHost], adapter: SessionOptions | None = None
     return {**asdict(result), "facts": facts, "lasting": not result.failures}
 
 
-def _status_from(known: Mapping[str, Any], describe: Callable[[Mapping[str, str], list[str]], DeviceInfo]) -> DmlStatus:
+def status_from(known: Mapping[str, Any], describe: Callable[[Mapping[str, str], list[str]], DeviceInfo]) -> DmlStatus:
     failures: Sequence[str] = known["failures"]
     facts: Mapping[str, str] = known["facts"]
     fp16 = Fp16Traits(**known["fp16"])
@@ -270,7 +270,7 @@ def _no_adapter(session: SessionOptions) -> DmlStatus | None:
     return DmlStatus(False, reason, fix=fix) if reason else None
 
 
-def _windows_host(tested: Mapping[_Which, Sequence[str]]) -> SessionHost:
+def windows_host(tested: Mapping[_Which, Sequence[str]]) -> SessionHost:
     return _TestedHost(lambda: python_worker("dml", "the DirectML worker"), tested)
 
 
@@ -285,7 +285,7 @@ def _status_on_windows(session: SessionOptions) -> DmlStatus:
     known = _test_on_windows(_adapter(session))
     # The worker spoke of its libraries before any session; the adapter is the one that was tested.
     facts = {**known["facts"], **session_facts(_lines(session))} if known["facts"] else {}
-    status = _status_from({**known, "facts": facts}, lambda facts, traits: describe(facts, tuple(traits)))
+    status = status_from({**known, "facts": facts}, lambda facts, traits: describe(facts, tuple(traits)))
     return status if status.available else replace(status, fix=_DRIVER)
 
 
@@ -296,4 +296,4 @@ def _test_on_windows(which: _Which) -> Mapping[str, Any]:
         session = SessionOptions(device_id=which)
     else:
         session = SessionOptions(performance_preference=which)
-    return _test(lambda: _windows_host({which: ()}), session)
+    return run_test(lambda: windows_host({which: ()}), session)

@@ -83,7 +83,7 @@ class SessionHost:
         self._readable: set[Path] = set()
         self._former: list[Child] = []
         self._child: Child | None = None
-        self._begun: Child | None = None
+        self.begun: Child | None = None
         self._facts: dict[str, str] = {}
         self._ids = itertools.count(1)
 
@@ -102,7 +102,7 @@ class SessionHost:
         if self._child is None or not self._child.alive:
             if self._child is not None:
                 self._child.kill()
-            child, self._begun = self._begun, None
+            child, self.begun = self.begun, None
             if child is None or not child.alive:
                 child = self._start()
             try:
@@ -116,9 +116,9 @@ class SessionHost:
 
     def begin(self) -> None:
         """Start the worker and wait for nothing: it imports while the caller has other work. A failure shows later."""
-        if self._child is None and self._begun is None:
+        if self._child is None and self.begun is None:
             with contextlib.suppress(SessionFailure, CheckNotRun):
-                self._begun = self._start()
+                self.begun = self._start()
 
     def open(self, path: Path, options: SessionOptions | None = None) -> Session:
         """Load a model.
@@ -132,7 +132,7 @@ class SessionHost:
         name, sent, loaded = self._stage(child, path, options)
         try:
             answer = child.ask(
-                [*confining, *_option_lines(sent), ["load", str(number), name]],
+                [*confining, *option_lines(sent), ["load", str(number), name]],
                 limit=options.time_limit,
                 memory=options.memory_limit,
                 allowance=_allowed(options),
@@ -197,12 +197,12 @@ class SessionHost:
 
     def close(self) -> None:
         """End the worker, and with it all sessions of this host."""
-        if self._begun is not None:
-            self._begun.kill()
+        if self.begun is not None:
+            self.begun.kill()
         for child in (*self._former, self._child):
             if child is not None:
                 child.close()
-        self._begun = self._child = None
+        self.begun = self._child = None
         self._former = []
 
     def __enter__(self) -> SessionHost:
@@ -237,7 +237,7 @@ def _facts(answer: list[list[str]]) -> dict[str, str]:
     return {row[1]: row[2] for row in answer if row[0] == "device" and len(row) == 3}
 
 
-def _option_lines(options: SessionOptions) -> list[list[str]]:
+def option_lines(options: SessionOptions) -> list[list[str]]:
     names = ("optimization", "threads", "log_level")
     sent: dict[str, object] = {name: getattr(options, name) for name in names}
     flags = ("profile", "record_placement", "unfused", "disable_metacommands", "cpu_fallback")
@@ -270,7 +270,7 @@ class Session:
         inputs: tuple[ValueInfo, ...],
         outputs: tuple[ValueInfo, ...],
     ) -> None:
-        self._child, self._number, self._options = child, number, options
+        self.child, self._number, self._options = child, number, options
         self._fed_bytes = 0
         self.path, self.device, self.inputs, self.outputs = path, device, inputs, outputs
         self._owner: SessionHost | None = None
@@ -287,7 +287,7 @@ class Session:
     @property
     def alive(self) -> bool:
         """Whether its worker is there to answer."""
-        return self._child.alive
+        return self.child.alive
 
     def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, all of them unless named. Refuses outputs that are no tensors: see ``run_any``."""
@@ -326,7 +326,7 @@ class Session:
 
     def _outputs(self, answer: list[list[str]], outputs: Sequence[str] | None) -> dict[str, RunValue]:
         """The outputs of a run, of which none may be missing."""
-        with _in_its_words(self._child, str(self.path)):
+        with _in_its_words(self.child, str(self.path)):
             values = self._values(answer)
             wanted = outputs if outputs is not None else [value.name for value in self.outputs]
             if missing := [name for name in wanted if name not in values]:
@@ -345,7 +345,7 @@ class Session:
         """
         how = "device" if on_device else "host"
         answer = self._ask([["time", str(self._number), how, str(count), repr(float(seconds))]], seconds)
-        with _in_its_words(self._child, str(self.path)):
+        with _in_its_words(self.child, str(self.path)):
             took = tuple(_seconds(row) for row in answer if row[0] == "took")
             if not 1 <= len(took) <= count:
                 raise ValueError(f"{len(took)} times of {count} runs")
@@ -355,12 +355,12 @@ class Session:
         self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None, word: str
     ) -> list[list[str]]:
         """Ask for ``word`` with these feeds and wanted outputs."""
-        if not self._child.alive:
-            raise failure("crash", f"{self._child.name} has ended", str(self.path))
+        if not self.child.alive:
+            raise failure("crash", f"{self.child.name} has ended", str(self.path))
         declared = {value.name: value for value in self.inputs}
         lines: list[list[str]] = []
         files: list[Path] = []
-        folder = self._child.exchange / FEEDS
+        folder = self.child.exchange / FEEDS
         self._fed_bytes = 0
         # Where a worker keeps a file mapped, Windows lets nobody write another of its name.
         prefix = "feed" if word == "run" else f"{word}{next(_FED)}-"
@@ -399,15 +399,15 @@ class Session:
         return result
 
     def _tensor(self, row: list[str]) -> np.ndarray:
-        path = self._child.exchange / RESULTS / Path(row[3]).name
+        path = self.child.exchange / RESULTS / Path(row[3]).name
         shape = tuple(int(size) for size in row[4:])
         try:
             # A copy: the worker could cut the file short while it is read, which would end this process.
             # It was in the worker's memory, so no more is read than that may hold.
             return read_tensor(path, row[2], shape, limit=self._options.memory_limit or None)
         except (OSError, ValueError, TypeError, MemoryError) as error:
-            if shutil.disk_usage(self._child.exchange).free < _NO_ROOM:
-                raise disk_full(self._child.exchange, OSError(FULL[0], os.strerror(FULL[0]))) from error
+            if shutil.disk_usage(self.child.exchange).free < _NO_ROOM:
+                raise disk_full(self.child.exchange, OSError(FULL[0], os.strerror(FULL[0]))) from error
             raise failure("protocol", f"output {row[1]}: {error}", str(self.path)) from error
         finally:
             _discard(path)
@@ -417,7 +417,7 @@ class Session:
         if not self._options.record_placement:
             raise UsageError("the session was opened without record_placement")
         answer = self._ask([["placement", str(self._number)]])
-        with _in_its_words(self._child, str(self.path)):
+        with _in_its_words(self.child, str(self.path)):
             return tuple(NodePlacement(r[4], r[2], r[3], r[1]) for r in answer if r[0] == "node")
 
     def timings(self) -> tuple[NodeTiming, ...]:
@@ -426,8 +426,8 @@ class Session:
             raise UsageError("the session was opened without profile")
         if self._timings is None:
             answer = self._ask([["timings", str(self._number)]])
-            with _in_its_words(self._child, str(self.path)):
-                path = self._child.exchange / RESULTS / Path(answer[0][1]).name
+            with _in_its_words(self.child, str(self.path)):
+                path = self.child.exchange / RESULTS / Path(answer[0][1]).name
                 try:
                     self._timings = parse_profile(read_result(path, _PROFILE))
                 except OSError as error:
@@ -437,7 +437,7 @@ class Session:
     def _ask(self, lines: list[list[str]], seconds: float = 0.0) -> list[list[str]]:
         """Ask the worker, which may take so many seconds more."""
         allowed = _allowed(self._options, self._fed_bytes)
-        return self._child.ask(
+        return self.child.ask(
             lines,
             limit=self._options.time_limit + seconds,
             memory=self._options.memory_limit,
@@ -450,16 +450,16 @@ class Session:
         if self._closed:
             return
         self._closed = True
-        self._child.sessions -= 1
+        self.child.sessions -= 1
         if self._owner is not None:
             self._owner.close()
-        elif self._child.alive:
+        elif self.child.alive:
             if interrupted():
-                self._child.kill()  # the next open starts another
+                self.child.kill()  # the next open starts another
                 return
             # A worker that fails here has given all its answers already.
             with contextlib.suppress(SessionFailure):
-                self._child.ask([["close", str(self._number)]], limit=_CLOSE_SECONDS, memory=0, where=str(self.path))
+                self.child.ask([["close", str(self._number)]], limit=_CLOSE_SECONDS, memory=0, where=str(self.path))
 
     def __enter__(self) -> Session:
         return self

@@ -22,7 +22,7 @@ if signal.getsignal(getattr(signal, "SIGHUP", signal.SIGINT)) != signal.SIG_IGN:
     _ENDS.append("SIGHUP")
 
 
-def _start(line: list[str], folder: Path) -> subprocess.Popen[str]:
+def start_command(line: list[str], folder: Path) -> subprocess.Popen[str]:
     (folder / "tmp").mkdir()
     places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder / "tmp"))
     ours = signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored would be inherited
@@ -44,7 +44,7 @@ def _until(there: Path, pattern: str) -> None:
 def test_a_command_whose_session_never_ends(name: str, tmp_path: Path) -> None:
     model = endless(tmp_path / "endless.onnx")
     line = ["-m", "dmlprep", "prepare", str(model), "-o", str(tmp_path / "out"), "-r", "@check-only", "--device", "cpu"]
-    process = _start(line, tmp_path)
+    process = start_command(line, tmp_path)
     _until(tmp_path / "tmp", "*/session-*/feed*")
     process.send_signal(getattr(signal, name))
     out, err = process.communicate(timeout=_GENEROUS)
@@ -71,7 +71,7 @@ main()
 @not_on_windows("signals are sent otherwise")
 @pytest.mark.parametrize("name", _ENDS)
 def test_a_signal_while_the_program_begins_to_watch_for_them(name: str, tmp_path: Path) -> None:
-    process = _start(["-c", _EARLY.format(name=name)], tmp_path)
+    process = start_command(["-c", _EARLY.format(name=name)], tmp_path)
     _, err = process.communicate(timeout=_GENEROUS)
     assert process.returncode == 128 + getattr(signal, name), err
     assert err.strip() == "stopped; nothing was left half-written"
@@ -97,7 +97,7 @@ while True:
 )
 def test_a_main_thread_that_does_not_leave_is_not_waited_for(waits: str, tmp_path: Path) -> None:
     """Somebody catches the exception, or the main thread is where no handler is called."""
-    process = _start(["-c", _DEAF.format(waits=waits)], tmp_path)
+    process = start_command(["-c", _DEAF.format(waits=waits)], tmp_path)
     _until(tmp_path / "tmp", "*/ready")
     time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
@@ -122,7 +122,7 @@ finally:
 
 def test_a_console_window_that_closes(tmp_path: Path) -> None:
     """What Windows calls in a thread, called here."""
-    process = _start(["-u", "-c", _WINDOW], tmp_path)
+    process = start_command(["-u", "-c", _WINDOW], tmp_path)
     out, err = process.communicate(timeout=_GENEROUS)
     assert process.returncode == (130 if sys.platform == "win32" else 143), err
     assert "ended" in out
@@ -131,7 +131,7 @@ def test_a_console_window_that_closes(tmp_path: Path) -> None:
 
 def test_a_start_sweeps_what_a_killed_run_left(tmp_path: Path) -> None:
     left = tmp_path / "tmp" / "dmlprep-run-0123abcd"
-    process = _start(["-c", "pass"], tmp_path)
+    process = start_command(["-c", "pass"], tmp_path)
     process.communicate()
     (left / "session-1").mkdir(parents=True)
     (left / "lock").touch()

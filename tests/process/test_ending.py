@@ -32,7 +32,7 @@ import numpy as np
 from pathlib import Path
 from dmlprep.runtime import open_cpu
 with open_cpu(Path({model!r})) as session:
-    print(session._child.pid, flush=True)
+    print(session.child.pid, flush=True)
     session.run({{"x": np.ones(4, np.float32)}})
 """
 _ONNXSIM = """

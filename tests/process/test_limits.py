@@ -88,7 +88,7 @@ def test_a_container_has_less(tmp_path: Path, kind: str, options: str, line: str
     (inside / name).write_text("max\n")
     (inside.parent / name).write_text("4294967296\n")
     (point / name).write_text("8589934592\n")
-    assert sorted(limits._cgroup_limits(process)) == [4 << 30, 8 << 30]
+    assert sorted(limits.cgroup_limits(process)) == [4 << 30, 8 << 30]
 
 
 def _grows(tmp_path: Path) -> Path:

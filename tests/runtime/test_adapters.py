@@ -195,7 +195,7 @@ def test_a_host_looks_for_the_adapter_before_it_tests_it(monkeypatch: pytest.Mon
     monkeypatch.setattr(dml, "self_test", test)
     monkeypatch.setattr(dml, "python_worker", lambda _device, name: python_worker("cpu", name))
     has(monkeypatch, BASIC, NVIDIA)
-    with dml._windows_host({}) as host:
+    with dml.windows_host({}) as host:
         with pytest.raises(CheckNotRun, match="there is no adapter 7") as caught:
             host.open(add_relu, SessionOptions(device_id=7))
         assert caught.value.exit_code == 3

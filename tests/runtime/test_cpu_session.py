@@ -50,7 +50,7 @@ def test_a_worker_that_was_begun_is_the_one_that_serves(add_relu: Path) -> None:
     with cpu_host() as host:
         host.begin()
         host.begin()
-        begun = host._begun
+        begun = host.begun
         assert begun is not None
         assert host.open(add_relu).run({"x": ONES, "y": ONES})["r"][0, 0] == 2
         assert host.worker() is begun
@@ -62,7 +62,7 @@ def test_a_worker_that_was_begun_is_the_one_that_serves(add_relu: Path) -> None:
 def test_a_worker_that_was_begun_and_is_gone_is_replaced(add_relu: Path) -> None:
     with cpu_host() as host:
         host.begin()
-        begun = host._begun
+        begun = host.begun
         assert begun is not None
         begun.kill()
         assert host.open(add_relu).run({"x": ONES, "y": ONES})["r"][0, 0] == 2
@@ -71,7 +71,7 @@ def test_a_worker_that_was_begun_and_is_gone_is_replaced(add_relu: Path) -> None
 def test_a_worker_that_was_begun_for_nothing_ends_with_its_host() -> None:
     with cpu_host() as host:
         host.begin()
-        begun = host._begun
+        begun = host.begun
         assert begun is not None
         assert begun.alive
     assert gone_within(begun.pid, 5.0)

@@ -279,7 +279,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     def answers(said: str, fault: str = "") -> None:
         monkeypatch.setattr(gpus, "missing_piece", lambda _: "")
         monkeypatch.setattr(sandbox, "why_not", lambda _: "")
-        monkeypatch.setattr(gpus, "_ask", lambda *_: (said, fault))
+        monkeypatch.setattr(gpus, "ask_driver", lambda *_: (said, fault))
 
     return answers
 
@@ -328,13 +328,13 @@ def test_a_worker_on_a_gpu_rounds_as_the_gpu_does(tmp_path: Path) -> None:
     exchange.mkdir()
     (found,) = drivers.ways(nvidia(tmp_path / "machine"))
     chosen = replace(gpu(), way=found)
-    on_gpu = " ".join(host._command(layout, "1.30.0", exchange, "a" * 64, chosen))
+    on_gpu = " ".join(host.command_line(layout, "1.30.0", exchange, "a" * 64, chosen))
     assert "DMLPREP_ROUNDING" not in on_gpu
     assert "lvp_icd" not in on_gpu
     assert "--setenv __GL_SHADER_DISK_CACHE_PATH /shaders" in on_gpu
     assert f"--bind {layout.gpu_shaders / chosen.slug / ('a' * 64)} /shaders" in on_gpu
     assert stat.S_IMODE((exchange / "icd.json").stat().st_mode) == 0o444
-    plain = " ".join(host._command(layout, "1.30.0", exchange, ""))
+    plain = " ".join(host.command_line(layout, "1.30.0", exchange, ""))
     assert "--setenv DMLPREP_ROUNDING /native/rounding.so" in plain
     assert "lvp_icd.json" in plain
 

@@ -83,7 +83,7 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(installation, "check_machine", lambda: None)
-    monkeypatch.setattr(installation, "_install", full)
+    monkeypatch.setattr(installation, "install_into", full)
     with pytest.raises(OutputError, match="No space left"):
         installation.install(Layout(tmp_path), Source(), lambda *_: None)
 

@@ -178,7 +178,7 @@ def test_a_cache_folder_that_cannot_be_written_serves(layout: Layout, monkeypatc
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(layout.home.parent))
     monkeypatch.setattr(Layout, "of_user", classmethod(lambda _cls: layout))
-    monkeypatch.setattr(dml, "_test", passed)
+    monkeypatch.setattr(dml, "run_test", passed)
     monkeypatch.setattr("dmlprep.runtime.linux.sandbox.why_not", lambda _root: "")
     layout.checks.write_text("a file where the folder should be")
     assert dml_status().available
@@ -195,7 +195,7 @@ def test_a_self_test_that_fails_on_damage_says_what_is_damaged(layout: Layout, m
         return {"facts": {}, "failures": ["Conv FP32: nonsense"], "passed": [], "fp16": {}, "lasting": False}
 
     monkeypatch.setattr(Layout, "of_user", classmethod(lambda _cls: layout))
-    monkeypatch.setattr(dml, "_test", failed)
+    monkeypatch.setattr(dml, "run_test", failed)
     monkeypatch.setattr("dmlprep.runtime.linux.sandbox.why_not", lambda _root: "")
     assert "Conv FP32: nonsense" in dml_status().reason
     (layout.built / "host.exe").write_bytes(b"tsoh")
@@ -210,7 +210,7 @@ def test_shaders_are_thrown_away_where_the_self_test_fails(layout: Layout, monke
         return {"facts": {}, "failures": failures, "passed": [], "fp16": {}, "lasting": False}
 
     monkeypatch.setattr(Layout, "of_user", classmethod(lambda _cls: layout))
-    monkeypatch.setattr(dml, "_test", shaders_decide)
+    monkeypatch.setattr(dml, "run_test", shaders_decide)
     monkeypatch.setattr("dmlprep.runtime.linux.sandbox.why_not", lambda _root: "")
     assert dml_status().available
 
@@ -231,7 +231,7 @@ def test_what_was_added_is_named_and_install_removes_it(layout: Layout) -> None:
     reason = installation.missing_piece(layout)
     assert "the runtime is damaged: root/usr/lib/new/ld.so.preload was added; run dmlprep runtime install" in reason
     said: list[str] = []
-    assert installation._broken(layout, "1.24.4", lambda what, *_: said.append(what)) == {}
+    assert installation.broken_pieces(layout, "1.24.4", lambda what, *_: said.append(what)) == {}
     assert "removing root/usr/lib/new/ld.so.preload, which was added" in said
     assert len(said) == 3
     assert damaged(layout) == {}
@@ -241,7 +241,9 @@ def test_a_folder_that_became_a_link_is_damage(layout: Layout, tmp_path: Path) -
     (layout.root / "usr").rename(tmp_path / "elsewhere")
     (layout.root / "usr").symlink_to(tmp_path / "elsewhere")
     assert damaged(layout) == {"root": "root/usr was added, and 1 more"}
-    assert installation._broken(layout, "1.24.4", lambda *_: None) == {"root": "root/usr/lib/libvulkan.so is missing"}
+    assert installation.broken_pieces(layout, "1.24.4", lambda *_: None) == {
+        "root": "root/usr/lib/libvulkan.so is missing"
+    }
     assert (tmp_path / "elsewhere/lib/libvulkan.so").is_file()
 
 
@@ -271,7 +273,7 @@ def leaving(monkeypatch: pytest.MonkeyPatch, leave: Callable[[Path], None]) -> N
         at = line.index("/out")
         leave(Path(line[at - 1]))
 
-    monkeypatch.setattr(installation, "_run", run)
+    monkeypatch.setattr(installation, "run_or_fail", run)
 
 
 def test_a_compiler_that_plants_a_link(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +284,7 @@ def test_a_compiler_that_plants_a_link(layout: Layout, tmp_path: Path, monkeypat
         (out / "launch.sh").symlink_to(mine)
 
     leaving(monkeypatch, plant)
-    installation._compile(layout)
+    installation.compile_programs(layout)
     assert mine.read_bytes() == b"mine"
     assert not (layout.built / "launch.sh").is_symlink()
     assert b"Xvfb" in (layout.built / "launch.sh").read_bytes()
@@ -307,7 +309,7 @@ def test_a_prefix_that_is_a_link(layout: Layout, tmp_path: Path, monkeypatch: py
 
     leaving(monkeypatch, plant)
     with pytest.raises((LeadsOut, CheckNotRun)):
-        installation._make_prefix(layout)
+        installation.make_prefix(layout)
     assert {path.read_bytes() for path in mine.rglob("*.dll")} == {b"mine"}
     assert (layout.prefix / "system.reg").read_bytes() == b"registry", "the one that was there stays"
 
@@ -324,7 +326,7 @@ def test_a_module_that_is_a_link_gives_nothing_away(
 
     leaving(monkeypatch, plant)
     with pytest.raises(LeadsOut, match=r"d3d12\.dll is a link"):
-        installation._make_prefix(layout)
+        installation.make_prefix(layout)
 
 
 def test_a_package_that_is_not_known_is_held_to_the_first_that_came(

@@ -170,7 +170,7 @@ def test_every_release_of_a_target_is_known() -> None:
 @linux
 def test_a_package_without_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = ("sh", "-c", f"head -c 9000000 /dev/zero >{tmp_path}/x.whl; echo ERROR: too large >&2; exit 1")
-    monkeypatch.setattr(fetching, "_offers", lambda *_: [fetching._Offer("endless 1", endless, "*.whl")])
+    monkeypatch.setattr(fetching, "offers", lambda *_: [fetching.Offer("endless 1", endless, "*.whl")])
     monkeypatch.setattr(fetching, "_LIMIT", 1 << 20)
     with pytest.raises(CheckNotRun, match="cannot fetch endless 1"):
         fetch_release("1.99.0", tmp_path, lambda *_: None)

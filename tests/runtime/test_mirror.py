@@ -284,7 +284,7 @@ def test_a_full_disk_is_not_the_mirror_s_fault(
     def full(*_: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(mirror, "_copy", full)
+    monkeypatch.setattr(mirror, "copy_body", full)
     assert fake.keys is not None
     with pytest.raises(OutputError, match="No space left"):
         installation.install(layout, Source(fake.url, fake.keys.keyring), lambda *_: None)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dmlprep.runtime import cpu_host
-from dmlprep.runtime.dml import _status_from, _test
+from dmlprep.runtime.dml import run_test, status_from
 from dmlprep.runtime.selftest import self_test
 from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.types import Fp16Traits, SessionOptions
@@ -88,7 +88,7 @@ def test_truncation_and_saturation_are_told() -> None:
             return session
 
     with cpu_host() as host:
-        status = _status_from(_test(lambda: Truncating(host, bend)), lambda facts, traits: None)  # type: ignore
+        status = status_from(run_test(lambda: Truncating(host, bend)), lambda facts, traits: None)  # type: ignore
     assert status.available
     assert (status.fp16.rounding, status.fp16.overflow) == ("toward-zero", "saturates")
     assert status.native_fp16 is False
@@ -100,6 +100,6 @@ def test_a_device_that_does_not_start_is_not_available() -> None:
     def make() -> SessionHost:
         raise failure("crash", "it ended with exit code 3")
 
-    status = _status_from(_test(make), lambda facts, traits: None)  # type: ignore
+    status = status_from(run_test(make), lambda facts, traits: None)  # type: ignore
     assert not status.available
     assert "exit code 3" in status.reason

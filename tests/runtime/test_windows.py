@@ -15,7 +15,7 @@ from dmlprep.portable.ortoptions import config_entries, provider_options, provid
 from dmlprep.process.wire import encode
 from dmlprep.runtime import SessionHost, dml
 from dmlprep.runtime.selftest import SelfTest
-from dmlprep.runtime.served import _option_lines
+from dmlprep.runtime.served import option_lines
 from dmlprep.runtime.serving import Worker, serve
 from dmlprep.runtime.session import python_worker
 from dmlprep.runtime.types import Fp16Traits, SessionOptions
@@ -53,7 +53,7 @@ class FakeSettings:
 
 
 def sent(options: SessionOptions) -> dict[str, str]:
-    return {line[1]: line[2] for line in _option_lines(options)}
+    return {line[1]: line[2] for line in option_lines(options)}
 
 
 def settings_of(options: SessionOptions) -> FakeSettings:
@@ -187,7 +187,7 @@ def test_each_adapter_is_tested_before_its_first_session(add_relu: Path, monkeyp
     monkeypatch.setattr(dml, "self_test", test)
     monkeypatch.setattr(dml, "python_worker", lambda _device, name: python_worker("cpu", name))
     monkeypatch.setattr(dxgi, "read_dxgi", lambda: dxgi.Dxgi([(dxgi.AdapterDesc(), None)] * 3, {}))
-    with dml._windows_host({0: ()}) as host:
+    with dml.windows_host({0: ()}) as host:
         for number in (None, 0, 1, 1):
             host.open(add_relu, SessionOptions(device_id=number)).close()
         assert tested == [1]

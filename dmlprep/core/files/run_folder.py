@@ -48,7 +48,7 @@ def undoes(what: str) -> Callable[[Undo], Undo]:
     return register
 
 
-class _Run:
+class Run:
     """What this process has begun, by the folder for temporary files; and what it has started.
 
     A process that was forked off has begun nothing of that.
@@ -62,14 +62,14 @@ class _Run:
         self.numbers = itertools.count(1)
 
 
-_run = _Run()
+current = Run()
 
 
-def _own() -> _Run:
-    global _run  # noqa: PLW0603 - a process has one
-    if _run.pid != os.getpid():
-        _run = _Run()
-    return _run
+def _own() -> Run:
+    global current  # noqa: PLW0603 - a process has one
+    if current.pid != os.getpid():
+        current = Run()
+    return current
 
 
 def run_folder() -> Path:

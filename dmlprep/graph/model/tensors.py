@@ -135,7 +135,7 @@ class MappedTensor(LazyTensor):
         """Number of bytes in the file."""
         return self.length
 
-    def _map(self, start: int, length: int) -> NDArray[np.uint8]:
+    def map_bytes(self, start: int, length: int) -> NDArray[np.uint8]:
         if length == 0:
             return np.empty(0, np.uint8)
         page = mmap.ALLOCATIONGRANULARITY
@@ -155,12 +155,12 @@ class MappedTensor(LazyTensor):
 
     def numpy(self) -> Array:
         """The values, [dims], read only, mapped from the file."""
-        return self._as_numpy(self._map(0, self.length), tuple(self.shape.numpy()))
+        return self._as_numpy(self.map_bytes(0, self.length), tuple(self.shape.numpy()))
 
     def elements(self, start: int, stop: int) -> Array:
         """Elements ``start`` to ``stop`` of the flattened tensor; whole-byte element types only."""
         size = self.dtype.bitwidth // 8
-        return self._as_numpy(self._map(start * size, (stop - start) * size), (stop - start,))
+        return self._as_numpy(self.map_bytes(start * size, (stop - start) * size), (stop - start,))
 
     def tobytes(self) -> bytes:
         with open(self.path, "rb") as file:

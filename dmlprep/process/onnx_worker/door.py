@@ -131,13 +131,13 @@ class _Process:
 
     def __init__(self) -> None:
         self._log = tempfile.TemporaryFile(prefix="dmlprep-")  # noqa: SIM115
-        command = file_command(str(Path(__file__).with_name("worker.py")), _library(), bare=True)
+        command = file_command(str(Path(__file__).with_name("worker.py")), library_of_onnx(), bare=True)
         try:
             self.started = start_process(command, (subprocess.PIPE, subprocess.PIPE, self._log.fileno()))
         except BaseException:
             self._log.close()
             raise
-        self._process = self.started.process
+        self.process = self.started.process
         self.over: Ending | None = None
         self._ready = False
         self._watch: Watch | None = None  # of the request that it works on
@@ -153,21 +153,21 @@ class _Process:
             TooLarge: the answer is larger than the limit.
             _Ended: it ended before the answer.
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         if limits.memory != self._memory:
             self._memory = limits.memory
             self.started.job.limit_memory(limits.memory)
         try:
             if not self._ready:
                 self._look_at(_STARTING)
-                if read_frame(self._process.stdout, _LARGE) != [b"ready"]:
+                if read_frame(self.process.stdout, _LARGE) != [b"ready"]:
                     why = f"it was not ready within {_within(self.over)}" if self.over else self.last_words()
                     raise _not_started(why)
                 self._ready = True
             self._look_at(limits)
-            write_frame(self._process.stdin, parts, BOUNDS.pack(int(limits.seconds) + 1, limits.memory))
-            answer = read_frame(self._process.stdout, limits.answer)
+            write_frame(self.process.stdin, parts, BOUNDS.pack(int(limits.seconds) + 1, limits.memory))
+            answer = read_frame(self.process.stdout, limits.answer)
         except (OSError, ValueError, EOFError) as error:  # ValueError: a pipe that was closed
             raise _Ended from error
         finally:
@@ -214,13 +214,13 @@ class _Process:
 
     def let_go(self) -> None:
         """In a forked child: close its copies of the pipes, and write nothing that stands in a buffer."""
-        for pipe in (self._process.stdin, self._process.stdout, self._log):
+        for pipe in (self.process.stdin, self.process.stdout, self._log):
             with contextlib.suppress(OSError, ValueError):
                 if pipe is not None:
                     getattr(pipe, "raw", pipe).close()
 
 
-def _library() -> tuple[str, str]:
+def library_of_onnx() -> tuple[str, str]:
     """onnx's extension module, empty where it is not found, and the folder that holds onnx; onnx is not imported."""
     spec = find_spec("onnx")
     if spec is None or not spec.submodule_search_locations:
@@ -235,25 +235,25 @@ def _not_started(why: str) -> CheckNotRun:
     return CheckNotRun(what, fix="see that Python can start processes here, and that onnx is installed whole")
 
 
-class _Door:
+class Door:
     """Keeps the process; one request at a time, whatever thread it comes from."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: _Process | None = None
+        self.process: _Process | None = None
         self._answers: dict[tuple[bytes, ...], list[bytes]] = {}
         self._kept = 0
         self._closed = False
 
     def _started(self) -> _Process:
-        if self._process is not None and not self._process.started.alive:
+        if self.process is not None and not self.process.started.alive:
             self._end()
-        if self._process is None:
+        if self.process is None:
             try:
-                self._process = _Process()
+                self.process = _Process()
             except OSError as error:
                 raise _not_started(str(error)) from error
-        return self._process
+        return self.process
 
     def start(self) -> None:
         with self._lock, contextlib.suppress(CheckNotRun):  # the first request says so
@@ -320,7 +320,7 @@ class _Door:
                 raise _failed(word, f"crashes on this model ({ending.cause})", "DP012") from None
 
     def _end(self) -> None:
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process is not None:
             process.end()
 
@@ -333,13 +333,13 @@ class _Door:
         self._closed = True
         if self._lock.acquire(blocking=False):
             self._end()
-        elif (process := self._process) is not None:
+        elif (process := self.process) is not None:
             process.started.kill()
 
     def after_fork(self) -> None:
         """In a forked child: the process belongs to the parent, and so does whoever holds the lock."""
         self._lock = threading.Lock()
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process is not None:
             process.let_go()
 
@@ -368,13 +368,13 @@ def _within(over: Ending) -> str:
     return f"{seconds} of processor time" if over.kind == "processor" else seconds
 
 
-_door = _Door()
-atexit.register(_door.at_exit)
+shared = Door()
+atexit.register(shared.at_exit)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_door.after_fork)
+    os.register_at_fork(after_in_child=shared.after_fork)
 
 
-start, end = _door.start, _door.end
+start, end = shared.start, shared.end
 """Start the process, where it does not run, so that it is ready when it is asked; end it, until the next request."""
 
 
@@ -386,7 +386,7 @@ def ask(word: str, *parts: bytes) -> list[bytes]:
         ToolFailed: DP012, onnx crashed; DP013, it needed more than the limits.
         CheckNotRun: the process does not start.
     """
-    return _door.ask(word, parts)
+    return shared.ask(word, parts)
 
 
 def ask_once(word: str, *parts: bytes) -> list[bytes]:
@@ -394,4 +394,4 @@ def ask_once(word: str, *parts: bytes) -> list[bytes]:
 
     A refusal or a failure is not kept.
     """
-    return _door.ask_once(word, parts)
+    return shared.ask_once(word, parts)

@@ -106,7 +106,7 @@ def find(layout: Layout, tree: Path = Path("/")) -> Found:
     gpus: list[Gpu] = []
     problems: list[str] = []
     for way in ways:
-        listed, fault = ("", "") if way.problem else _ask(layout, way)
+        listed, fault = ("", "") if way.problem else ask_driver(layout, way)
         own = parse(listed, len(gpus), way)
         gpus += own
         if not own:
@@ -119,7 +119,7 @@ def find(layout: Layout, tree: Path = Path("/")) -> Found:
     return Found(tuple(gpus), tuple(problems))
 
 
-def _ask(layout: Layout, way: drivers.Way) -> tuple[str, str]:
+def ask_driver(layout: Layout, way: drivers.Way) -> tuple[str, str]:
     """What the driver lists, and what it complains of."""
     with tempfile.TemporaryDirectory(prefix="dmlprep-gpu-") as name:
         icd = Path(name) / drivers.ICD

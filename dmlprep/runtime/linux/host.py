@@ -50,7 +50,7 @@ class LinuxHost(SessionHost):
 
     def _started(self) -> Child:
         return Child(
-            lambda exchange: leashed(_command(self._layout, self._release, exchange, self._key or "", self._gpu)),
+            lambda exchange: leashed(command_line(self._layout, self._release, exchange, self._key or "", self._gpu)),
             "the DirectML worker",
             holds=install_locks.use(self._layout),
         )
@@ -95,7 +95,7 @@ def describe(facts: Mapping[str, str], traits: Sequence[str] = (), gpu: Gpu | No
     return DeviceInfo(f"dml on linux: {name}", details, "dml", software=software, onnxruntime=version, driver=driver)
 
 
-def _command(layout: Layout, release: str, exchange: Path, key: str, gpu: Gpu | None = None) -> list[str]:
+def command_line(layout: Layout, release: str, exchange: Path, key: str, gpu: Gpu | None = None) -> list[str]:
     """The worker's command line; for ``key`` see ``shaders.key_of``.
 
     Of the exchange folder it sees what it is given, read-only, and the folder of its results. The rest, its log above

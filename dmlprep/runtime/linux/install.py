@@ -90,7 +90,7 @@ def install(layout: Layout, source: Source, say: Say) -> str:
     where = str(layout.home)
     try:
         with installing(layout):
-            return _install(layout, source, say)
+            return install_into(layout, source, say)
     except LeadsOut as error:
         fix = "the packages are broken or hostile: use another mirror"
         raise CheckNotRun(f"what was fetched is refused: {error}", where=where, fix=fix) from error
@@ -99,9 +99,9 @@ def install(layout: Layout, source: Source, say: Say) -> str:
         raise OutputError(f"cannot be written: {error}", where=where, fix=fix) from error
 
 
-def _install(layout: Layout, source: Source, say: Say) -> str:
+def install_into(layout: Layout, source: Source, say: Say) -> str:
     manifest = read_manifest(layout)
-    broken = _broken(layout, source.release, say)
+    broken = broken_pieces(layout, source.release, say)
     if not layout.root.is_dir() or manifest.get("base") != base.digest() or "root" in broken:
         with alone(layout):
             manifest |= {**make_root(layout, source, say), "base": base.digest()}
@@ -111,14 +111,14 @@ def _install(layout: Layout, source: Source, say: Say) -> str:
     if manifest.get("native") != native_digest() or not layout.built.is_dir() or "native" in broken:
         say("compiling", 0, 0)
         with alone(layout):
-            _compile(layout)
+            compile_programs(layout)
         manifest["native"] = native_digest()
         manifest.pop("prefix", None)
         _made(layout, manifest, "native", layout.built)
     if "prefix" not in manifest or not layout.prefix.is_dir() or "prefix" in broken:
         say("Windows folders", 0, 0)
         with alone(layout):
-            _make_prefix(layout)
+            make_prefix(layout)
         manifest["prefix"] = True
         _made(layout, manifest, "prefix", layout.prefix)
     version = source.release
@@ -141,7 +141,7 @@ def _install(layout: Layout, source: Source, say: Say) -> str:
     return version
 
 
-def _broken(layout: Layout, release: str, say: Say) -> dict[str, str]:
+def broken_pieces(layout: Layout, release: str, say: Say) -> dict[str, str]:
     """Pieces that are not as they were made. Reads contents only where something was written since they were tested."""
     if not layout.root.is_dir():
         return {}
@@ -196,14 +196,14 @@ def read_manifest(layout: Layout) -> dict[str, Any]:
     return {}
 
 
-def _compile(layout: Layout) -> None:
+def compile_programs(layout: Layout) -> None:
     part, sources = shared_folders.fresh(layout.home / "native.part"), layout.home / "native.sources"
     remove_tree(sources)
     shutil.copytree(NATIVE, sources)
     shared_folders.open_to_all(sources)
     program = ["/usr/bin/sh", "/native/build.sh"]
     line = sandbox.command(layout.root, program, read={"/native": sources}, write={"/out": part})
-    _run(line, "the native code cannot be compiled", 120)
+    run_or_fail(line, "the native code cannot be compiled", 120)
     shared_folders.take_back(part)
     remove_tree(sources)
     with Beneath(part) as below, below.create("launch.sh") as out:  # what ran there may have left a link of this name
@@ -214,7 +214,7 @@ def _compile(layout: Layout) -> None:
     remove_tree(layout.shaders, ignore_errors=True)
 
 
-def _make_prefix(layout: Layout) -> None:
+def make_prefix(layout: Layout) -> None:
     part = shared_folders.fresh(layout.home / "prefix.part")
     empty = shared_folders.fresh(layout.home / "prefix.empty")
     script = "sh /native/launch.sh wineboot -i && /usr/lib/wine/wineserver64 -w && cp -a /home/wine /out/prefix"
@@ -226,7 +226,7 @@ def _make_prefix(layout: Layout) -> None:
         environment=WINE_ENVIRONMENT,
         scratch=_WINE_AS_MADE,
     )
-    _run(line, "Wine cannot make its folders", 180)
+    run_or_fail(line, "Wine cannot make its folders", 180)
     shared_folders.take_back(part)
     remove_tree(empty)
     with Beneath(part) as below:
@@ -256,7 +256,7 @@ def _link_libraries(prefix: Beneath, root: Beneath) -> None:
             prefix.link(path, f"/{WINE}/x86_64-windows/{name}")
 
 
-def _run(line: list[str], what: str, limit: float) -> None:
+def run_or_fail(line: list[str], what: str, limit: float) -> None:
     try:
         result = run_tool(line, limit=limit)
     except subprocess.TimeoutExpired:

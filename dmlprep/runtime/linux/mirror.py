@@ -73,7 +73,7 @@ class Mirror:
             out.truncate()
             try:
                 with urllib.request.urlopen(address, timeout=_TIMEOUT) as answer:
-                    return _copy(answer, out, size, limit or size, address)
+                    return copy_body(answer, out, size, limit or size, address)
             except (http.client.HTTPException, OSError) as error:
                 if isinstance(error, OSError) and error.errno in FULL:
                     raise  # the mirror is not at fault
@@ -155,7 +155,7 @@ def file_name(package: Package) -> str:
     return f"{package.name}_{package.sha256}.deb"
 
 
-def _copy(answer: http.client.HTTPResponse, out: IO[bytes], size: int, limit: int, address: str) -> str:
+def copy_body(answer: http.client.HTTPResponse, out: IO[bytes], size: int, limit: int, address: str) -> str:
     digest = hashlib.sha256()
     latest = time.monotonic() + 300 + limit / _LEAST_RATE
     done = 0

@@ -37,7 +37,7 @@ _PATIENCE = 3600.0
 """Seconds that pip or npm may take."""
 
 
-class _Offer(NamedTuple):
+class Offer(NamedTuple):
     """A package that may hold a release (``onnxruntime-windowsml 1.30.0``), what fetches it, and its file's pattern."""
 
     name: str
@@ -67,7 +67,7 @@ def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], Non
     folder.mkdir(parents=True, exist_ok=True)
     reasons = []
     known = [_pinned(name, folder) for name in pinned_files(version)]
-    for offer in known or _offers(version, folder, python or python_for(version)):
+    for offer in known or offers(version, folder, python or python_for(version)):
         say(offer.name, 0, 0)
         answer = _fetch(offer, folder)
         if isinstance(answer, Path):
@@ -111,30 +111,30 @@ def _npm(version: str, folder: Path) -> tuple[str, ...]:
     return ("npm", "pack", "--silent", "--ignore-scripts", *folder_option, f"onnxruntime-node@{version}")
 
 
-def _pinned(file: str, folder: Path) -> _Offer:
+def _pinned(file: str, folder: Path) -> Offer:
     """The package that this very file is of."""
     what = package_release(file)
     assert what is not None
     package, version = what
     name = f"{package} {version}"
     if package == "onnxruntime-node":
-        return _Offer(name, _npm(version, folder), file)
+        return Offer(name, _npm(version, folder), file)
     python = re.search(r"-cp(\d)(\d+)-", file)
     tag = f"{python[1]}.{python[2]}" if python else python_for(version)
-    return _Offer(name, _pip(f"{package}=={version}", tag, folder), file)
+    return Offer(name, _pip(f"{package}=={version}", tag, folder), file)
 
 
-def _offers(version: str, folder: Path, python: str) -> list[_Offer]:
+def offers(version: str, folder: Path, python: str) -> list[Offer]:
     """The packages that may hold a release that is not known, the likeliest first."""
 
-    def wheel(kind: str, files: str) -> _Offer:
+    def wheel(kind: str, files: str) -> Offer:
         command = _pip(f"onnxruntime-{kind}=={files}", python, folder)
-        return _Offer(f"onnxruntime-{kind} {version}", command, f"onnxruntime_{kind}-{files}-*win_amd64.whl")
+        return Offer(f"onnxruntime-{kind} {version}", command, f"onnxruntime_{kind}-{files}-*win_amd64.whl")
 
     parts = numbers(version)
     # Versions of onnxruntime-windowsml end with the time of the build: 1.30.0.202609102321.
     directml, windowsml = wheel("directml", version), wheel("windowsml", version if len(parts) > 3 else f"{version}.*")
-    npm = _Offer(f"onnxruntime-node {version}", _npm(version, folder), f"onnxruntime-node-{version}.tgz")
+    npm = Offer(f"onnxruntime-node {version}", _npm(version, folder), f"onnxruntime-node-{version}.tgz")
     if parts < FIRST_WHEEL:
         return [npm]
     if parts > _LAST_DIRECTML:
@@ -142,7 +142,7 @@ def _offers(version: str, folder: Path, python: str) -> list[_Offer]:
     return [directml, *([windowsml] if parts >= _FIRST_WINDOWSML else []), npm]
 
 
-def _fetch(offer: _Offer, folder: Path) -> Path | str:
+def _fetch(offer: Offer, folder: Path) -> Path | str:
     """The file that came, or why none did."""
     what = f"{'npm' if offer.command[0] == 'npm' else 'pip'} cannot fetch {offer.name}"
     for old in folder.glob(offer.pattern):

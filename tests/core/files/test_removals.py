@@ -112,10 +112,10 @@ REASONS = {
     "runtime/served.py:_discard": "a file of the exchange folder of a worker, which this run made",
     "runtime/linux/safe_fs.py:Beneath.clear": "below a folder of the runtime, by descriptors; no link leads out of it",
     "runtime/linux/host.py:LinuxHost._staged": "a copy of a model in the exchange folder, which this run made",
-    "runtime/linux/install.py:_install": _OWN_CACHE,
-    "runtime/linux/install.py:_broken": f"a file that was added to a piece of the runtime: {_OWN_CACHE}",
-    "runtime/linux/install.py:_compile": _OWN_CACHE,
-    "runtime/linux/install.py:_make_prefix": _OWN_CACHE,
+    "runtime/linux/install.py:install_into": _OWN_CACHE,
+    "runtime/linux/install.py:broken_pieces": f"a file that was added to a piece of the runtime: {_OWN_CACHE}",
+    "runtime/linux/install.py:compile_programs": _OWN_CACHE,
+    "runtime/linux/install.py:make_prefix": _OWN_CACHE,
     "runtime/linux/install.py:remove": (
         f"the user asks for it, of a release by a name without a folder in it: {_OWN_CACHE}"
     ),

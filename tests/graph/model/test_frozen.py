@@ -36,7 +36,7 @@ def test_a_snapshot_does_not_move_with_the_model(mlp_path: Path) -> None:
 def test_no_value_is_read_and_the_model_is_as_it_was(mlp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model.open(mlp_path)
     before = [id(tensor) for tensor in tensors(model.ir)]
-    monkeypatch.setattr(MappedTensor, "_map", lambda *_: pytest.fail("a weight was read"))
+    monkeypatch.setattr(MappedTensor, "map_bytes", lambda *_: pytest.fail("a weight was read"))
     frozen = freeze(model.ir)
     assert [id(tensor) for tensor in tensors(model.ir)] == before
     assert frozen.proto.ByteSize() < 4096

@@ -46,7 +46,7 @@ def test_opening_reads_no_weights(external_path: Path, monkeypatch: pytest.Monke
     def no_read(*_: object) -> None:
         raise AssertionError("weights were read")
 
-    monkeypatch.setattr(MappedTensor, "_map", no_read)
+    monkeypatch.setattr(MappedTensor, "map_bytes", no_read)
     model = Model.open(external_path)
     assert model.statistics().nodes == len(list(nodes(model.ir))) == 9
     assert model.statistics().nbytes > 64 * 64 * 4 * 2

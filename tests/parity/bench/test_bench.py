@@ -23,7 +23,7 @@ from dmlprep.record.speed import SOFTWARE, Bench, Timed
 from dmlprep.runtime import dml_status, windows
 from dmlprep.runtime.linux import host
 from tests.changed import Once, added, names, touch
-from tests.cli.test_stopping import _start
+from tests.cli.test_stopping import start_command
 from tests.endless import endless
 from tests.fixtures_index import fixture
 from tests.in_process import Run
@@ -196,7 +196,7 @@ def test_a_model_that_never_ends_is_given_up(tmp_path: Path) -> None:
 
 @not_on_windows("signals are sent otherwise")
 def test_it_stops(tmp_path: Path) -> None:
-    process = _start(["-m", "dmlprep", "bench", str(CNN), str(CNN), "--seconds", "600", "-q"], tmp_path)
+    process = start_command(["-m", "dmlprep", "bench", str(CNN), str(CNN), "--seconds", "600", "-q"], tmp_path)
     end = time.monotonic() + 60
     while len(list((tmp_path / "tmp").glob("*/session-*"))) < 2 and time.monotonic() < end:
         time.sleep(0.05)

@@ -24,7 +24,7 @@ from dmlprep.record.speed import ON_CPU, SOFTWARE, Bench, Ratio, Timed, Times
 from dmlprep.record.tuning import PLACEMENT, TIME, Figures, Tuned
 from dmlprep.runtime import DmlStatus, dml_status
 from tests.changed import added, flip, names, touch
-from tests.cli.test_stopping import _start
+from tests.cli.test_stopping import start_command
 from tests.fixtures_index import Fixture, fixture
 from tests.in_process import Run
 from tests.living import interrupted
@@ -309,7 +309,7 @@ def test_it_stops(tmp_path: Path) -> None:
     """While it proves: its candidates go with it, and no recipe is written."""
     out = tmp_path / "tuned.toml"
     words = ["-m", "dmlprep", "tune", str(CNN.path), "--pin", "batch=2", "--device", "cpu", "-o", str(out), "-q"]
-    process = _start([*words, "--bench", "--bench-seconds", "600"], tmp_path)
+    process = start_command([*words, "--bench", "--bench-seconds", "600"], tmp_path)
     end = time.monotonic() + 60
     while not list((tmp_path / "tmp").glob("*/tune-*")) and time.monotonic() < end:
         time.sleep(0.05)

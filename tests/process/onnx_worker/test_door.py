@@ -51,9 +51,9 @@ def refused(model: onnx.ModelProto, limits: Limits = TIGHT) -> ToolFailed:
 def worker() -> int:
     """The number of the worker; it is started where it does not run."""
     calls.check_model(GOOD, full=False)
-    process = door._door._process
+    process = door.shared.process
     assert process is not None
-    return process._process.pid
+    return process.process.pid
 
 
 @not_on_windows("Windows has no such filter")
@@ -113,10 +113,10 @@ def test_a_process_that_is_killed_at_work_is_asked_again_once() -> None:
     def kill() -> None:
         for _ in range(2):
             time.sleep(0.3)
-            process = door._door._process
+            process = door.shared.process
             assert process is not None
-            killed.append(process._process.pid)
-            process._process.kill()
+            killed.append(process.process.pid)
+            process.process.kill()
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -130,7 +130,7 @@ def test_a_process_that_is_killed_at_work_is_asked_again_once() -> None:
 
 def test_an_interrupted_request_leaves_nothing_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     before = worker()
-    process = door._door._process
+    process = door.shared.process
     assert process is not None
     ask = process.ask
 
@@ -184,7 +184,7 @@ import sys, threading
 from dmlprep.process.onnx_worker import calls, door
 from fixtures.crashing import MODELS
 door.start()
-print(door._door._process._process.pid, flush=True)
+print(door.shared.process.process.pid, flush=True)
 {then}
 """
 _HANG = "calls.infer_shapes(MODELS['einsum_dot']())"
@@ -207,7 +207,7 @@ _BEFORE = {
     "while other things end": "import atexit, time; atexit.register(time.sleep, 1.0)\n",  # what is set first runs last
 }
 _BEHIND = (
-    "import atexit, os, time; atexit.register(lambda: (os.kill(door._door._process._process.pid, 9), time.sleep(1)))\n"
+    "import atexit, os, time; atexit.register(lambda: (os.kill(door.shared.process.process.pid, 9), time.sleep(1)))\n"
 )
 
 
@@ -241,11 +241,11 @@ def test_a_process_that_does_not_start_is_no_fault_of_the_model(monkeypatch: pyt
 def test_without_the_extension_module_by_itself_onnx_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     """An onnx that is laid out otherwise works as well, a little slower."""
     door.end()
-    folder = door._library()[1]
-    monkeypatch.setattr(door, "_library", lambda: ("", folder))
+    folder = door.library_of_onnx()[1]
+    monkeypatch.setattr(door, "library_of_onnx", lambda: ("", folder))
     calls.check_model(GOOD, full=True)
     door.end()
-    monkeypatch.setattr(door, "_library", lambda: ("", ""))
+    monkeypatch.setattr(door, "library_of_onnx", lambda: ("", ""))
     with pytest.raises(CheckNotRun, match="onnx"):
         calls.check_model(GOOD, full=True)
     door.end()
@@ -253,7 +253,7 @@ def test_without_the_extension_module_by_itself_onnx_is_imported(monkeypatch: py
 
 def test_what_was_answered_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    keeper = door._Door()
+    keeper = door.Door()
     answers = [[b"first"], ToolFailed("crashes"), [b"second"]]
 
     def ask(word: str, parts: list[bytes]) -> list[bytes]:
