@@ -28,18 +28,22 @@ _LOWEST = 13
 """No other opset is tried below: no kernel of any release is lost before."""
 
 _NODES = 30_000
-"""Of all models that are tried together. A larger one is tried at three opsets: the first guess and what is nearest."""
+"""That are lowered in all tries together. A larger model is tried at three opsets: the first guess and the nearest."""
 
 
 @dataclass(frozen=True)
 class Brought:
-    """The model at one opset, with what was reported on the way, and the nodes that are left on the CPU."""
+    """The model at one opset, with what was reported on the way, and the nodes that are left on the CPU.
+
+    ``times``: how often it was lowered for that.
+    """
 
     model: Model
     opset: int
     changed: bool
     context: Context
     left: list[OnCpu]
+    times: int = 1
 
 
 def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context], bool], context: Context) -> Brought:
@@ -65,7 +69,7 @@ def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context],
     tried, waiting = {first, best.opset}, _others(best, context)
     # Nodes of functions are counted once, on the CPU with each call.
     size = max(len(best.left), sum(len(graph) for _, graph in graphs(best.model.ir)))
-    enough = max(3, _NODES // max(size, 1))
+    enough = max(3, _NODES // max(size * best.times, 1))
     while best.left and len(tried) < enough and (untried := waiting - tried):
         opset = min(untried, key=lambda v: (abs(v - first), -v))
         tried.add(opset)
@@ -98,6 +102,7 @@ def _in_other_operators(brought: Brought, operator: str) -> Brought:
     if not steps and operator not in EQUAL_FORMS and not any(s is not None and has_body(s) for s in bodies):
         return brought
     what = "that DirectML does not take are written in operators that it takes"
+    brought = replace(brought, times=brought.times + 1)
     return _rewritten(brought, names, {operator: len(names)}, what, len(brought.left) - 1)
 
 

@@ -8,7 +8,10 @@ import pytest
 
 from dmlprep.directml.placement import place
 from dmlprep.directml.targets import find_target
+from dmlprep.graph.model import Model
+from dmlprep.passes.base import Context, OnCpu
 from dmlprep.passes.opset.opset_pass import OpsetOptions, OpsetPass
+from dmlprep.passes.opset.placing import best_placed
 from dmlprep.pipeline.placing import context_for
 from tests.passes.opset.models import opened, parse, reference, run
 from tests.passes.precision.graphs import proto_of
@@ -203,3 +206,21 @@ def test_an_old_version_that_directml_computes_wrongly_is_raised(opset: int, nod
     assert (result.opset_import[0].version, left) == (chosen, [])
     feeds = {"x": _floats(1, 2, 3, 4)}
     np.testing.assert_allclose(run(result, feeds)[0], run(parse(text), feeds)[0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("nodes", "opsets"), [(40, 10), (4000, 3)])
+def test_a_large_model_is_lowered_a_few_times_only(nodes: int, opsets: int) -> None:
+    """Operators that are written otherwise at each opset count as much as the opsets."""
+    chain = "".join(f"v{i + 1} = Relu (v{i}) " for i in range(nodes))
+    model = opened(
+        parse(f'<ir_version: 10, opset_import: ["" : 21]> g (float[4] v0) => (float[4] v{nodes}) {{{chain}}}')
+    )
+    left = [OnCpu(f"{op}_{i}", op) for i, op in enumerate(("Cast", "Reshape", "Gelu"))]
+    tried: list[int] = []
+
+    def bring(_model: Model, opset: int, _context: Context) -> bool:
+        tried.append(opset)
+        return False
+
+    best_placed(model, 21, bring, Context(find_target("ort-1.30"), on_cpu=lambda _model, _before: left))
+    assert len(tried) == opsets
