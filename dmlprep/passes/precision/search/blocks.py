@@ -2,28 +2,27 @@
 
 A unit is a node that rounds what it computes, together with the nodes before it that only hand values on (a Reshape, a
 Pad, a Relu). A block is a run of units. It is split where one value carries everything on, between branches that share
-nothing, or in the middle.
+nothing, or in the middle. Nodes in bodies of If, Loop and Scan are units as all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from dmlprep.graph.model import Model
-from dmlprep.graph.model.walk import label
+from dmlprep.graph.model.walk import attribute_graphs, join_path, label
 from dmlprep.passes.precision.emulation.emulate import EXACT
-from dmlprep.passes.precision.search.origins import places, reads
 from dmlprep.passes.precision.types import is_wide, solve_types
 from dmlprep.passes.precision.view import UNTYPED
 
 _FIRST = 8
 """Blocks that a search begins with."""
 
-Unit = tuple[ir.Node, ...]
-"""Nodes in the order of the graph; the last one computes."""
+Unit = Mapping[ir.Node, str]
+"""Nodes in the order of the graph, and their places. The last one computes, but for nodes whose bodies it ends."""
 
 
 @dataclass(eq=False)
@@ -32,27 +31,25 @@ class Block:
 
     Attributes:
         units: in the order of the graph.
-        parent: the block that it was split from.
         weight: what FP16 would gain here, as a share of the model.
         error: of the outputs, with this block in FP16 and what was kept beside it then in FP32; ``None`` where nothing
             was measured.
     """
 
     units: tuple[Unit, ...]
-    parent: Block | None = None
     weight: float = 0.0
     error: float | None = None
 
     @property
     def places(self) -> list[str]:
-        """Places of its nodes; a node with bodies stands for what is inside them."""
-        return [place for unit in self.units for node in unit for place in places(node)]
+        """Places of its nodes, without nodes that have bodies."""
+        return [place for unit in self.units for place in _places(unit)]
 
     @property
     def name(self) -> str:
         """The node that computes, or the first and the last of them."""
         # a node that a converter fused has the names of all its parts
-        first, last = (label(self.units[at][-1]).split(";")[0] for at in (0, -1))
+        first, last = (_places(self.units[at])[-1].split(";")[0] for at in (0, -1))
         return first if len(self.units) == 1 else f"the {len(self.places)} nodes from {first} to {last}"
 
     def split(self, weigh: Callable[[ir.Node], float]) -> list[Block]:
@@ -61,55 +58,78 @@ class Block:
             return []
         links = list(_links(self.units))
         halves = _branches(len(self.units), links) or _at_cut(len(self.units), links)
-        return [_block([self.units[i] for i in half], self, weigh) for half in halves]
+        return [_block([self.units[i] for i in half], weigh) for half in halves]
 
 
 def first_blocks(
     model: Model, free: Iterable[str], weigh: Callable[[ir.Node], float], *, narrow: bool = False
 ) -> list[Block]:
-    """The blocks that a search begins with: all nodes of the main graph that ``free`` names the places of.
+    """The blocks that a search begins with: all nodes of the main graph and its bodies whose places ``free`` names.
 
     Args:
         weigh: what FP16 gains at a node, as a share of the model.
         narrow: whether nodes without values of FP32 are looked at, too.
     """
     units = _units(model, set(free), narrow)
-    blocks = [_block(units, None, weigh)] if units else []
+    blocks = [_block(units, weigh)] if units else []
     while len(blocks) < _FIRST and (largest := max(blocks, key=lambda b: len(b.units), default=None)) is not None:
         at = blocks.index(largest)
-        parts = largest.split(weigh)
-        if not parts:
+        if not (parts := largest.split(weigh)):
             break
-        for part in parts:
-            part.parent = None
         blocks[at : at + 1] = parts
     return blocks
 
 
-def _block(units: Iterable[Unit], parent: Block | None, weigh: Callable[[ir.Node], float]) -> Block:
-    chosen = tuple(units)
-    return Block(chosen, parent, sum(weigh(node) for unit in chosen for node in unit))
+def _block(units: Sequence[Unit], weigh: Callable[[ir.Node], float]) -> Block:
+    return Block(tuple(units), sum(weigh(node) for unit in units for node in unit))
 
 
 def _units(model: Model, free: set[str], narrow: bool) -> list[Unit]:
     types = solve_types(model.ir)
-    order = [
-        node
-        for node in model.ir.graph
-        if node.op_type not in UNTYPED
-        and node.op_type != "Constant"
-        and (narrow or any(is_wide(types.get(v)) for v in (*node.inputs, *node.outputs) if v is not None))
-        and free.intersection(places(node))
-    ]
+    order: dict[ir.Node, str] = {}
+    ends: dict[ir.Node, ir.Node] = {}
+    for place, node, inside in _in_order(model):
+        if inside:
+            last = next(reversed(order), None)
+            if last is not None and order[last].startswith(f"{place}/"):
+                order[node], ends[node] = place, last
+        elif (
+            place in free
+            and node.op_type not in UNTYPED
+            and node.op_type != "Constant"
+            and (narrow or any(is_wide(types.get(v)) for v in (*node.inputs, *node.outputs) if v is not None))
+        ):
+            order[node] = place
     owner: dict[ir.Node, ir.Node] = {}
     for node in reversed(order):
         readers = [r for v in node.outputs for r in v.consumers() if r in owner]
-        hands_on = node.op_type in EXACT and node.op_type not in ("If", "Loop", "Scan")
-        owner[node] = owner[readers[0]] if hands_on and readers else node
-    members: dict[ir.Node, list[ir.Node]] = {}
-    for node in order:
-        members.setdefault(owner[node], []).append(node)
-    return [tuple(members[node]) for node in order if node in members]
+        if node not in ends:
+            owner[node] = owner[readers[0]] if node.op_type in EXACT and readers else node
+    for node, last in ends.items():
+        owner[node] = owner[last]
+    members: dict[ir.Node, dict[ir.Node, str]] = {}
+    for node, place in order.items():
+        members.setdefault(owner[node], {})[node] = place
+    return [members[node] for node in order if node in members]
+
+
+def _in_order(model: Model) -> Iterator[tuple[str, ir.Node, bool]]:
+    """Each node of the main graph and its bodies with its place; a node with bodies comes behind them, marked."""
+    stack = [("", node, False) for node in reversed(model.ir.graph)]
+    while stack:
+        path, node, inside = stack.pop()
+        place = join_path(path, label(node))
+        bodies = [] if inside else list(attribute_graphs(node))
+        if not bodies:
+            yield place, node, inside
+            continue
+        stack.append((path, node, True))
+        for name, graph in reversed(bodies):
+            stack += [(f"{place}/{name}", one, False) for one in reversed(graph)]
+
+
+def _places(unit: Unit) -> list[str]:
+    return [place for node, place in unit.items() if next(attribute_graphs(node), None) is None]
 
 
 def _links(units: tuple[Unit, ...]) -> Iterator[tuple[int, int, ir.Value]]:
@@ -117,8 +137,8 @@ def _links(units: tuple[Unit, ...]) -> Iterator[tuple[int, int, ir.Value]]:
     made = {value: i for i, unit in enumerate(units) for node in unit for value in node.outputs}
     for i, unit in enumerate(units):
         for node in unit:
-            for value in reads(node):
-                if (maker := made.get(value, i)) != i:
+            for value in (*node.inputs, *(v for _, graph in attribute_graphs(node) for v in graph.outputs)):
+                if value is not None and (maker := made.get(value, i)) != i:
                     yield min(maker, i), max(maker, i), value
 
 

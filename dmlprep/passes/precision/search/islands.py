@@ -232,13 +232,11 @@ class _Search:
         if not found.met:
             return None
         error = self.trials.measure([*base, *found.kept])
-        return base | {place: self._blamed(place, found.blames(one), error) for place, one in found.kept.items()}
+        return base | {p: found.why(one, error, "FP16") + self._lost(p) for p, one in found.kept.items()}
 
-    def _blamed(self, place: str, block: Block, error: float) -> str:
+    def _lost(self, place: str) -> str:
         small = max((one.small for one in self.ranges.values() if one.node == place), default=0.0)
-        lost = f"; {percent(small, 0)} of its values are below FP16's normal range" if small > _LOST else ""
-        alone = f"{block.error:.2g}" if block.error is not None else "unknown"
-        return f"with {block.name} in FP16 the error is {alone}, with it in FP32 {error:.2g}{lost}"
+        return f"; {percent(small, 0)} of its values are below FP16's normal range" if small > _LOST else ""
 
     def _reduced(self, kept: dict[str, str]) -> dict[str, str]:
         """Let go what is not needed: halves of what was kept on suspicion, then quarters, down to single nodes."""

@@ -22,7 +22,8 @@ def origins(model: Model, growth: Mapping[str, Growth], tolerance: float) -> lis
     """Labels of the nodes of the main graph where an error starts.
 
     The first on each way through the graph, and behind it what is so much worse that it does not come from there: the
-    mean of a layer, which is near zero, is always far off, and harmless.
+    mean of a layer, which is near zero, is always far off, and harmless. Nodes with bodies are left out: a search by
+    blocks finds where in them an error starts.
 
     Args:
         growth: see ``contribution.error_growth``.
@@ -36,7 +37,7 @@ def origins(model: Model, growth: Mapping[str, Growth], tolerance: float) -> lis
         behind = max((spoiled.get(value, 0.0) for value in reads(node)), default=0.0)
         one = growth.get(name)
         if one is not None and one.result > floor and one.result > _JUMP * max(one.result - one.grown, behind):
-            found.append(name)
+            found += [] if next(attribute_graphs(node), None) else [name]
             behind = one.result
         if behind:
             spoiled.update(dict.fromkeys(node.outputs, behind))

@@ -24,19 +24,21 @@ class Released:
         kept: the places of the blocks that stay, each with its block.
         met: whether anything could be let go, so that ``kept`` was measured to meet the tolerance.
         tried: every block that was tried in FP16, in order.
+        alone: kept block -> error of the result with this block in FP16 as well; not for blocks beyond the last trial.
     """
 
     kept: dict[str, Block]
     met: bool
     tried: list[Block]
+    alone: dict[Block, float]
 
-    def blames(self, block: Block) -> Block:
-        """The largest block around a kept one of which nothing was let go, and which was tried: it says why best."""
-        units = {unit for one in self.kept.values() for unit in one.units}
-        found = block
-        while block.parent is not None and units.issuperset(block.parent.units) and block.parent.error is not None:
-            found = block = block.parent
-        return found if found.error is not None or found.parent is None else found.parent
+    def why(self, block: Block, error: float, form: str) -> str:
+        """Say why a block stays: how the ``error`` of the result would grow with it in ``form`` (FP16, few bits)."""
+        if (alone := self.alone.get(block)) is not None:
+            return f"{block.name} in {form} would raise the error of the result from {error:.2g} to {alone:.2g}"
+        if block.error is not None:
+            return f"an earlier trial with {block.name} in {form} had an error of {block.error:.2g}"
+        return f"the search ended before a trial with {block.name} in {form}"
 
 
 def release(
@@ -71,9 +73,9 @@ class _Release:
         while blocks and self.trials.left > 0:
             self._measure(blocks)
             blocks = self._halves(self._let_go(blocks))
-        self._once_more()
+        alone = self._once_more()
         found = {place: block for block in self.kept for place in block.places}
-        return Released(found, len(found) < count, self.tried)
+        return Released(found, len(found) < count, self.tried, alone)
 
     def _error(self, gone: Sequence[Block]) -> float:
         """The error with these blocks in FP16 as well."""
@@ -100,13 +102,20 @@ class _Release:
             self.kept = [b for b in self.kept if b not in gone]
         return [b for b in blocks if b not in gone]
 
-    def _once_more(self) -> None:
-        """Let go what can be let go now that others are gone: errors cancel out, too. What gains most comes first."""
-        before = 0
+    def _once_more(self) -> dict[Block, float]:
+        """Try each kept block in FP16 again, as errors may cancel out by now; return the error with each that stays.
+
+        Blocks that gain most come first.
+        """
+        before, alone = 0, dict[Block, float]()
         while before != (before := len(self.kept)):
             for block in sorted(self.kept, key=lambda one: -one.weight):
-                if self.trials.left > 0 and self._error([block]) <= self.tolerance:
-                    self.kept.remove(block)
+                if self.trials.left > 0:
+                    alone[block] = self._error([block])
+                    if alone[block] <= self.tolerance:
+                        self.kept.remove(block)
+                        alone.clear()
+        return alone
 
     def _halves(self, blocks: list[Block]) -> list[Block]:
         """The halves of the blocks that can be split, which take their place."""

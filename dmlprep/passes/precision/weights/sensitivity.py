@@ -77,8 +77,6 @@ def find_sensitive(
         met = released.met
         error = trials.measure(released.kept) if met else min(trial.error for trial in trials.done)
         for place, block in released.kept.items() if met else ():
-            blamed = released.blames(block)
-            alone = f"{blamed.error:.2g}" if blamed.error is not None else "unknown"
-            keep[place] = f"with {blamed.name} in few bits the error is {alone}, as it is {error:.2g}"
+            keep[place] = released.why(block, error, "few bits")
     kept = sum(by_label[place] for place in keep)
     return Found(met, error, whole, trials.tolerance, keep, kept, total, trials.done, trials.seconds)

@@ -18,7 +18,7 @@ def _whole(lines: str) -> Block:
 
 
 def _computes(block: Block) -> list[str]:
-    return [label(unit[-1]) for unit in block.units]
+    return [label([*unit][-1]) for unit in block.units]
 
 
 def test_what_only_hands_on_goes_with_what_reads_it() -> None:
@@ -31,7 +31,6 @@ def test_a_block_is_split_where_one_value_carries_everything() -> None:
     block = _whole(f"{wide} [f] f = Sigmoid(e) [g] g = Sin(f) [h] y = Mul(f, g)")
     halves = block.split(lambda node: 1.0)
     assert [_computes(half) for half in halves] == [["a", "b", "c", "d", "e"], ["f", "g", "h"]]
-    assert all(half.parent is block for half in halves)
 
 
 def test_branches_that_share_nothing_come_apart_however_they_are_interleaved() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from dmlprep.directml.targets import find_target
@@ -72,8 +74,10 @@ def test_the_front_end_stays_in_fp32_and_the_network_does_not() -> None:
     assert gain.saved > 0.3
     assert gain.in_fp32 < 0.2
     assert facts.blocks
-    error = f"{facts.emulation_error:.2g}"
-    assert all(f"with it in FP32 {error}" in why for why in facts.islands.values())
+    # both errors are of the result: the one without the block in FP16 meets the tolerance, and the one with it does not
+    errors = [re.search(r"of the result from (\S+) to ([0-9.]+)", why) for why in facts.islands.values()]
+    assert {one[1] for one in errors if one} == {f"{facts.emulation_error:.2g}"}
+    assert all(one and float(one[2]) > 0.01 for one in errors)
     assert "of its values are below FP16's normal range" in facts.islands["power"]
 
 

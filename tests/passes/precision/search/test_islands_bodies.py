@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -105,7 +107,7 @@ def test_nodes_inside_bodies_are_kept_by_place(text, feed, node):
 
 
 def test_an_error_that_starts_inside_a_body_is_found_there():
-    """In range everywhere, so that only the error shows it: first at the If, then at its nodes."""
+    """In range everywhere, so that only the error shows it: blocks of the body show where."""
     text = (
         '<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x, bool c) => (float[2,4] y) '
         "{ [pre] a = Relu(x) [choose] z = If(c) <then_branch = t () => (float[2,4] u) "
@@ -118,4 +120,42 @@ def test_an_error_that_starts_inside_a_body_is_found_there():
     assert found.met
     assert {"choose/then_branch/up", "choose/then_branch/down"} <= set(found.keep)
     assert len(found.keep) <= 3
+    assert all("choose/" in why for why in found.keep.values())
     assert len(found.trials) <= 12
+
+
+_LINES = "".join(
+    f"[soft{i}] b{i} = Tanh({a}) [up{i}] c{i} = Add(b{i}, big{i}) [down{i}] d{i} = Sub(c{i}, big{i}) "
+    f"[wave{i}] e{i} = Sin(d{i}) [mix{i}] {z} = Mul(e{i}, half) "
+    for i, a, z in ((0, "s", "f"), (1, "f", "u"))
+)
+_WIDE = {
+    "If": "[all] z = If(c) <then_branch = t () => (float[1,4096] u) { s = Neg(a) " + _LINES + "}, "
+    "else_branch = e () => (float[1,4096] w) { [tame] w = Cos(a) }>",
+    "Loop": "[all] z = Loop(n, , a) <body = b (int64 i, bool go, float[1,4096] s) => (bool on, float[1,4096] u) "
+    "{ on = Identity(go) " + _LINES + "}>",
+    "Scan": "[all] z, more = Scan<num_scan_inputs = 1, "
+    "body = b (float[1,4096] s, float[1] q) => (float[1,4096] u, float[1] r) { [pass] r = Neg(q) "
+    + _LINES
+    + "}>(a, once)",
+}
+
+
+@pytest.mark.parametrize("operator", ["If", "Loop", "Scan"])
+def test_a_body_is_searched_by_blocks(operator):
+    """Few elements of many are off, so that no value as a whole shows where the error starts."""
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,4096] x, bool c, int64 n) => (float[1,4096] y) '
+        "{ [pre] a = Cos(x) " + _WIDE[operator] + " [post] y = Sin(z) }"
+    )
+    weights = {f"big{i}": np.where(np.arange(4096) == i, np.float32(50), np.float32(0))[None] for i in (0, 1)}
+    model = model_of(text, {**weights, "half": np.float32(0.5), "once": np.zeros((1, 1), np.float32)})
+    feed = {"x": np.linspace(-3, 3, 4096, dtype=np.float32)[None], "c": np.array(True), "n": np.array(1)}
+    found = find_islands(model, _fast, InProcess([feed]), [feed], Setting(5e-3))
+    assert found.met
+    body = "then_branch" if operator == "If" else "body"
+    assert set(found.keep) == {f"all/{body}/{name}{i}" for name in ("up", "down") for i in (0, 1)}
+    assert len(found.trials) < 50
+    for why in found.keep.values():
+        without, beside = map(float, re.search(r"from (\S+) to (\S+)$", why).groups())
+        assert without <= 5e-3 < beside
