@@ -68,6 +68,13 @@ def run(model: Model, options: dict[str, object]) -> Context:
     return context
 
 
+def test_small_weights_are_reported_in_one_line(tmp_path: Path) -> None:
+    context = run(Model.open(decoder(tmp_path / "m.onnx")), {"least": WIDTH * 128, "embeddings": "int8"})
+    (left,) = [f for f in context.findings if f.code == "DP417"]
+    assert left.facts["count"] == 2
+    assert "again, head: its weight has fewer than 8,192 elements" in left.message
+
+
 def operators(model: Model) -> list[str]:
     return sorted(n.op_type for n in nodes(model.ir) if n.op_type in ("MatMul", "MatMulNBits", "Gather", "Transpose"))
 

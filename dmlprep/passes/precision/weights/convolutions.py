@@ -18,7 +18,7 @@ from dmlprep.directml.quirks.editing import Edit
 from dmlprep.graph.analysis.knowledge import constant_of
 from dmlprep.graph.model.budget import Budget
 from dmlprep.graph.model.walk import label, main_graphs
-from dmlprep.passes.precision.weights.matmuls import DOMAIN, FLOATS, Choice, Done, Writing, is_last
+from dmlprep.passes.precision.weights.matmuls import DOMAIN, FLOATS, Choice, Done, Writing, is_last, too_small
 from dmlprep.passes.precision.weights.slices import SlicePart, Slices
 
 _AXES = {"Conv": 0, "ConvTranspose": 1}
@@ -44,7 +44,7 @@ class _Found:
 def write_convolutions(model: ir.Model, choice: Choice, done: Done, budget: Budget) -> None:
     """Write each convolution with a large constant weight with that weight in 8 bits; ``done`` is added to."""
     writing = Writing(model, done, budget)
-    for found in [*_convolutions(model, choice.least)]:
+    for found in [*_convolutions(model)]:
         name, why = label(found.node), _stays(found, choice)
         if why:
             done.left[name] = why
@@ -59,19 +59,17 @@ def convolutions_to_round(model: ir.Model, choice: Choice) -> dict[ir.Node, int]
     """The convolutions of the main graph that ``write_convolutions`` would write anew: node -> bytes of its weight."""
     return {
         found.node: int(found.tensor.nbytes)
-        for found in _convolutions(model, choice.least)
+        for found in _convolutions(model)
         if found.node.graph is model.graph and not _stays(found, choice)
     }
 
 
-def _convolutions(model: ir.Model, least: int) -> Iterator[_Found]:
+def _convolutions(model: ir.Model) -> Iterator[_Found]:
     for graph in main_graphs(model):
         for node in graph:
             weight = node.inputs[1] if not node.domain and node.op_type in _AXES and len(node.inputs) > 1 else None
             tensor = constant_of(weight, model.ir_version)
-            if weight is None or tensor is None or tensor.dtype not in FLOATS or len(tensor.shape) < 3:
-                continue
-            if int(tensor.size) >= least:
+            if weight is not None and tensor is not None and tensor.dtype in FLOATS and len(tensor.shape) > 2:
                 yield _Found(node, weight, tensor, _AXES[node.op_type])
 
 
@@ -81,6 +79,8 @@ def _stays(found: _Found, choice: Choice) -> str:
         return choice.keep[id(found.node)]
     if choice.last is None and is_last(found.node):
         return "the last layer"
+    if small := too_small(found.tensor, choice):
+        return small
     if int(found.tensor.size) < _FEWEST * int(found.tensor.shape.numpy()[found.axis]):
         return f"fewer than {_FEWEST} of its numbers share a scale"
     return ""

@@ -80,7 +80,7 @@ def write_matmuls(model: ir.Model, choice: Choice, budget: Budget) -> Done:
     """Write each product with a large constant weight with that weight in blocks, and return what was done."""
     done = Done()
     writing = Writing(model, done, budget)
-    for found in [*_products(model, choice.least)]:
+    for found in [*_products(model)]:
         name = label(found.node)
         why, blocks = _blocks(found, choice)
         if blocks is None:
@@ -134,17 +134,19 @@ def to_round(model: ir.Model, choice: Choice) -> dict[ir.Node, int]:
     """The products of the main graph that ``write_matmuls`` would write anew: node -> bytes of its weight."""
     return {
         found.node: int(found.tensor.nbytes)
-        for found in _products(model, choice.least)
+        for found in _products(model)
         if found.node.graph is model.graph and _blocks(found, choice)[1] is not None
     }
 
 
-def _products(model: ir.Model, least: int) -> Iterator[_Found]:
+def _products(model: ir.Model) -> Iterator[_Found]:
     for graph in main_graphs(model):
-        for node in graph:
-            found = _product(node, model.ir_version)
-            if found is not None and found.depth * found.columns >= least:
-                yield found
+        yield from filter(None, (_product(node, model.ir_version) for node in graph))
+
+
+def too_small(tensor: ir.TensorProtocol, choice: Choice) -> str:
+    """Why a small weight stays as it is; empty where it is large enough."""
+    return f"its weight has fewer than {choice.least:,} elements (least)" if int(tensor.size) < choice.least else ""
 
 
 def _product(node: ir.Node, version: int) -> _Found | None:
@@ -169,6 +171,8 @@ def _blocks(found: _Found, choice: Choice) -> tuple[str, Blocks | None]:
     node = found.node
     if id(node) in choice.keep:
         return choice.keep[id(node)], None
+    if small := too_small(found.tensor, choice):
+        return small, None
     if node.op_type == "Gemm":
         plain = not node.attributes.get_int("transA", 0) and node.attributes.get_float("alpha", 1.0) == 1.0
         if not plain or node.attributes.get_float("beta", 1.0) != 1.0:
