@@ -5,7 +5,7 @@ from dmlprep.parity.compare import compare
 from dmlprep.parity.feeds.files import feed_files, load_feeds
 from dmlprep.parity.feeds.framed_feeds import feeds_of
 from dmlprep.parity.feeds.graph_feeds import Feed, fit_feeds, make_feeds
-from dmlprep.parity.feeds.run_feeds import RunFeeds
+from dmlprep.parity.feeds.run_feeds import RunFeeds, sizes_text
 from dmlprep.parity.optimization_levels import at_some_level, lower_levels
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.trial import Trial, not_run
@@ -28,4 +28,5 @@ __all__ = [
     "lower_levels",
     "make_feeds",
     "not_run",
+    "sizes_text",
 ]

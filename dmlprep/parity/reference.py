@@ -35,7 +35,7 @@ from dmlprep.metrics import (
 from dmlprep.parity.feeds.framed import inside, outside
 from dmlprep.parity.feeds.framed_feeds import feeds_of
 from dmlprep.parity.feeds.graph_feeds import Feed
-from dmlprep.parity.feeds.run_feeds import RunFeeds, silent, vanishes, variations
+from dmlprep.parity.feeds.run_feeds import RunFeeds, silent, sizes_text, vanishes, variations
 from dmlprep.parity.judging import JudgingOptions
 from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
 from dmlprep.passes.framing import between
@@ -194,15 +194,23 @@ class Reference:
                 try:
                     outputs = session.run_any(self._inside(self.feeds[index]))
                 except SessionFailure as failure:
-                    if index or failure.kind != "run" or not self._run_feeds.single_batch(self._like):
+                    if index or failure.kind != "run":
                         raise
-                    self.feeds = self._made_feeds()
-                    outputs = session.run_any(self._inside(self.feeds[0]))
+                    outputs = self._on_other_sizes(session, failure)
                 all_outputs.append(self._kept(index, outputs))
             # A search for FP16 islands has judged by the feeds that there are: the proof has no others.
             if self.inputs == "seeded" and not holds_fp16(self._like):
                 self._tell_more(session, all_outputs)
         return all_outputs
+
+    def _on_other_sizes(self, session: Session, failure: SessionFailure) -> dict[str, RunValue]:
+        """The outputs on the first feed of other made sizes that the original runs on."""
+        while self._run_feeds.other_sizes(self._like):
+            self.feeds = self._made_feeds()
+            with suppress(SessionFailure):
+                return session.run_any(self._inside(self.feeds[0]))
+        self.feeds = self._made_feeds()
+        raise failure
 
     def _tell_more(self, session: Session, found: list[dict[str, Array]]) -> None:
         """Add feeds on which outputs vary that were the same on all of these."""
@@ -284,7 +292,8 @@ class Reference:
         if self.inputs == "seeded" and verdict.outcome == "not-run" and self._refused:
             remedy = f"the inputs were made: {REAL_INPUTS}"
             findings = [msgspec.structs.replace(one, remedy=remedy) for one in verdict.findings]
-            reason = f"{verdict.reason}; the inputs were made from a seed: {REAL_INPUTS}"
+            sizes = f"{sizes_text(self.feeds[0])}; --pin, --size and parity.sizes set others"
+            reason = f"{verdict.reason}; the inputs were made from a seed ({sizes}): {REAL_INPUTS}"
             verdict = msgspec.structs.replace(verdict, reason=reason, findings=findings)
         return verdict.on(self.inputs, remind=remind)
 

@@ -293,7 +293,7 @@ def _run_steps(
     drop = any(getattr(step.pass_.options, "drop_unread", False) for step in plan.steps)
     unread = take_unread(model.ir)
     steps = Transactions(model, None if unread else model.opened)
-    with CpuRunner(feeds.of, parity.time_limit, host) as runner:
+    with CpuRunner(feeds.of, parity.time_limit, host, None if feeds.given else feeds.other_sizes) as runner:
         for index, step in enumerate(plan.steps, 1):
             request.observer.step_started(step.name, index, len(plan.steps))
             context = context_for(plan.target, runner=runner, rules=rules, progress=request.observer.step_progress)

@@ -11,9 +11,10 @@ from dmlprep.core.errors import CheckNotRun, ModelRefused
 from dmlprep.core.files.run_folder import temporary_folder
 from dmlprep.graph.model import Frozen, Model
 from dmlprep.metrics import holds_rare_floats
-from dmlprep.parity import adapt_feed, at_some_level, lower_levels, make_feeds
+from dmlprep.parity import adapt_feed, at_some_level, lower_levels, make_feeds, sizes_text
 from dmlprep.passes.fusions import write_out
 from dmlprep.portable.arrays import Array
+from dmlprep.record import REAL_INPUTS
 from dmlprep.runtime import DATA_FOLDER, Session, SessionFailure, SessionHost, SessionOptions, cpu_host, open_evaluator
 from dmlprep.runtime.types import Optimization
 
@@ -29,6 +30,7 @@ class CpuRunner:
 
     Args:
         feeds: makes feeds for a model, at most so many; seeded ones of default sizes where nobody says.
+        other_sizes: has ``feeds`` make others where a model does not run on them, see ``RunFeeds``.
         time_limit: seconds for one load or run.
         host: serves the models; without one the runner has a worker of its own.
     """
@@ -38,8 +40,9 @@ class CpuRunner:
         feeds: Callable[[Model, int], list[dict[str, Array]]] | None = None,
         time_limit: float = 600.0,
         host: SessionHost | None = None,
+        other_sizes: Callable[[Model], bool] | None = None,
     ) -> None:
-        self._feeds = feeds
+        self._feeds, self._other_sizes = feeds, other_sizes
         self._time_limit = time_limit
         self._host = host
         self._own: SessionHost | None = None
@@ -78,7 +81,9 @@ class CpuRunner:
             self.release()
             if failure.kind == "limit":
                 raise CheckNotRun(f"limit: {failure.message}", fix=failure.next_step, code="DP703") from failure
-            raise ModelRefused(f"the model does not run on the CPU: {failure.message}", code="DP704") from failure
+            fix = f"the inputs are {sizes_text(feeds)}; --pin, --size and parity.sizes set others, or {REAL_INPUTS}"
+            text = f"the model does not run on the CPU: {failure.message}"
+            raise ModelRefused(text, code="DP704", fix=fix if failure.kind == "run" else "") from failure
         return {n: a.astype("float32") if a.dtype.name == "bfloat16" else a for n, a in results.items()}
 
     def _opened(self, model: Model, options: SessionOptions) -> Session:
@@ -124,4 +129,15 @@ class CpuRunner:
         Raises:
             InputError: a feed of the user's does not fit the model as it is now.
         """
-        return self._feeds(model, count) if self._feeds is not None else make_feeds(model, count=count, rough=True)
+        if self._feeds is None:
+            return make_feeds(model, count=count, rough=True)
+        free = any(not isinstance(dim, int) for v in model.ir.graph.inputs for dim in v.shape or ())
+        feeds, others = self._feeds(model, count), self._other_sizes if free else None
+        while feeds and others is not None:
+            try:
+                self.run(model, feeds[0])
+                break
+            except ModelRefused:
+                others = others if others(model) else None
+                feeds = self._feeds(model, count)
+        return feeds

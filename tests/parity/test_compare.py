@@ -127,6 +127,32 @@ def test_a_batch_that_is_free_in_name_only_is_tried_with_one() -> None:
     assert compare(baked, baked).outcome == "passed"
 
 
+_FRAMES = (
+    "g (float[batch, 4, {0}] x) => (float[batch, 4, m] y) "
+    "{{ w = Constant<value = float[4, 4, 20] {{{1}}}>() y = Conv(x, w) }}"
+)
+
+
+def test_made_inputs_become_longer_where_convolutions_need_it(tmp_path: Path) -> None:
+    text = _FRAMES.format("time", ", ".join(["0.05"] * 320))
+    short = parse(text, tmp_path / "m.onnx")
+    verdict = compare(short, short)
+    assert (verdict.outcome, verdict.feeds) == ("passed", 2)
+    with Reference.of(short) as reference:
+        reference.compute()
+        assert [feed["x"].shape for feed in reference.feeds] == [(1, 4, 32)] * 2
+
+
+@pytest.mark.parametrize("sizes", [{"time": 8}, {"x:2": 8}])
+def test_sizes_that_are_set_stay_and_are_named(sizes: dict[str, int], tmp_path: Path) -> None:
+    short = parse(_FRAMES.format("time", ", ".join(["0.05"] * 320)), tmp_path / "m.onnx")
+    with Reference.of(short, sizes=sizes) as reference:
+        verdict = reference.stamp(compare(reference, short))
+    assert verdict.outcome == "not-run"
+    assert "x [2, 4, 8]" in verdict.reason
+    assert "--size" in verdict.reason
+
+
 def test_no_feeds_is_not_run() -> None:
     model = Model.open(RESNET)
     with Reference(RunFeeds(model), model, 0) as reference:

@@ -310,3 +310,14 @@ def test_sizes_that_an_exporter_named_wrong(islands: str, tmp_path: Path) -> Non
       a = Mul(x, x) b = Resize<mode = "nearest">(a, , s) c = Mul(b, b) y = Tanh(c) }"""
     record = _prepare(tmp_path, text, f'islands = "{islands}"\nkeep_io = false')
     assert (record.exit_code, record.error) == (0, None)
+
+
+@pytest.mark.parametrize("length", [300, 1000, 50000])
+def test_a_search_makes_longer_inputs_where_the_model_needs_them(length: int, tmp_path: Path) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1, 1, time] x) => (float[1, 1, m] y) <float w = {{0.01}}, int64[3] s = {{1, 1, {length}}}> {{
+      k = Expand(w, s) c = Conv(x, k) y = Tanh(c) }}"""
+    record = _prepare(tmp_path, text, 'islands = "auto"')
+    assert record.exit_code == (1 if length == 50000 else 0)
+    if record.error is not None:
+        assert (record.error.code, "x [1, 1, 512]" in record.error.fix) == ("DP704", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -13,7 +14,7 @@ from dmlprep.graph.model.pinned import Value, pinned_array, pinned_values
 from dmlprep.metrics import OutputGroup, choose_tolerance, degenerate, tells_something
 from dmlprep.parity.feeds.files import GivenFeed
 from dmlprep.parity.feeds.graph_feeds import Feed, fit_feeds, fit_shapes, make_feeds, static_sizes
-from dmlprep.parity.feeds.sizes import free_dimensions, graph_inputs
+from dmlprep.parity.feeds.sizes import free_dimensions, graph_inputs, is_length, resolve_shapes
 from dmlprep.portable.arrays import Array
 from dmlprep.portable.measure import FLOOR
 
@@ -51,7 +52,8 @@ class RunFeeds:
         self._rough = rough
         self._key: object = None
         self._made: list[Feed] = []
-        self._ones: dict[str, int] = {}
+        self._others: list[dict[str, int]] | None = None
+        self._instead: dict[str, int] = {}
         if not self._given:
             check_sizes(original, self._sizes)
 
@@ -75,7 +77,7 @@ class RunFeeds:
             fit_shapes(model, filled, "feeds")
             return filled
         noise = self._rough if rough is None else rough
-        wanted = {**self._ones, **self.fixed_sizes(model), **self._sizes}
+        wanted = {**self._instead, **self.fixed_sizes(model), **self._sizes}
         key = (wanted, noise, noted)
         if key != self._key:
             self._key, self._made = key, []
@@ -98,22 +100,41 @@ class RunFeeds:
         """Where the feeds come from."""
         return "given" if self.given else "seeded"
 
-    def single_batch(self, model: Model) -> bool:
-        """From now on, feeds have batch 1 where nobody said another size.
+    def other_sizes(self, model: Model) -> bool:
+        """Change the sizes of later feeds that are not set: batch 1, then 4 and 16 times the length as well.
 
-        A batch that is free in name only (a Reshape traced at batch 1) runs with 1 and nothing else.
+        A batch that is free in name only (a Reshape traced at batch 1) runs with 1 alone, and convolutions without
+        padding need some length.
 
         Returns:
-            whether that changes anything.
+            whether there were other sizes; if not, the feeds are the first ones again.
         """
-        inputs = [i for i in graph_inputs(self.original) if i.dims and not isinstance(i.dims[0], int)]
-        ones = {f"{i.name}:0": 1 for i in inputs}
-        wanted = {**self.fixed_sizes(model), **self._sizes}
-        by_name = any(isinstance(i.dims[0], str) and i.dims[0] in wanted for i in inputs if i.dims)
-        if self._given or self._ones or not ones or by_name or not wanted.keys().isdisjoint(ones):
-            return False
-        self._ones = ones
-        return True
+        if self._others is None:
+            self._others = [] if self.given else self._unset_sizes({**self.fixed_sizes(model), **self._sizes})
+        more = bool(self._others)
+        self._instead = self._others.pop(0) if more else {}
+        return more
+
+    def _unset_sizes(self, fixed: Mapping[str, int]) -> list[dict[str, int]]:
+        inputs = graph_inputs(self.original)
+        shapes = resolve_shapes(inputs, fixed)
+        free = [
+            (one, axis, dim)
+            for one in inputs
+            for axis, dim in enumerate(one.dims or ())
+            if not isinstance(dim, int) and dim not in fixed and f"{one.name}:{axis}" not in fixed
+        ]
+        ones = {f"{one.name}:0": 1 for one, axis, _ in free if axis == 0}
+        lengths = {f"{i.name}:{axis}": shapes[i.name][axis] for i, axis, dim in free if is_length(i, axis, dim)}
+        longer = [{**ones, **{key: size * times for key, size in lengths.items()}} for times in _TIMES if lengths]
+        fit = [one for one in longer if sum(map(math.prod, resolve_shapes(inputs, {**one, **fixed}).values())) <= _MOST]
+        return ([ones] if ones else []) + fit
+
+
+def sizes_text(feed: Mapping[str, Array]) -> str:
+    """The shapes of a feed in a few words, of its first inputs."""
+    shown = [f"{name} {list(array.shape)}" for name, array in feed.items()]
+    return ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
 
 
 def check_values(feed: Feed, values: Mapping[str, Value]) -> None:
@@ -147,6 +168,12 @@ def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
             what, fix = f"no input has a dimension {name!r}", f"it has: {', '.join(sorted(known)) or 'none'}"
             raise InputError(what, where=str(model.path or ""), code="DP203", fix=fix)
 
+
+_TIMES = (4, 16)
+"""Factors for lengths of synthetic inputs that the model does not run on."""
+
+_MOST = 1 << 24
+"""Elements of a feed that is made longer."""
 
 _FEWEST = 8
 """Elements of an input that is data, and no scale, size or bound."""

@@ -195,6 +195,15 @@ def batch_axis(one: Input) -> int:
     return int(len(dims) == 3 and isinstance(dims[0], int) and isinstance(dims[2], int) and dims[1] is None)
 
 
+def is_length(one: Input, axis: int, dim: Dim) -> bool:
+    """Return whether a free dimension is a length of its own: not a batch, channels or a sum."""
+    batch = axis == batch_axis(one) and not (len(one.dims or ()) == 1 and is_signal(one))
+    name = dim if isinstance(dim, str) else "_"
+    return not (
+        batch or "channel" in name.lower() or "_plus_" in name or not name.isidentifier() or _is_total(one, axis, dim)
+    )
+
+
 def batch_name(one: Input) -> str:
     """The name of the batch's dimension; empty where it has none, or the name of a length."""
     dim = one.dims[batch_axis(one)] if one.dims else None
