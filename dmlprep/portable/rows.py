@@ -46,7 +46,22 @@ def match_rows(
         width = math.prod(reference[name].shape[1:])
         worst[name] = max_rel * float(np.max(shares[column : column + width], initial=0.0))
         column += width
-    return matched / max(n, m), worst, f"as a set: {matched} of {n} rows found again, among {m}"
+    return (
+        matched / max(n, m),
+        worst,
+        f"as a set: {matched} of {n} rows found again, among {m}{_tied(names, reference)}",
+    )
+
+
+def _tied(names: tuple[str, ...], reference: Mapping[str, Array]) -> str:
+    """A clause on scores (an output of one number a row) that most rows share; empty where there are none."""
+    for name in names:
+        if reference[name].dtype.kind == "f" and reference[name].size == len(reference[name]):
+            values, counts = np.unique(reference[name], return_counts=True)
+            if 2 * counts.max(initial=0) > max(2, counts.sum()):
+                value = values[counts.argmax()]
+                return f"; {counts.max():,} of them tie at {value:.4g} in {name}, and rounding chooses among such"
+    return ""
 
 
 def table(

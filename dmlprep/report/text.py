@@ -77,7 +77,9 @@ def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = Fa
             worst = max(verdict.outputs, key=lambda o: o.max_rel)
             error = f"worst relative error {worst.max_rel:.2g} at {worst.output}"
             line.append(f" ({error}, {count_text(verdict.feeds, 'feed')}, tolerance {verdict.tolerance})")
-            for note in dict.fromkeys(o.note for o in verdict.outputs if o.note and (o.share_equal < 1 or o.error)):
+            # the reason of a failure has the first note, and its findings the others
+            shown = verdict.outputs if verdict.outcome == "passed" else []
+            for note in dict.fromkeys(o.note for o in shown if o.note and (o.share_equal < 1 or o.error)):
                 line.append(f"; {note}")
         console.print(line)
         if verdict.measured:

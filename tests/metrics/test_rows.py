@@ -70,6 +70,18 @@ def test_errors_are_those_of_the_rows_that_were_found_again() -> None:
     assert found["boxes"].note == "as a set: 30 of 30 rows found again, among 31"
 
 
+@pytest.mark.parametrize(("tied", "says"), [(25, True), (15, False)])
+def test_tied_scores_are_named(tied: int, says: bool) -> None:
+    rng = np.random.default_rng(4)
+    scores = np.concatenate([np.ones(tied), rng.random(30 - tied)]).astype(np.float32)
+    reference = {**boxes(30), "scores": scores}
+    comparison = Comparison([OutputGroup((*NAMES, "scores"), "rows")], FP16)
+    comparison.add(reference, {**reference, "boxes": reference["boxes"] + np.float32(20)})
+    notes = {m.note for m in comparison.results()}
+    assert len(notes) == 1
+    assert ("; 25 of them tie at 1 in scores" in notes.pop()) == says
+
+
 def test_labels_must_stay_with_their_boxes() -> None:
     reference = boxes(30)
     rolled = {"boxes": reference["boxes"], "labels": np.roll(reference["labels"], 1)}

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from dmlprep import api
 from dmlprep.core.errors import InputError, UsageError
 from dmlprep.parity import Reference
 from dmlprep.parity.feeds.files import load_feeds
 from dmlprep.parity.judging import JudgingOptions
+from dmlprep.report.text import show_verdicts
 from tests.parity.comparing import compare
 from tests.parity.models import parse
 
@@ -44,6 +46,23 @@ def test_a_map_that_shows_nothing_is_not_proven(tmp_path: Path) -> None:
         assert verdict.reason.startswith("output 'y': its largest probability")
         assert [(f.code, f.severity) for f in verdict.findings] == [("DP709", "warning")]
     assert compare(original, original, [{"x": 10 + one["x"]} for one in _discs()]).outcome == "passed"
+
+
+_CHOSEN = """
+g (float[30, 4] x, float[30] s) => (float[n, 4] boxes, float[n] scores) <float t = {0.5}, float f = {%s}>
+{ c = Greater (s, t)  b = Mul (x, f)  boxes = Compress <axis = 0> (b, c)  scores = Compress <axis = 0> (s, c) }
+"""
+
+
+def test_rows_that_differ_are_told_once(tmp_path: Path) -> None:
+    original, other = (parse(_CHOSEN % factor, tmp_path / f"{factor}.onnx") for factor in (1, 2))
+    boxes = np.random.default_rng(0).random((30, 4)).astype(np.float32)
+    feeds = [{"x": boxes, "s": np.linspace(0, high, 30, dtype=np.float32)} for high in (1, 2)]
+    verdict = compare(original, other, feeds)
+    assert verdict.outcome == "failed"
+    console = Console(record=True, width=400)
+    show_verdicts([verdict], console)
+    assert console.export_text().count("as a set") == 1
 
 
 _SLIP = """
