@@ -91,6 +91,8 @@ def open_folder(path: Path | str) -> GenaiFolder:
         raise InputError(what, where=str(path), fix=meant(path, f"name a folder that holds {CONFIG}"), code="DP840")
     if not (path / CONFIG).exists():
         fix = "name a folder that onnxruntime-genai's model builder wrote"
+        if exported := other_models(path):
+            fix = f"onnxruntime-genai does not run it; dmlprep prepare {exported[0]} (docs/transformers-js.md)"
         raise InputError(f"the folder has no {CONFIG}", where=str(path), fix=fix, code="DP840")
     config = read_config(path / CONFIG)
     count = sum(1 for section in SECTIONS for _ in stages(config.table(f"model.{section}")))
@@ -106,6 +108,13 @@ def open_folder(path: Path | str) -> GenaiFolder:
     taken = {model.file for model in models} | {path / CONFIG}
     others = tuple(sorted(file for file in _files(path) if file not in taken))
     return GenaiFolder(path, config, tuple(models), others, tuple(outside))
+
+
+def other_models(path: Path) -> list[Path]:
+    """Models of a folder as Optimum and transformers.js lay it out, without genai_config.json and safetensors."""
+    if (path / CONFIG).exists() or any(path.glob("*.safetensors")):
+        return []
+    return sorted([*path.glob("onnx/*.onnx"), *path.glob("*.onnx")])
 
 
 def named_models(config: GenaiConfig) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from dmlprep.core.files.staging import staging_folder
 from dmlprep.core.files.writing import plain_errors
 from dmlprep.genai.config import CONFIG
 from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
-from dmlprep.genai.folder import GenaiFolder, open_folder
+from dmlprep.genai.folder import GenaiFolder, open_folder, other_models
 from dmlprep.genai.models import PreparedModel, is_grouped, kept_types, refuse_forms, without_checks
 from dmlprep.genai.output import RECORD, FolderOut, copy_files, digests
 from dmlprep.genai.providers import SLIDING, WHOLE_PROMPT, shares_buffer, slides_inputs
@@ -108,6 +108,7 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
     """
     out = FolderOut.check(request.out, request.source, folders=_folders_of(request), force=request.force)
     built = not (request.source / CONFIG).is_file() and (request.source / "config.json").is_file()
+    built = built and not other_models(request.source)
     # The builder has made the weights what they are to be; what is left is FP16.
     precision = "fp16" if built else request.precision
     settings = {**request.settings, **({"target": request.target} if request.target else {})}
