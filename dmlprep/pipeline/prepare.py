@@ -172,6 +172,8 @@ def prepare_aside(
     except (ModelRefused, ToolFailed, CheckNotRun) as refused:
         record.exit_code = refused.exit_code
         record.error = RunError.of(refused)
+        if (facts := record.facts).placement_after is None and facts.memory is not None and not facts.memory.known:
+            facts.memory = None  # of the model as it was given: the sizes that the user fixed are free there
         code = refused.code or "DP003"
         record.findings.append(finding(code, refused.what, node=refused.where, severity="error", remedy=refused.fix))
     except InternalError:

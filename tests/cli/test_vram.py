@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 from click.testing import CliRunner, Result
 
@@ -73,6 +74,15 @@ def test_prepare_writes_nothing_that_does_not_fit(tmp_path: Path) -> None:
     assert free.return_value == 3
     assert "DP531" in free.stdout
     assert not out.exists()
+
+
+def test_a_run_whose_sizes_are_refused_shows_no_memory_of_free_sizes(tmp_path: Path) -> None:
+    text = "g (float[batch,4] x, float[2,4] z) => (float[batch,4] y) { y = Add (x, z) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}'), tmp_path / "m.onnx")
+    refused = _run(prepare, tmp_path / "m.onnx", "-o", tmp_path / "out", "--pin", "batch=3", "--no-project")
+    assert refused.return_value == 1
+    assert "DP202" in refused.stdout
+    assert "memory of the device" not in refused.stdout
 
 
 def test_record_reports_and_contract_hold_it(prepared: Path) -> None:
