@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dmlprep.genai.proof.bounds import FEW_DECIDED, NOISE_SPAN, LogitBounds
+from dmlprep.genai.proof.bounds import BOUNDS, FEW_DECIDED, NOISE_SPAN, LogitBounds
 from dmlprep.portable.arrays import Array
 from dmlprep.record import Finding, Verdict, finding
 from dmlprep.record.generation import GreedyText, LogitFigures, Outcome, Perplexity
@@ -173,7 +173,9 @@ def judge_logits(
         equal = round(figures.top1_decided * figures.decided)
         text = f"the most likely token is the same at {equal} of the {figures.decided} positions with a clear one"
         return _with_outcome(verdict, "failed", _differs(text, figures))
-    if figures.decided < FEW_DECIDED * figures.positions:
+    rounding = BOUNDS["fp32"]
+    is_equal = figures.kl < min(rounding.kl, rounding.share * figures.information)
+    if figures.decided < FEW_DECIDED * figures.positions and not is_equal:
         text = (
             f"the original's two most likely tokens are closer than the noise ({NOISE_SPAN * figures.noise:.2g}) at "
             f"{figures.positions - figures.decided} of {figures.positions} positions, so that agreement on the first "

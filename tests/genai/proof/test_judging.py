@@ -37,6 +37,8 @@ GOOD = LogitFigures(
         ({"information": 1e-5, "kl": 1e-9}, "not-proven", "equally likely"),
         ({"top1_decided": 0.9}, "failed", "18 of the 20"),
         ({"decided": 4, "top1": 0.4}, "not-proven", "closer than the noise"),
+        ({"decided": 0, "kl": 0.0}, "passed", ""),
+        ({"decided": 0, "kl": 2e-7, "information": 1e-3}, "not-proven", "closer than the noise"),
     ],
 )
 def test_logits(changes: dict[str, float], outcome: str, word: str) -> None:
