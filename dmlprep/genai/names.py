@@ -157,6 +157,8 @@ def _missing(config: GenaiConfig, section: str, file: str, model: Interface, fre
             text = f'{file} has no {side[:-1]} "{printed(name)}", which {place}.{side}.{key} names'
             grave: Severity = "error" if key in needed else "warning"
             remedy = f'did you mean "{printed(near)}"?' if near else f"{side} of the model: {_listed(names)}"
+            if key == "logits" and "hidden_states" in names:
+                remedy = "build the model without exclude_lm_head, which leaves the logits out"
             yield finding("DP848", text, node=f"{place}.{side}.{key}", severity=grave, remedy=remedy, file=file)
     yield from _unpaired(config, section, file, model)
 

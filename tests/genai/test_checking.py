@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from click.testing import CliRunner
 
@@ -101,6 +102,37 @@ def test_a_broken_folder_is_named_in_one_line(
 
 
 FILTER = {"hardware_vendor_id": 4319}
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "code", "says"),
+    [
+        (f"{SESSION}.provider_options", [], "DP866", "names no provider"),
+        (f"{SESSION}.provider_options", [{"cuda": {}}], "DP866", "asks for cuda"),
+        ("engine", {"dynamic_batching": {}}, "DP860", "og.Engine"),
+    ],
+)
+def test_what_keeps_a_folder_from_directml_is_a_warning(
+    tmp_path: Path, place: str, value: Any, code: str, says: str
+) -> None:
+    settings = config()
+    _at(settings, place, value)
+    folder = write_folder(tmp_path / "folder", settings)
+    assert [
+        text for found, severity, text in _faults(folder) if (found, severity) == (code, "warning") and says in text
+    ]
+    result = CliRunner().invoke(command, [str(folder)], standalone_mode=False)
+    assert result.return_value == 0
+    assert "nothing is wrong" not in result.output
+
+
+def test_a_decoder_without_its_last_layer_names_the_option_of_the_builder(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder")
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    model.graph.output[0].name = model.graph.node[-1].output[0] = "hidden_states"
+    onnx.save(model, folder / "model.onnx")
+    found = dmlprep.genai_check(folder).findings
+    assert any(one.code == "DP848" and "exclude_lm_head" in (one.remedy or "") for one in found), found
 
 
 @pytest.mark.parametrize(
