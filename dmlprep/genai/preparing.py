@@ -22,7 +22,7 @@ from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
 from dmlprep.genai.folder import GenaiFolder, open_folder, other_models
 from dmlprep.genai.models import PreparedModel, is_grouped, kept_types, refuse_forms, without_checks
 from dmlprep.genai.output import RECORD, FolderOut, copy_files, digests
-from dmlprep.genai.providers import SLIDING, WHOLE_PROMPT, shares_buffer, slides_inputs
+from dmlprep.genai.providers import several_at_once, shares_buffer
 from dmlprep.graph.model.budget import limited
 from dmlprep.graph.model.input_watch import Unchanged, data_files
 from dmlprep.pipeline.observer import Observer
@@ -316,12 +316,9 @@ def _plan(run: _Run, keep: Sequence[str]) -> Plan:
 
 
 def _refuse_search(folder: GenaiFolder) -> None:
-    if slides_inputs(folder.config):
-        what = (
-            f"{SLIDING}.slide_inputs is true, its default: the prompt comes in parts, and DirectML's "
-            "GroupQueryAttention is wrong for several tokens behind a cache (DP649)"
-        )
-        raise ModelRefused(what, where=str(folder.path / CONFIG), code="DP878", fix=WHOLE_PROMPT)
+    for place, text, fix in several_at_once(folder.config):
+        if place != "search.chunk_size":  # which is removed
+            raise ModelRefused(f"{place} {text}", where=str(folder.path / CONFIG), code="DP878", fix=fix)
     beams = folder.config.number("search.num_beams")
     if beams is not None and beams > 1:
         what = (

@@ -32,12 +32,6 @@ _MEANT = {
     "performance_preference": "default, high_performance or minimum_power",
     "disable_metacommands": "true or false",
 }
-SLIDING = "model.decoder.sliding_window"
-"""Where the configuration says how a window slides over prompt and cache."""
-
-WHOLE_PROMPT = 'write "slide_inputs": false and "slide_key_value_cache": false: the prompt then comes as a whole'
-"""How to fix a prompt that comes in windows."""
-
 _SHOWN = 60
 _BOUNDED = (
     ("DP853", "search.max_length", "model.context_length"),
@@ -65,7 +59,7 @@ def provider_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
     place = f"{section_place(section)}.session_options"
     if section == "decoder" and not providers and ".pipeline." not in section:
         text = f"{place} names no provider: the models run on the CPU"
-        yield finding("DP866", text, node=place, remedy='write {"dml": {}} into its provider_options')
+        yield finding("DP866", text, node=place)
     dml = [one for one in providers if one.is_dml]
     others = [one for one in providers if not one.is_dml and one.name != "device_filtering_options"]
     if dml and others:
@@ -144,9 +138,23 @@ def shares_buffer(config: GenaiConfig) -> bool:
     return config.flag("search.past_present_share_buffer") is True and (config.number("search.num_beams") or 1) == 1
 
 
-def slides_inputs(config: GenaiConfig) -> bool:
-    """Return whether onnxruntime-genai gives the prompt in windows, which ``sliding_window`` does by default."""
-    return isinstance(config.value(SLIDING), Mapping) and config.flag(f"{SLIDING}.slide_inputs") is not False
+def several_at_once(config: GenaiConfig) -> Iterator[tuple[str, str, str]]:
+    """Place, text and remedy of each option with which a decoder gets several tokens behind a cache.
+
+    DirectML's GroupQueryAttention computes these as if there were no cache (DP649).
+    """
+    why = "DirectML's GroupQueryAttention is wrong for several tokens behind a cache (DP649)"
+    chunk, sliding = config.value("search.chunk_size"), "model.decoder.sliding_window"
+    if isinstance(chunk, int | float) and not isinstance(chunk, bool) and chunk > 0:
+        yield "search.chunk_size", f"is {chunk:.10g}: the prompt would come in parts, and {why}", "leave it out"
+    if isinstance(config.value(sliding), Mapping) and config.flag(f"{sliding}.slide_inputs") is not False:
+        fix = 'write "slide_inputs": false and "slide_key_value_cache": false: the prompt then comes as a whole'
+        yield f"{sliding}.slide_inputs", f"is true, its default: the prompt would come in parts, and {why}", fix
+    drafts = f"drafts tokens, which the decoder checks together, and {why}"
+    if config.text("model.draft.filename"):
+        yield "model.draft", drafts, "leave it out"
+    if (config.number("speculative.ngram_size") or 0) > 1:
+        yield "speculative.ngram_size", drafts, "write 0"
 
 
 def search_findings(config: GenaiConfig, *, grouped: bool) -> Iterator[Finding]:
@@ -176,12 +184,8 @@ def _on_dml(config: GenaiConfig, beams: int, grouped: bool) -> Iterator[Finding]
     if shared and beams > 1:
         text = f"search.num_beams is {beams}, so that past and present are not shared: {why if grouped else capture}"
         yield finding("DP860", text, node="search.num_beams", remedy="write 1")
-    parts = "the prompt would come in parts, and GroupQueryAttention on DirectML is wrong for several tokens"
-    chunk = config.value("search.chunk_size")
-    if grouped and isinstance(chunk, int | float) and not isinstance(chunk, bool) and chunk > 0:
-        text = f"search.chunk_size is {chunk:.10g}: {parts} behind a cache (DP649)"
-        yield finding("DP860", text, node="search.chunk_size", remedy="leave it out")
-    if grouped and slides_inputs(config):
-        place = f"{SLIDING}.slide_inputs"
-        text = f"{place} is true, its default: {parts} behind a cache (DP649)"
-        yield finding("DP860", text, node=place, remedy=WHOLE_PROMPT)
+    for place, text, remedy in several_at_once(config) if grouped else ():
+        yield finding("DP860", f"{place} {text}", node=place, remedy=remedy)
+    if config.table("engine"):
+        text = "engine is for og.Engine, which writes wrong tokens on DirectML, or none with dynamic_batching"
+        yield finding("DP860", text, node="engine", severity="warning", remedy="use og.Generator")

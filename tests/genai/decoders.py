@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["CONTEXT", "GROUPS", "HEADS", "SIZE", "VOCABULARY", "decoder", "folder"]
+__all__ = ["CONTEXT", "GROUPS", "HEADS", "SIZE", "VOCABULARY", "WIDTH", "decoder", "folder"]
 
 VOCABULARY, WIDTH, HEADS, GROUPS, SIZE, CONTEXT = 48, 128, 4, 2, 32, 32
 

@@ -79,6 +79,8 @@ CASES: list[tuple[str, str, Any, dict[str, Any], str, str]] = [
     ("beams", "search.num_beams", 2, {}, "DP860", "num_beams is 2"),
     ("chunks", "search.chunk_size", 16, {}, "DP860", "chunk_size is 16"),
     ("slides", f"{DECODER}.sliding_window", {"window_size": 16}, {}, "DP860", "slide_inputs is true"),
+    ("drafts", "model.draft", {"filename": "model.onnx"}, {}, "DP860", "model.draft drafts tokens"),
+    ("n-grams", "speculative", {"ngram_size": 4}, {}, "DP860", "speculative.ngram_size drafts tokens"),
     ("end", "model.eos_token_id", [0, 64], {}, "DP852", "eos_token_id is 64"),
     ("outside", f"{DECODER}.filename", "../model.onnx", {}, "DP845", "leads out of the folder"),
     ("no file", f"{DECODER}.filename", "modell.onnx", {}, "DP846", "which is not there"),
@@ -99,9 +101,6 @@ def test_a_broken_folder_is_named_in_one_line(
     result = CliRunner().invoke(command, [str(folder)], standalone_mode=False)
     assert result.return_value == 1
     assert f"error {code}" in result.output
-
-
-FILTER = {"hardware_vendor_id": 4319}
 
 
 @pytest.mark.parametrize(
@@ -133,6 +132,9 @@ def test_a_decoder_without_its_last_layer_names_the_option_of_the_builder(tmp_pa
     onnx.save(model, folder / "model.onnx")
     found = dmlprep.genai_check(folder).findings
     assert any(one.code == "DP848" and "exclude_lm_head" in (one.remedy or "") for one in found), found
+
+
+FILTER = {"hardware_vendor_id": 4319}
 
 
 @pytest.mark.parametrize(

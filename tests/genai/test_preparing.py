@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
@@ -26,7 +27,7 @@ from dmlprep.pipeline.observer import Observer
 from dmlprep.record import RunRecord, StepRecord
 from dmlprep.record.generation import GenaiProof
 from tests.changed import flip, rewrite
-from tests.genai.decoders import CONTEXT, decoder, folder
+from tests.genai.decoders import CONTEXT, WIDTH, decoder, folder
 from tests.genai.proof.ensembles import heard, listener, seen, viewer
 from tests.system import needs_links
 
@@ -196,6 +197,32 @@ def test_a_choice_of_tables_and_a_norm_are_prepared_and_proved(
     assert sum(node.op_type == "RotaryEmbedding" for node in nodes) == 4
 
 
+def test_inputs_for_adapters_stay_as_adapters_fill_them(tmp_path: Path) -> None:
+    """Low-rank weights of zeros, which an adapter of onnxruntime-genai replaces by name."""
+    model = decoder()
+    sizes = {"lora_A": [WIDTH, 4], "lora_B": [4, WIDTH]}
+    for name, shape in sizes.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(shape, np.float32), name))
+        model.graph.input.append(
+            onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, [f"{name}_0", f"{name}_1"])
+        )
+    at = next(number for number, node in enumerate(model.graph.node) if node.output[0] == "hidden_0")
+    model.graph.node[at].output[0] = "embedded"
+    for number, (op, inputs, output) in enumerate(
+        [
+            ("MatMul", ["embedded", "lora_A"], "low"),
+            ("MatMul", ["low", "lora_B"], "more"),
+            ("Add", ["embedded", "more"], "hidden_0"),
+        ]
+    ):
+        model.graph.node.insert(at + 1 + number, onnx.helper.make_node(op, inputs, [output], f"lora/{output}"))
+    assert prepared(folder(tmp_path / "in", model), tmp_path / "out").exit_code == 0
+    graph = onnx.load(tmp_path / "out" / "model.onnx", load_external_data=False).graph
+    inputs = {value.name: value.type.tensor_type.elem_type for value in graph.input if value.name in sizes}
+    assert inputs == dict.fromkeys(sizes, TensorProto.FLOAT)
+    assert sizes.keys() <= {tensor.name for tensor in graph.initializer}
+
+
 def test_a_rotation_that_cannot_be_rewritten_is_refused_with_its_reason(tmp_path: Path) -> None:
     model = decoder(packed=False)
     for tensor in [one for one in model.graph.initializer if one.name in ("cos", "sin")]:
@@ -214,15 +241,24 @@ def test_several_beams_are_refused(tmp_path: Path) -> None:
     assert "num_beams is 4" in str(record.error)
 
 
-@pytest.mark.parametrize(("window", "refused"), [({"window_size": 8}, True), ({"slide_inputs": False}, False)])
-def test_a_prompt_in_windows_is_refused(tmp_path: Path, window: dict[str, Any], refused: bool) -> None:
+@pytest.mark.parametrize(
+    ("table", "key", "value", "refused"),
+    [
+        ("decoder", "sliding_window", {"window_size": 8}, "slide_inputs"),
+        ("decoder", "sliding_window", {"slide_inputs": False}, ""),
+        ("", "speculative", {"ngram_size": 3}, "ngram_size"),
+    ],
+)
+def test_several_tokens_behind_a_cache_are_refused(
+    tmp_path: Path, table: str, key: str, value: Any, refused: str
+) -> None:
     source = folder(tmp_path / "in")
     document = json.loads((source / "genai_config.json").read_text(encoding="utf-8"))
-    document["model"]["decoder"]["sliding_window"] = window
+    (document["model"][table] if table else document)[key] = value
     (source / "genai_config.json").write_text(json.dumps(document), encoding="utf-8")
     record = prepared(source, tmp_path / "out")
-    assert record.exit_code == int(refused)
-    assert ("slide_inputs" in str(record.error)) is refused
+    assert record.exit_code == int(bool(refused))
+    assert refused in str(record.error)
 
 
 def test_force_replaces_what_an_earlier_run_wrote_and_nothing_else(tmp_path: Path) -> None:
