@@ -111,10 +111,8 @@ def open_folder(path: Path | str) -> GenaiFolder:
 
 
 def other_models(path: Path) -> list[Path]:
-    """Models of a folder as Optimum and transformers.js lay it out, without genai_config.json and safetensors."""
-    if (path / CONFIG).exists() or any(path.glob("*.safetensors")):
-        return []
-    return sorted([*path.glob("onnx/*.onnx"), *path.glob("*.onnx")])
+    """Models of a folder as Optimum and transformers.js lay it out: with ONNX models and without safetensors."""
+    return [] if any(path.glob("*.safetensors")) else sorted([*path.glob("onnx/*.onnx"), *path.glob("*.onnx")])
 
 
 def named_models(config: GenaiConfig) -> Iterator[tuple[str, str]]:

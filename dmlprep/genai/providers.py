@@ -16,22 +16,19 @@ PROVIDER_PAGE = "onnxruntime.ai/docs/execution-providers/DirectML-ExecutionProvi
 _READ = ("luid", "device_index", "enable_graph_capture")
 """Options that src/dml/session_options.cpp of onnxruntime-genai reads."""
 
-_PLAIN = {
-    "device_id": r"\d{1,9}",
-    "performance_preference": "default|high_performance|minimum_power",
-    "disable_metacommands": "true|false|True|False|0|1",
+_OPTIONS = {
+    "luid": (r"-?\d{1,10}:-?\d{1,10}", "HIGH:LOW, two whole numbers"),
+    "device_index": (r"\d{1,9}", "a whole number"),
+    "enable_graph_capture": ("0|1", '"0" or "1"'),
+    "device_id": (r"\d{1,9}", "a whole number"),
+    "performance_preference": (
+        "default|high_performance|minimum_power",
+        "default, high_performance or minimum_power",
+    ),
+    "disable_metacommands": ("true|false|True|False|0|1", "true or false"),
 }
-"""Options of ONNX Runtime's DirectML provider, which onnxruntime-genai does not hand on."""
+"""Values of these, and of options of ONNX Runtime's DirectML provider, which onnxruntime-genai does not hand on."""
 
-_VALUES = {"luid": r"-?\d{1,10}:-?\d{1,10}", "device_index": r"\d{1,9}", "enable_graph_capture": "0|1", **_PLAIN}
-_MEANT = {
-    "luid": "HIGH:LOW, two whole numbers",
-    "device_index": "a whole number",
-    "enable_graph_capture": '"0" or "1"',
-    "device_id": "a whole number",
-    "performance_preference": "default, high_performance or minimum_power",
-    "disable_metacommands": "true or false",
-}
 _SHOWN = 60
 _BOUNDED = (
     ("DP853", "search.max_length", "model.context_length"),
@@ -84,14 +81,15 @@ def _options(provider: Provider) -> Iterator[Finding]:
         place = f"{provider.place}.{printed(key)}"
         if not isinstance(value, str):
             continue  # the schema says so
-        if key not in _VALUES:
-            near = get_close_matches(key[:_SHOWN], _VALUES, 1, 0.7)
+        pattern, meant = _OPTIONS.get(key, ("", ""))
+        if not pattern:
+            near = get_close_matches(key[:_SHOWN], _OPTIONS, 1, 0.7)
             remedy = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_READ)}"
             yield finding("DP855", f"{place} is no option of DirectML, and nothing reads it", node=place, remedy=remedy)
-        elif not re.fullmatch(_VALUES[key], value):
-            text = f'{place} is "{printed(value)}", and should be {_MEANT[key]}'
-            yield finding("DP855", text, node=place, severity="error", remedy=f"write {_MEANT[key]}")
-        elif key in _PLAIN:
+        elif not re.fullmatch(pattern, value):
+            text = f'{place} is "{printed(value)}", and should be {meant}'
+            yield finding("DP855", text, node=place, severity="error", remedy=f"write {meant}")
+        elif key not in _READ:
             text = f"{place} has no effect: onnxruntime-genai reads {', '.join(_READ)} of dml"
             remedy = "name the adapter with device_index or luid" if key == "device_id" else "leave it out"
             yield finding("DP855", text, node=place, remedy=remedy)
@@ -186,6 +184,7 @@ def _on_dml(config: GenaiConfig, beams: int, grouped: bool) -> Iterator[Finding]
         yield finding("DP860", text, node="search.num_beams", remedy="write 1")
     for place, text, remedy in several_at_once(config) if grouped else ():
         yield finding("DP860", f"{place} {text}", node=place, remedy=remedy)
-    if config.table("engine"):
-        text = "engine is for og.Engine, which writes wrong tokens on DirectML, or none with dynamic_batching"
-        yield finding("DP860", text, node="engine", severity="warning", remedy="use og.Generator")
+    for place in ("engine", "model.mtp", "model.dflash2", "model.dspark"):
+        if config.table(place):
+            text = f"{place} is for og.Engine or og.MtpGenerator, which write wrong tokens on DirectML, or none"
+            yield finding("DP860", text, node=place, severity="warning", remedy="use og.Generator")

@@ -108,7 +108,8 @@ def test_a_broken_folder_is_named_in_one_line(
     [
         (f"{SESSION}.provider_options", [], "DP866", "names no provider"),
         (f"{SESSION}.provider_options", [{"cuda": {}}], "DP866", "asks for cuda"),
-        ("engine", {"dynamic_batching": {}}, "DP860", "og.Engine"),
+        ("engine", {"dynamic_batching": {}}, "DP860", "engine is for og.Engine"),
+        ("model.mtp", {"main_hidden_states": "hidden_states"}, "DP860", "model.mtp is for og.Engine"),
     ],
 )
 def test_what_keeps_a_folder_from_directml_is_a_warning(
