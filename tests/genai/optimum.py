@@ -21,7 +21,7 @@ def _weights(kind: type[np.floating[Any]]) -> list[onnx.TensorProto]:
     arrays |= {"embed": rng.standard_normal((WORDS, WIDTH)), "head": rng.standard_normal((WIDTH, WORDS)) * 0.5}
     arrays |= {"scale": np.array(SIZE**-0.5), "lowest": np.array(np.finfo(kind).min)}
     arrays["nothing"] = np.zeros((0, HEADS, 1, SIZE))
-    numbers = {"heads": [0, 0, HEADS, SIZE], "width": [0, 0, WIDTH], "none": [0], "one": [1]}
+    numbers = {"heads": [0, 0, HEADS, SIZE], "width": [0, 0, WIDTH], "none": [0], "one": [1], "middle": [1, 2]}
     return [
         *(numpy_helper.from_array(array.astype(kind), name) for name, array in arrays.items()),
         *(numpy_helper.from_array(np.array(sizes, np.int64), name) for name, sizes in numbers.items()),
@@ -66,7 +66,9 @@ def _nodes(past: bool) -> list[onnx.NodeProto]:
     zero, step = node("Constant", [], "zero", value_int=0), node("Constant", [], "step", value_int=1)
     columns = node("Range", [zero, ends[1], step], "columns")
     lines = node("Unsqueeze", [node("Range", [*ends, step], "lines"), "one"], "places")
-    node("Greater", [columns, lines], "hidden_ones")
+    later = node("Greater", [columns, lines], "later")
+    padding = node("Unsqueeze", [node("Equal", ["attention_mask", "none"], "padding"), "middle"], "padding_rows")
+    node("Or", [later, padding], "hidden_ones")
     states = attend(states, "", [heads(states, "q", "query"), *own], causal=True)
     for present, weight in zip(encoders, ("cross_k", "cross_v"), strict=True):
         if past:  # Optimum gives the encoder's keys and values no rows here: the caller keeps those that it has
@@ -93,8 +95,9 @@ def _values(side: str, elem: int = TensorProto.FLOAT) -> list[onnx.ValueInfoProt
         shapes = {"logits": [*tokens, WORDS]}
     shapes |= {f"{side}.{name}": ["batch_size", HEADS, lengths[name.split(".")[1]], SIZE] for name in _CACHE}
     values = [helper.make_tensor_value_info(name, elem, shape) for name, shape in shapes.items()]
-    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, tokens)
-    return values if side == "present" else [ids, *values]
+    sizes = {"input_ids": tokens, "attention_mask": ["batch_size", "attention_mask_sequence_length"]}
+    ids = [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name, shape in sizes.items()]
+    return values if side == "present" else [*ids, *values]
 
 
 def _model(

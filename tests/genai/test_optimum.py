@@ -35,7 +35,9 @@ def _feed(tokens: list[int], past: Mapping[str, Array] | None) -> dict[str, Arra
     caches = {f"past_key_values.{name}": past[f"present.{name}"] if past else empty for name in names}
     states = np.random.default_rng(1).standard_normal((1, 5, WIDTH)).astype(np.float32)
     flag = np.array([past is not None])
-    return {"input_ids": np.array([tokens]), "encoder_hidden_states": states, "use_cache_branch": flag, **caches}
+    mask = np.ones((1, caches["past_key_values.0.decoder.key"].shape[2] + len(tokens)), np.int64)
+    ids = {"input_ids": np.array([tokens]), "attention_mask": mask}
+    return {**ids, "encoder_hidden_states": states, "use_cache_branch": flag, **caches}
 
 
 def _logits(path: Path) -> list[Array]:

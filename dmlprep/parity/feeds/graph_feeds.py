@@ -71,6 +71,7 @@ def make_feeds(
     ranked = {one.name: one.dims for one in graph_inputs(like)} if like is not None else {}
     inputs = [replace(one, dims=ranked.get(one.name)) if one.dims is None else one for one in inputs]
     shapes = resolve_shapes(inputs, sizes or {})
+    starting = resolve_shapes(inputs, {**_empty_caches(inputs), **(sizes or {})})
     for one in inputs:
         if wrong := beyond_bounds(shapes[one.name]):
             fix = "give its free dimensions smaller sizes: --pin, --size, or parity.sizes in the recipe"
@@ -84,9 +85,22 @@ def make_feeds(
             return fixed[one.name]
         if (compared := lone.get(one.name)) is not None:
             return np.full(shapes[one.name], compared, _numpy_type(one))
-        return _fill(one, shapes, inputs, limits[one.name], seed, rough=rough)
+        with_cache = fixed[_BRANCH].all() if _BRANCH in fixed else seed % 2 == 0
+        return _fill(one, shapes if with_cache else starting, inputs, limits[one.name], seed, rough=rough)
 
     return [{one.name: made(one, seed + number) for one in inputs} for number in range(count)]
+
+
+_BRANCH = "use_cache_branch"
+"""Input of a decoder that Optimum merged of two: whether it reads its cache. The "flag" of an even seed is true."""
+
+
+def _empty_caches(inputs: Sequence[Input]) -> dict[str, int]:
+    """Sizes of the caches at the first run of a merged decoder, which has no cache: an attention mask depends on it."""
+    past = {one.name: one.dims[2] for one in inputs if one.name.startswith("past") and one.dims and len(one.dims) == 4}
+    others = {dim for one in inputs if one.name not in past for dim in one.dims or ()}
+    merged = any(one.name == _BRANCH for one in inputs)
+    return {f"{name}:2": 0 for name, dim in past.items() if merged and isinstance(dim, str) and dim not in others}
 
 
 def _check_room(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
