@@ -115,14 +115,15 @@ def test_what_directml_refuses(attributes: dict[str, Any], says: str) -> None:
     [
         ('com.microsoft.FusedMatMulActivation <activation = "Relu"> (x, w)', "its activation is Relu"),
         ('com.microsoft.FusedMatMulActivation <activation = "Softmax"> (x, w)', ""),
-        ("com.microsoft.ConvTransposeWithDynamicPads (x, w, , w)", "it has a bias"),
-        ("com.microsoft.ConvTransposeWithDynamicPads (x, w)", ""),
+        ("com.microsoft.ConvTransposeWithDynamicPads (x, w)", "its pads are left out"),
+        ("com.microsoft.ConvTransposeWithDynamicPads (x, w, p, w)", "it has a bias"),
+        ("com.microsoft.ConvTransposeWithDynamicPads (x, w, p)", ""),
+        ("com.microsoft.EmbedLayerNormalization (i, , w, w, , w, w)", ""),
     ],
 )
 def test_other_operators_that_directml_refuses(node: str, says: str) -> None:
-    text = (
-        '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[2,2] x, float[2,2] w) => (float[2,2] y)'
-    )
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[2,2] x, float[2,2] w, int64[4] p, int32[2,2] i) => (float[2,2] y)"""
     target = find_target()
     facts = read_facts(Model(ir.from_proto(onnx.parser.parse_model(f"{text} {{ y = {node} }}"))), target.tables)
     assert [hit.detail for hit in find_quirks(facts, target)] == [says] * bool(says)

@@ -1,0 +1,36 @@
+"""EmbedLayerNormalization that gives the index of a mask and has no mask: DirectML does not write it."""
+
+from __future__ import annotations
+
+from dmlprep.directml.quirks.declaring import Edit, Match, NodeFacts, Quirk
+
+_MASK, _INDEX = 7, 1
+
+
+def _matches(node: NodeFacts) -> str | Match:
+    index = node.output(_INDEX)
+    is_read = index is not None and (index.graph_output or bool(index.consumers))
+    # What it gives is what the memory held before; fused graphs gave zeros.
+    return Match("its mask index is read, and it has no mask", sure=False) if is_read and not node.input(_MASK) else ""
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Give it a mask of zeros: their sum is the index that the CPU gives, and nothing else depends on it."""
+    ids = edit.input()
+    edit.set_input(_MASK, edit.before("Sub", [ids, ids], like=ids, shape=facts.required().shape))
+    return ""
+
+
+QUIRK = Quirk(
+    id="embed-mask-index",
+    code="DP681",
+    title="EmbedLayerNormalization that gives a mask index without a mask",
+    ops=("com.microsoft::EmbedLayerNormalization",),
+    outcome="wrong numbers",
+    sources=(
+        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/contrib_forms.py: numbers of 1e9 outside of fused graphs, "
+        "where the CPU gives 0",
+    ),
+    matches=_matches,
+    rewrite=_rewrite,
+)
