@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from dmlprep.core.errors import ModelRefused
 from dmlprep.directml.quirks.editing import Edit
 from dmlprep.directml.quirks.grouped_norm import QUIRK as NORMS
 from dmlprep.directml.targets.building import build, infer_contrib
 from dmlprep.directml.targets.facts import NodeFacts
 from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.model import Model
-from dmlprep.graph.model.walk import graphs
+from dmlprep.graph.model.walk import graphs, label
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.fusions.form import DOMAIN
 
@@ -34,7 +36,11 @@ class Written:
 
 Rewrite = Callable[[NodeFacts, Edit], str]
 _ROUNDS = "MatMulNBits"
-_HOW = {_ROUNDS: "without the accuracy_level by which the CPU rounds"}
+_LAYER = "DynamicQuantizeLSTM"
+_HOW = {
+    _ROUNDS: "without the accuracy_level by which the CPU rounds",
+    _LAYER: "on dequantized weights, without the 8 bits to which the CPU rounds data",
+}
 
 
 def _exact(facts: NodeFacts, edit: Edit) -> str:
@@ -62,6 +68,17 @@ def write_out(model: Model, *, all_of_them: bool = False) -> Written:
     from dmlprep.passes.fusions.catalog import FORMS
 
     forms = {f.op_type: f.write_out for f in FORMS if all_of_them or not f.on_cpu}
+    layers = frozenset(
+        label(n) for _, graph in graphs(model.ir) for n in graph if (n.domain, n.op_type) == (DOMAIN, _LAYER)
+    )
+    if layers:
+        from dmlprep.passes.opset.lowering import InlineFirst, lower
+
+        plain = model.copy()
+        with suppress(ModelRefused, InlineFirst):
+            lower(plain, plain.opset, rewrite=layers)
+            rest = write_out(plain, all_of_them=all_of_them)
+            return Written(rest.model, {**rest.counts, _LAYER: len(layers)})
     if not any(_rewrite_of(node, forms) for _, graph in graphs(model.ir) for node in graph):
         return Written(model, {})
     made = model.copy()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
+from dmlprep import api
 from dmlprep.directml.placement import place
 from dmlprep.directml.targets import find_target
 from dmlprep.passes.opset.opset_pass import OpsetOptions, OpsetPass
@@ -150,6 +154,60 @@ def test_an_equal_form_runs_on_directml(name: str) -> None:
     assert place(model, target).compute_on_cpu == []
     for want, got in zip(run(_model(text), feeds), run(proto_of(model), feeds), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+_HIDDEN = 5
+
+
+def _recurrent(columns: bool) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """A bidirectional DynamicQuantizeLSTM, whose scales are of directions or of columns, and its LSTM."""
+    rng, shape, wide = np.random.default_rng(0), (2, 20) if columns else (2,), (2, 1, -1) if columns else (2, 1, 1)
+    stored = {"b": _floats(2, 8 * _HIDDEN), "lengths": np.array([6, 4], np.int32)}
+    quantized, exact = dict(stored), dict(stored)
+    for name, size in (("w", 4), ("r", _HIDDEN)):
+        whole = rng.integers(0, 256, (2, size, 4 * _HIDDEN)).astype(np.uint8)
+        scale, zero = rng.uniform(0.002, 0.004, shape).astype(np.float32), np.full(shape, 121, np.uint8)
+        quantized |= {name: whole, f"{name}_scale": scale, f"{name}_zero": zero}
+        exact[name] = ((whole.astype(np.float32) - 121) * scale.reshape(wide)).transpose(0, 2, 1).copy()
+    names = ["x", "w", "r", "b", "lengths", "h", "c", ""]
+    scales = ["w_scale", "w_zero", "r_scale", "r_zero"]
+    states = (2, 2, _HIDDEN)
+    ends = {"x": (6, 2, 4), "h": states, "c": states}, {"y": (6, *states), "yh": states, "yc": states}
+    inputs, outputs = ([helper.make_tensor_value_info(n, 1, s) for n, s in end.items()] for end in ends)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+
+    def made(op: str, domain: str, given: list[str], arrays: dict[str, np.ndarray]) -> onnx.ModelProto:
+        node = helper.make_node(
+            op, given, ["y", "yh", "yc"], "n", domain=domain, hidden_size=_HIDDEN, direction="bidirectional"
+        )
+        tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+        graph = helper.make_graph([node], "g", inputs, outputs, tensors)
+        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+    return made("DynamicQuantizeLSTM", "com.microsoft", names + scales, quantized), made("LSTM", "", names, exact)
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["scales of directions", "scales of columns"])
+def test_a_quantized_recurrent_layer_is_one_of_dequantized_weights(columns: bool) -> None:
+    quantized, exact = _recurrent(columns)
+    feeds = {"x": _floats(6, 2, 4), "h": _floats(2, 2, _HIDDEN), "c": _floats(2, 2, _HIDDEN)}
+    target = find_target("ort-1.30")
+    model = opened(quantized)
+    assert place(model, target).compute_on_cpu
+    assert OpsetPass(OpsetOptions()).run(model, context_for(target))
+    assert place(model, target).compute_on_cpu == []
+    for got, want, rounded in zip(*(run(p, feeds) for p in (proto_of(model), exact, quantized)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(got, rounded, atol=0.03)  # the CPU rounds data and states to 8 bits
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("dml", marks=pytest.mark.dml)])
+def test_a_quantized_recurrent_layer_is_proved(tmp_path: Path, device: str) -> None:
+    """The proof compares with the exact layer: the bound is that of FP32."""
+    onnx.save(_recurrent(columns=True)[0], tmp_path / "in.onnx")
+    record = api.prepare(tmp_path / "in.onnx", out=tmp_path / "out", device=device)
+    assert (record.exit_code, {v.outcome for v in record.verdicts}) == (0, {"passed"}), record.error
+    assert "DynamicQuantizeLSTM on dequantized weights" in str(record.verdicts[0].device)
 
 
 @pytest.mark.parametrize(

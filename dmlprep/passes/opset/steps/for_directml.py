@@ -122,6 +122,20 @@ def q_linear_leaky_relu(b: Builder) -> list[ir.Value | None]:
     return [b.op("QuantizeLinear", y, b.need(3), b.input(4))]
 
 
+def dynamic_quantize_lstm(b: Builder) -> list[ir.Value | None]:
+    """LSTM on dequantized weights, whose scales are of directions or of their columns; its data is not quantized."""
+
+    def weights(at: int, scale_at: int) -> ir.Value:
+        w, *by = (b.cast(b.need(i), T.FLOAT) for i in (at, scale_at, scale_at + 1))
+        scale, zero = (b.op("Unsqueeze", v, b.ints(*([1] if b.need_rank(v) == 2 else [1, 2]))) for v in by)
+        return b.transpose(b.op("Mul", b.op("Sub", w, zero), scale), (0, 2, 1))
+
+    inputs = [b.need(0), weights(1, 8), weights(2, 10), *map(b.input, range(3, 8))]
+    names = ("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget")
+    attributes = {name: b.attr(name) for name in names}
+    return [*b.ops("LSTM", *inputs, outputs=len(b.node.outputs), version=14, **attributes)]
+
+
 def _as_float(b: Builder) -> ir.Value:
     return b.cast(b.need(0), T.FLOAT)
 
@@ -255,6 +269,7 @@ EQUAL_FORMS: Mapping[str, Callable[[Builder], list[ir.Value | None]]] = {
     "Resize": resize,
     **ONE_STEP,
     "com.microsoft::CDist": c_dist,
+    "com.microsoft::DynamicQuantizeLSTM": dynamic_quantize_lstm,
     "com.microsoft::ExpandDims": expand_dims,
     "com.microsoft::FusedConv": fused_conv,
     "com.microsoft::FusedGemm": fused_gemm,
