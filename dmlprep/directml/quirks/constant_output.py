@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk, Value
+from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk, Value
 from dmlprep.graph.model import MappedTensor
 from dmlprep.graph.model.tensors import as_mapped
 
@@ -59,7 +59,6 @@ QUIRK = Quirk(
     title="a constant output that nodes read",
     ops=(),
     outcome="empty output",
-    sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,
 )

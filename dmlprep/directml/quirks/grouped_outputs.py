@@ -1,8 +1,12 @@
-"""GroupQueryAttention without its caches as outputs: DirectML makes no session of it."""
+"""GroupQueryAttention without its caches as outputs, of which DirectML makes no session, and behind a cache.
+
+Its kernel reads the memory of the present keys and values, which holds the past ones only where the application bound
+both to the same memory, and that for one token alone.
+"""
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
+from dmlprep.directml.quirks.declaring import DML_OPERATORS, Edit, Match, NodeFacts, Quirk
 
 _OUTPUTS = 3
 
@@ -34,4 +38,38 @@ QUIRK = Quirk(
     ),
     matches=_matches,
     rewrite=_rewrite,
+)
+
+
+_PAST, _LENGTHS = (3, 4), 5
+
+
+def _matches_cache(node: NodeFacts) -> str | Match:
+    if all(node.input(index) is None for index in _PAST):
+        return ""
+    tokens = node.required().dims[1] if (node.rank(0) or 0) > 1 else None
+    known = node.integers(_LENGTHS)
+    if known is None or not isinstance(tokens, int):
+        text = "the cache may not be empty, and is read only where the application binds past and present to one memory"
+        return Match(text, sure=False)
+    if max(known, default=0) + 1 <= tokens:
+        return ""  # the whole sequence is given
+    if tokens > 1:
+        return f"{tokens} tokens come behind a cache, and it is read for one alone"
+    return Match("the cache is read only where the application binds past and present to one memory", sure=False)
+
+
+QUIRK_CACHE = Quirk(
+    id="grouped-cache",
+    code="DP649",
+    title="GroupQueryAttention behind a cache",
+    ops=("com.microsoft::GroupQueryAttention",),
+    outcome="wrong numbers",
+    sources=(
+        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/fused_kernels.py: past keys and values that are fed are not "
+        "read; on 1.24.4 under the Python for Windows with past and present bound to one memory: one token right, "
+        "three wrong",
+        f"{DML_OPERATORS}GroupQueryAttention.cpp",
+    ),
+    matches=_matches_cache,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlprep.directml.quirks.declaring import MEASURED, Edit, Match, NodeFacts, Quirk
+from dmlprep.directml.quirks.declaring import Edit, Match, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> Match:
@@ -26,7 +26,6 @@ QUIRK = Quirk(
     title="OptionalHasElement",
     ops=("OptionalHasElement",),
     outcome="crash",
-    sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,
 )

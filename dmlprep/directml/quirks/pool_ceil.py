@@ -159,7 +159,6 @@ AVERAGEPOOL_CEIL = Quirk(
     ops=("AveragePool",),
     outcome="wrong numbers",
     first="1.17",
-    sources=(MEASURED,),
     matches=_counts_padding,
     rewrite=_rewrite_average,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
+from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
@@ -27,7 +27,6 @@ QUIRK = Quirk(
     ops=("QLinearMatMul",),
     outcome="create fails",
     first="1.21",
-    sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,
 )

@@ -69,7 +69,7 @@ class Quirk:
     last: str | None = None
     confidence: Literal["measured", "source", "reported", "environment"] = "measured"
     measured_on: tuple[str, ...] = ()
-    sources: tuple[str, ...]
+    sources: tuple[str, ...] = (MEASURED,)
     matches: Callable[[NodeFacts], str | Match]
     fused: Callable[[Sequence[NodeFacts], Mapping[int, int]], Sequence[bool | Match]] | None = None
     rewrite: Callable[[NodeFacts, Edit], str] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
+from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
@@ -41,7 +41,6 @@ QUIRK = Quirk(
     ops=("Resize",),
     outcome="run fails",
     first="1.19",
-    sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,
 )

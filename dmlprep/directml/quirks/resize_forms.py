@@ -287,7 +287,6 @@ RESIZE_CROP_AXES = Quirk(
     ops=("Resize",),
     outcome="crash",
     first="1.19",
-    sources=(MEASURED,),
     matches=_crops_axes,
     rewrite=_rewrite,
 )

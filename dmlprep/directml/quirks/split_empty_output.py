@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
+from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
@@ -63,7 +63,6 @@ QUIRK = Quirk(
     title="Split with an empty output",
     ops=("Split",),
     outcome="create fails",
-    sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,
 )

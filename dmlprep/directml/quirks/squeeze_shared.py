@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
+from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> str:
@@ -26,7 +26,6 @@ QUIRK = Quirk(
     severity="note",
     ops=("Squeeze", "Unsqueeze"),
     outcome="create fails",
-    sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,
 )

@@ -1,4 +1,7 @@
-"""GatherElements and ScatterElements with fewer indices than data in a dimension other than the axis."""
+"""GatherElements and ScatterElements with fewer indices than data beside the axis, and with more updates than places.
+
+The latter have no equal form: ONNX does not say which update stays.
+"""
 
 from __future__ import annotations
 
@@ -82,4 +85,22 @@ SCATTER_NARROW = replace(
     ops=("ScatterElements", "Scatter"),
     sources=(MEASURED, DIRECTML_API + "ns-directml-dml_scatter_operator_desc"),
     rewrite=_rewrite_scatter,
+)
+
+
+def _matches_more(node: NodeFacts) -> str:
+    axis, sizes = sizes_by_axis(node) or (0, [(None, None)])
+    places, updates = sizes[axis]
+    more = isinstance(places, int) and isinstance(updates, int) and updates > places
+    return f"{updates} updates for {places} places along axis {axis}" if more else ""
+
+
+QUIRK = Quirk(
+    id="scatter-more",
+    code="DP637",
+    title="ScatterElements with more updates than places",
+    ops=("ScatterElements",),
+    outcome="create fails",
+    sources=(MEASURED, DIRECTML_API + "ns-directml-dml_scatter_operator_desc"),
+    matches=_matches_more,
 )

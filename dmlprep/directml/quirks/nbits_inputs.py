@@ -1,6 +1,7 @@
-"""MatMulNBits with zero points that are floats, or an odd number of them of 8 bits: DirectML computes other numbers.
+"""MatMulNBits with zero points of which DirectML computes other numbers, and with a bias or with indices of groups.
 
-The rewrite packs floats that are whole numbers, and leaves zero points out that are all the middle of the numbers.
+The rewrites pack floats that are whole numbers, leave out zero points that are all the middle of the numbers and
+indices that say what is so without them, and add the bias behind the node.
 """
 
 from __future__ import annotations
@@ -71,4 +72,44 @@ QUIRK = Quirk(
     ),
     matches=_matches,
     rewrite=_rewrite,
+)
+
+
+_GROUPS, _BIAS = 4, 5
+
+
+def _matches_bias(node: NodeFacts) -> str:
+    if node.input(_BIAS) is not None:
+        return "it has a bias"
+    return "it has indices of groups" if node.input(_GROUPS) is not None else ""
+
+
+def _rewrite_bias(facts: NodeFacts, edit: Edit) -> str:
+    """Add the bias behind the node, and drop indices that are in order."""
+    if edit.optional(_GROUPS) is not None:
+        tensor = edit.stored(_GROUPS)
+        if tensor is None:
+            return "its indices of groups are not constant"
+        indices, size = np.asarray(tensor.numpy()).reshape(-1), int(facts.attribute("block_size", 0))
+        if size < 1 or not (indices == np.arange(indices.size) // size).all():
+            return "its indices of groups change the order of the blocks"
+    bias = edit.optional(_BIAS)
+    for index in range(_GROUPS, len(edit.node.inputs)):
+        edit.set_input(index, None)
+    edit.shorten()
+    return "" if bias is None else edit.become(edit.before("Add", [edit.twin(), bias], like=edit.output))
+
+
+QUIRK_BIAS = Quirk(
+    id="nbits-bias",
+    code="DP651",
+    title="MatMulNBits with a bias or indices of groups",
+    ops=("com.microsoft::MatMulNBits",),
+    outcome="create fails",
+    sources=(
+        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/matmul_nbits.py: 80070057 with either, whatever else it has",
+        f"{DML_OPERATORS}MatMulNBits.cpp",
+    ),
+    matches=_matches_bias,
+    rewrite=_rewrite_bias,
 )

@@ -1,10 +1,19 @@
-"""RoiAlign whose coordinates are not moved by half an element, as in all of opset 10."""
+"""RoiAlign in mode max, which has no equal form, and with coordinates that are not moved by half an element."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dmlprep.directml.quirks.declaring import Edit, Match, NodeFacts, Quirk
+
+QUIRK = Quirk(
+    id="roialign-max",
+    code="DP630",
+    title="RoiAlign in mode max",
+    ops=("RoiAlign",),
+    outcome="wrong numbers",
+    matches=lambda node: "mode max" if node.attribute("mode", "avg") == "max" else "",
+)
 
 
 def _matches(node: NodeFacts) -> str | Match:
@@ -33,7 +42,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     return ""
 
 
-QUIRK = Quirk(
+QUIRK_BOXES = Quirk(
     id="roialign-boxes",
     code="DP671",
     title="RoiAlign that does not move coordinates by half an element",
