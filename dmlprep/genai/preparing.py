@@ -22,7 +22,7 @@ from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
 from dmlprep.genai.folder import GenaiFolder, open_folder, other_models
 from dmlprep.genai.models import PreparedModel, is_grouped, kept_types, refuse_forms, without_checks
 from dmlprep.genai.output import RECORD, FolderOut, copy_files, digests
-from dmlprep.genai.providers import several_at_once, shares_buffer
+from dmlprep.genai.providers import cache_faults, shares_buffer
 from dmlprep.graph.model.budget import limited
 from dmlprep.graph.model.input_watch import Unchanged, data_files
 from dmlprep.pipeline.observer import Observer
@@ -294,8 +294,9 @@ def _one(run: _Run, given: GenaiFolder, file: Path, place: Path) -> PreparedMode
         plan = _plan(run, kept_types(model, given.config))
         run.record.target = plan.target.name
         refuse_forms(model, plan.target, limit, mended=False)
-        if is_grouped(model):
-            _refuse_search(given)
+        for at, text, fix in cache_faults(config) if is_grouped(model) else ():
+            if at != "search.chunk_size":  # which is removed
+                raise ModelRefused(f"{at} {text}", where=str(given.path / CONFIG), code="DP878", fix=fix)
         target = place / file.relative_to(given.path)
         target.parent.mkdir(parents=True, exist_ok=True)
         options = PrepareOptions(external_data=bool(data_files(model)), vram=request.vram)
@@ -313,20 +314,6 @@ def _plan(run: _Run, keep: Sequence[str]) -> Plan:
     if "fp16" not in run.recipe.step or "step.fp16.keep_io" in run.request.settings:
         return make_plan(run.recipe)
     return make_plan(apply_settings(run.recipe, {"step.fp16.keep_io": list(keep)}))
-
-
-def _refuse_search(folder: GenaiFolder) -> None:
-    for place, text, fix in several_at_once(folder.config):
-        if place != "search.chunk_size":  # which is removed
-            raise ModelRefused(f"{place} {text}", where=str(folder.path / CONFIG), code="DP878", fix=fix)
-    beams = folder.config.number("search.num_beams")
-    if beams is not None and beams > 1:
-        what = (
-            f"search.num_beams is {beams}: several beams cannot share one memory for past and present keys, and "
-            "DirectML's GroupQueryAttention reads no other cache (DP649)"
-        )
-        fix = "set it to 1: greedy search or sampling"
-        raise ModelRefused(what, where=str(folder.path / CONFIG), code="DP878", fix=fix)
 
 
 def _note(record: RunRecord, one: PreparedModel, name: str) -> None:

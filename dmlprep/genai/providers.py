@@ -136,12 +136,12 @@ def shares_buffer(config: GenaiConfig) -> bool:
     return config.flag("search.past_present_share_buffer") is True and (config.number("search.num_beams") or 1) == 1
 
 
-def several_at_once(config: GenaiConfig) -> Iterator[tuple[str, str, str]]:
-    """Place, text and remedy of each option with which a decoder gets several tokens behind a cache.
-
-    DirectML's GroupQueryAttention computes these as if there were no cache (DP649).
-    """
+def cache_faults(config: GenaiConfig) -> Iterator[tuple[str, str, str]]:
+    """Place, text and remedy of each option with which DirectML's GroupQueryAttention reads a wrong cache (DP649)."""
     why = "DirectML's GroupQueryAttention is wrong for several tokens behind a cache (DP649)"
+    if (beams := config.number("search.num_beams") or 1) > 1:
+        what = f"is {beams}: several beams cannot share one memory for past and present keys, and DirectML's"
+        yield "search.num_beams", f"{what} GroupQueryAttention reads no other cache (DP649)", "write 1"
     chunk, sliding = config.value("search.chunk_size"), "model.decoder.sliding_window"
     if isinstance(chunk, int | float) and not isinstance(chunk, bool) and chunk > 0:
         yield "search.chunk_size", f"is {chunk:.10g}: the prompt would come in parts, and {why}", "leave it out"
@@ -179,10 +179,10 @@ def _on_dml(config: GenaiConfig, beams: int, grouped: bool) -> Iterator[Finding]
         place = "search.past_present_share_buffer"
         text = f"{place} is not true: {why if grouped else capture}"
         yield finding("DP859", text, node=place, remedy="write true")
-    if shared and beams > 1:
-        text = f"search.num_beams is {beams}, so that past and present are not shared: {why if grouped else capture}"
+    if shared and beams > 1 and not grouped:
+        text = f"search.num_beams is {beams}, so that past and present are not shared: {capture}"
         yield finding("DP860", text, node="search.num_beams", remedy="write 1")
-    for place, text, remedy in several_at_once(config) if grouped else ():
+    for place, text, remedy in cache_faults(config) if grouped else ():
         yield finding("DP860", f"{place} {text}", node=place, remedy=remedy)
     for place in ("engine", "model.mtp", "model.dflash2", "model.dspark"):
         if config.table(place):

@@ -7,6 +7,7 @@ other keys. After it may stand bounds (``int 1..16``, ``number >0..1``) or the w
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -209,12 +210,6 @@ def _remedy(value: object, kinds: tuple[_Kind, ...]) -> str:
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "an object"
-    if isinstance(value, list):
-        return "a list"
-    if value is None:
-        return "null"
-    if isinstance(value, str):
-        return f'"{printed(value)}"'
-    return ("true" if value else "false") if isinstance(value, bool) else shortened(repr(value), _SHOWN)
+    if isinstance(value, Mapping | list):
+        return "an object" if isinstance(value, Mapping) else "a list"
+    return f'"{printed(value)}"' if isinstance(value, str) else shortened(json.dumps(value), _SHOWN)
