@@ -22,6 +22,7 @@ from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
 from dmlprep.passes import Context
 from dmlprep.passes.fix_quirks import FixQuirksOptions, FixQuirksPass
+from dmlprep.passes.fusions import write_out
 from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions, cpu_host, dml_host, dml_status, open_dml
 from dmlprep.runtime.session import open_on
 from tests.passes.fix_quirks.cases import CASES, Case
@@ -39,7 +40,7 @@ def run(case: Case, model: onnx.ModelProto, host: SessionHost, folder: Path) -> 
     """
     path, plain = folder / "case.onnx", folder / "plain.onnx"
     path.write_bytes(model.SerializeToString())
-    plain.write_bytes(case.model.SerializeToString())
+    plain.write_bytes(ir.to_proto(write_out(Model(ir.from_proto(case.model))).model.ir).SerializeToString())
     options = SessionOptions(
         optimization="all" if case.optimized else "disabled", unfused=case.unfused, time_limit=120, threads=1
     )
