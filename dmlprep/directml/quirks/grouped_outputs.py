@@ -1,7 +1,7 @@
 """GroupQueryAttention without its caches as outputs, of which DirectML makes no session, and behind a cache.
 
-Its kernel reads the memory of the present keys and values, which holds the past ones only where the application bound
-both to the same memory, and that for one token alone.
+Its kernel reads the memory of the present keys and values. This holds the past ones only where the application bound
+both to the same memory, and for one token alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MatMulNBits with zero points of which DirectML computes other numbers, and with a bias or with indices of groups.
 
-The rewrites pack floats that are whole numbers, leave out zero points that are all the middle of the numbers and
-indices that say what is so without them, and add the bias behind the node.
+The rewrites pack zero points that are whole numbers, and add the bias behind the node. They leave out zero points that
+are all the middle of the numbers, and indices that change nothing.
 """
 
 from __future__ import annotations

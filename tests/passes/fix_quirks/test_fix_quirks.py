@@ -280,7 +280,7 @@ def test_weights_stay_in_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def never(self: MappedTensor) -> None:
         raise AssertionError("a weight was read")
 
-    for name in ("numpy", "tobytes", "elements", "_map"):
+    for name in ("numpy", "tobytes", "elements", "map_bytes"):
         monkeypatch.setattr(MappedTensor, name, never)
     context = Context(find_target())
     assert FixQuirksPass(FixQuirksOptions()).run(model, context)
