@@ -37,7 +37,7 @@ from dmlprep.parity.feeds.framed_feeds import feeds_of
 from dmlprep.parity.feeds.graph_feeds import Feed
 from dmlprep.parity.feeds.run_feeds import RunFeeds, silent, sizes_text, vanishes, variations
 from dmlprep.parity.judging import JudgingOptions
-from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
+from dmlprep.parity.optimization_levels import LOWER_LEVELS, Lowered, at_some_level, lower_levels
 from dmlprep.passes.framing import between
 from dmlprep.passes.fusions import Written, write_out
 from dmlprep.portable.arrays import Array
@@ -169,7 +169,7 @@ class Reference:
             raise self._beyond
         if not self._outputs:
             options, began = self._options(), time.perf_counter()
-            levels = lower_levels(self.model)
+            levels = lower_levels(self.model) or LOWER_LEVELS[-1:]  # its fusions may be wrong, the model is not
             try:
                 self._outputs, self.lowered = at_some_level(partial(self._computed, progress), options, levels)
             except SessionFailure as failure:

@@ -69,6 +69,24 @@ def test_an_original_in_fp16_may_run_at_a_lower_level_too(tmp_path: Path) -> Non
     assert "the original at graph optimisation extended" in str(verdict.device)
 
 
+def test_an_original_that_a_fusion_breaks_is_compared_without_optimisation(tmp_path: Path) -> None:
+    """ONNX Runtime's DivMulFusion makes an invalid graph of a Mul by a folded 1 after a Cast (issue 32416)."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3] x) => (float[2, 3] y) <float one = {1.0}> {
+        c = Cast<to = 1>(x) d = Div(one, one) y = Mul(c, d) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "broken.onnx")
+    plain = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3] x) => (float[2, 3] y) { y = FACTOR(x) }"""
+    for name, factor in (("right", "Identity"), ("wrong", "Neg")):
+        onnx.save(onnx.parser.parse_model(plain.replace("FACTOR", factor)), tmp_path / f"{name}.onnx")
+    verdict = compare(tmp_path / "broken.onnx", tmp_path / "right.onnx")
+    assert verdict.outcome == "passed"
+    assert "the original at graph optimisation off (at the default it does not load" in str(verdict.device)
+    assert compare(tmp_path / "broken.onnx", tmp_path / "wrong.onnx").outcome == "failed"
+    broken = compare(tmp_path / "broken.onnx", tmp_path / "broken.onnx")
+    assert (broken.outcome, [f.code for f in broken.findings]) == ("failed", ["DP704"])
+
+
 def test_fp32_models_have_no_lower_levels() -> None:
     assert lower_levels(Model.open(fixture("residual_cnn").path)) == ()
     assert lower_levels(Model.open(fixture("half_cnn").path)) == ("extended", "basic", "disabled")
