@@ -27,9 +27,10 @@ def in_short(outlook: Outlook, model: str) -> list[str]:
     away = [f for f in best.fates if f.role == "compute"]
     moved = sum(bool(f.step) for f in away)
     effect = [f"bring {moved} of {len(away)} compute nodes from the CPU to DirectML"] if moved else []
-    fused, crossings = best.after.partitions, best.after.crossings
-    changed = (fused, crossings) != (outlook.before.partitions, outlook.before.crossings)
-    if changed and (fused or crossings < outlook.before.crossings):
+    before, fused, crossings = outlook.before, best.after.partitions, best.after.crossings
+    changed = (fused, crossings) != (before.partitions, before.crossings)
+    changed |= best.after.dml_nodes - best.after.fused_nodes < before.dml_nodes - before.fused_nodes
+    if changed and (fused or crossings < before.crossings):
         effect.append(f"make {_count(fused, 'fused partition')} with {_count(crossings, 'crossing')}")
     if not effect:
         return []

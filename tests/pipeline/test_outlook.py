@@ -120,6 +120,20 @@ def test_check_says_the_same_of_a_model_with_free_sizes(tmp_path: Path) -> None:
     assert in_short(said, "m.onnx") == in_short(ahead, "m.onnx")
 
 
+def test_check_shows_the_command_where_one_fused_graph_grows(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 2] x, float[1, 2] z) => (float[batch, 2] y) {
+        a = Relu (x)  b = Neg (z)  c = Exp (b)  y = Add (a, c)
+    }"""
+    said = dmlprep.check(_saved(tmp_path, text)).facts.prepare
+    assert said is not None
+    assert said.after is not None
+    assert (said.before.partitions, said.before.fused_nodes) == (1, 2)
+    assert (said.after.partitions, said.after.fused_nodes) == (1, 4)
+    assert in_short(said, "m.onnx")[0] == (
+        "prepare would make 1 fused partition with no crossings: dmlprep prepare m.onnx -o out --pin batch=1"
+    )
+
+
 def test_a_model_that_is_ready_is_told_nothing(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
     assert dmlprep.check(_saved(tmp_path, text)).facts.prepare is None
