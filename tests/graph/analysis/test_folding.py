@@ -15,6 +15,7 @@ from dmlprep.graph.analysis.folding import evaluate
 I64 = np.int64
 DATA = np.arange(-12, 12, dtype=I64).reshape(2, 3, 4)
 BIG = np.iinfo(I64).max
+_HALF = np.array(0.5, np.float32)
 
 
 def a(*values: int) -> np.ndarray:
@@ -50,6 +51,7 @@ CASES: dict[str, tuple[str, list[np.ndarray | None], dict[str, Any], int]] = {
     "Squeeze": ("Squeeze", [DATA[:, :1], a(1)], {}, 1),
     "Unsqueeze": ("Unsqueeze", [DATA, a(0, -1)], {}, 1),
     "Transpose": ("Transpose", [DATA], {}, 1),
+    "Pow that is a square root": ("Pow", [np.array([1369, 1, 16777216 - 8192 + 1], np.float32), _HALF], {}, 1),
     "Sqrt": ("Sqrt", [np.array([2, 3, 5], np.float32)], {}, 1),
 }
 
@@ -88,6 +90,9 @@ LEFT: dict[str, tuple[str, list[np.ndarray | None], dict[str, Any]]] = {
     "too large for the integer": ("Cast", [np.array([3e9], np.float32)], {"to": 6}),
     "a sum of floats": ("ReduceSum", [np.ones((2, 2), np.float32)], {}),
     "a power that rounds": ("Pow", [np.ones(1, np.float32), np.full(1, 3, np.float32)], {}),
+    "a square root that rounds": ("Pow", [np.array([1369, 2], np.float32), _HALF], {}),
+    "a square root whose square rounds": ("Pow", [np.array([1e30], np.float32), _HALF], {}),
+    "the square root of zero": ("Pow", [np.array([-0.0], np.float32), _HALF], {}),
     "an index out of range": ("Gather", [a(1, 2), a(2)], {}),
     "an index of a slice out of range": ("GatherND", [a(1, 2), a(2).reshape(1, 1)], {}),
     "slices of batches": ("GatherND", [a(1, 2).reshape(1, 2), a(0).reshape(1, 1)], {"batch_dims": 1}),

@@ -11,6 +11,7 @@ from onnx import numpy_helper, parser
 from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
 from dmlprep.passes import Context
+from dmlprep.passes.pin import PinOptions, PinPass
 from dmlprep.passes.simplify import SimplifyOptions, SimplifyPass
 from tests.passes.simplify.test_simplify import Runner
 
@@ -51,7 +52,8 @@ def _model(body: str, scale: float, x: str) -> Model:
     y = "a,b,c,d"[: len(x.split(",")) * 2 - 1]
     text = f"""<ir_version: 8, opset_import: ["" : 13]> g (float[{x}] x) => (float[{y}] y)
     <int64[4] grid = {{1, 31, 31, 8}}, int64[4] many = {{9, 1, 1, 1}}, int64[1] zero = {{0}}, int64[1] one = {{1}},
-     int64[1] end = {{961}}, int64[2] wide = {{700, 700}}, int64[2] axes = {{0, 1}}> {{ {body} }}"""
+     int64[1] end = {{961}}, int64[1] eight = {{8}}, float[1] positions = {{961}}, float[1] half = {{0.5}},
+     int64[2] wide = {{700, 700}}, int64[2] axes = {{0, 1}}> {{ {body} }}"""
     proto = parser.parse_model(text)
     pos = np.random.default_rng(0).standard_normal((1, 961, 8)).astype(np.float32)
     scales = np.array([1, 1, scale, scale], np.float32)
@@ -72,6 +74,22 @@ def test_a_chain_is_judged_by_its_end(name: str) -> None:
     context = Context(find_target(), before=model.snapshot(), runner=runner)
     SimplifyPass(SimplifyOptions()).run(model, context)
     assert sorted(n.op_type for n in model.ir.graph if n.op_type != "Constant") == stay
+    np.testing.assert_allclose(_run(model, feed), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_as_many_rows_as_the_root_of_the_positions() -> None:
+    rows = (
+        "side = Pow (positions, half)  h = Cast <to = 7> (side)  square = Concat <axis = 0> (one, h, h, eight)"
+        f"  {_RESIZE.replace('grid', 'square')} y = Add (x, pr)"
+    )
+    model = _model(rows, 0.45, "1,8,13,13")
+    feed = {"x": np.random.default_rng(1).uniform(-0.9, 0.9, (1, 8, 13, 13)).astype(np.float32)}
+    expected = _run(model, feed)
+    runner = Runner()
+    runner.feeds = lambda model, count=1: [feed]  # type: ignore[method-assign]
+    for step in (PinPass(PinOptions()), SimplifyPass(SimplifyOptions())):
+        step.run(model, Context(find_target(), before=model.snapshot(), runner=runner))
+    assert [n.op_type for n in model.ir.graph if n.op_type != "Constant"] == ["Add"]
     np.testing.assert_allclose(_run(model, feed), expected, rtol=1e-6, atol=1e-6)
 
 
