@@ -149,8 +149,9 @@ def smaller_question(facts: StepFacts, tolerance: float) -> str:
     trials = [(inf if trial.error is None else trial.error, trial.kept) for trial in facts.trials]
     most = max(count for _, count in trials)
     error, kept = min((error, count) for error, count in trials if 2 * count <= most)
-    errors = {name: f"is off by {outputs[name]:.2g}" if isfinite(outputs[name]) else "overflows" for name in off[:3]}
-    worst = ", ".join(f"{name!r} {text}" for name, text in errors.items())
+    beyond = "overflows, or its shape or rows differ"
+    texts = [f"{n!r} is off by {outputs[n]:.2g}" if isfinite(outputs[n]) else f"{n!r} {beyond}" for n in off[:3]]
+    worst = ", ".join(texts)
     if not isfinite(error):
         return f"with everything in FP16 {worst}, and no tolerance accepts that: {otherwise}"
     rest = f", the other {len(outputs) - len(off)} outputs meet {tolerance:g}" if len(outputs) > len(off) else ""

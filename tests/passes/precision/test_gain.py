@@ -21,7 +21,7 @@ def test_a_tolerance_is_offered_where_one_helps() -> None:
 
 def test_no_tolerance_is_offered_for_an_overflow() -> None:
     said = smaller_question(_facts(inf), 0.015)
-    assert said.startswith("with everything in FP16 'y' overflows, and no tolerance accepts that")
+    assert said.startswith("with everything in FP16 'y' overflows, or its shape or rows differ, and no tolerance")
     assert "inf" not in said
 
 
