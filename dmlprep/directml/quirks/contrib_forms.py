@@ -1,4 +1,4 @@
-"""QAttention and QLinearSigmoid without a zero point: DirectML crashes, or makes no session. Zeros are written."""
+"""Operators of com.microsoft in forms that DirectML makes no session of, or without a zero point, where it crashes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,33 @@ import numpy as np
 
 from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
+_PAST = 8
+
+
+def _matches(node: NodeFacts) -> str:
+    if node.op == "QAttention":
+        alone = node.output(1) is not None and node.input(_PAST) is None
+        return "it gives keys and values, and has no past ones" if alone else ""
+    kind = str(node.attribute("activation", "Softmax"))
+    return f"its activation is {kind}" if kind != "Softmax" else ""
+
+
+QUIRK = Quirk(
+    id="contrib-refused",
+    code="DP674",
+    title="com.microsoft operator in a form that DirectML refuses",
+    ops=("com.microsoft::QAttention", "com.microsoft::FusedMatMulActivation"),
+    outcome="create fails",
+    sources=("measured on 1.24.4 and 1.30.0 by tests/benchmarks/contrib_forms.py: 80070057",),
+    matches=_matches,
+)
+
+
 _PLACES: Mapping[str, Mapping[int, int]] = {"QAttention": {6: 0, 7: 1}, "QLinearSigmoid": {2: 0, 4: 0}}
 """Positions of zero points, and of the inputs that have their types."""
 
 
-def _matches(node: NodeFacts) -> str:
+def _matches_zeros(node: NodeFacts) -> str:
     return "a zero point is left out" if any(node.input(index) is None for index in _PLACES[node.op]) else ""
 
 
@@ -36,7 +58,7 @@ def _quirk(name: str, op: str, outcome: Literal["crash", "create fails"]) -> Qui
         ops=(f"com.microsoft::{op}",),
         outcome=outcome,
         sources=("measured on 1.24.4 and 1.30.0 by tests/benchmarks/contrib_forms.py: right with both zero points",),
-        matches=_matches,
+        matches=_matches_zeros,
         rewrite=_rewrite,
     )
 

@@ -1,0 +1,105 @@
+"""Pad that crops a constant, and Pad with zeros before MaxPool, which are fused: MaxPool pads with minus infinity."""
+
+from __future__ import annotations
+
+from dmlprep.directml.quirks.declaring import DML_OPERATORS, END, MEASURED, ORT_SOURCE, Edit, NodeFacts, Quirk
+from dmlprep.directml.quirks.patterns import only_consumer, scalar
+
+
+def _matches(node: NodeFacts) -> str:
+    pads = node.integers(1)
+    return f"pads {pads}" if min(pads or [0]) < 0 else ""
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Crop by Slice, then Pad by what is left."""
+    x, pads = facts.required(), facts.integers(1)
+    if pads is None or x.rank is None:
+        return "its pads or its rank are not known"
+    axes = facts.integers(3) if facts.input(3) is not None else [*range(x.rank)]
+    if axes is None:
+        return "its axes are not constant"
+    axes = [a + x.rank if a < 0 else a for a in axes]
+    half = len(axes)
+    if len(pads) != 2 * half:
+        return "its pads do not fit its axes"
+    mode = facts.attribute("mode", "constant")
+    parts: dict[int, tuple[int, int]] = {}
+    for i, axis in enumerate(axes):
+        low, high = pads[i], pads[i + half]
+        if min(low, high) >= 0:
+            continue
+        if mode != "constant" and max(low, high) > 0:
+            return f"mode {mode} crops and pads one axis"
+        size = x.dims[axis]
+        if isinstance(size, int) and size + min(low, 0) + min(high, 0) < 0:
+            return f"axis {axis} is cropped by more elements than it has"
+        parts[axis] = (max(-low, 0), high if high < 0 else END)
+    cropped = edit.slice(edit.input(), parts)
+    rest = [max(p, 0) for p in pads]
+    if not any(rest):
+        return edit.become(cropped)
+    edit.set_input(0, cropped)
+    edit.set_input(1, edit.integers(rest, "pads"))
+    return ""
+
+
+QUIRK = Quirk(
+    id="pad-negative",
+    code="DP623",
+    title="Pad that crops",
+    ops=("Pad",),
+    outcome="wrong numbers",
+    sources=(MEASURED, DML_OPERATORS + "Padding.cpp"),
+    matches=_matches,
+    rewrite=_rewrite,
+)
+
+
+_NOT_NEGATIVE = frozenset({"Relu", "Sigmoid", "HardSigmoid", "Abs", "Exp", "Softmax", "Softplus"})
+"""Operators without negative outputs: zeros around them change no maximum."""
+
+
+def _pads(node: NodeFacts) -> list[int]:
+    return list((node.integers(1) if node.input(1) is not None else node.attribute("pads", None)) or ())
+
+
+def _matches_pool(node: NodeFacts) -> str:
+    x, value, pool, pads = node.input(0), node.input(2), only_consumer(node.output()), _pads(node)
+    if x is None or pool is None or pool.key != "MaxPool" or pool.attribute("auto_pad", "NOTSET") != "NOTSET":
+        return ""
+    if x.producer is not None and x.producer.key in _NOT_NEGATIVE:
+        return ""
+    half, mode = len(pads) // 2, node.attribute("mode", "constant")
+    outer = pads[:2] + pads[half : half + 2]  # of batch and channels: not fused
+    if node.input(3) is not None or mode != "constant" or not any(pads) or min(pads) < 0 or any(outer):
+        return ""
+    zero = node.attribute("value", 0.0) == 0 if value is None else scalar(value) == 0
+    return "MaxPool reads its zeros" if zero else ""
+
+
+def _rewrite_pool(facts: NodeFacts, edit: Edit) -> str:
+    """Pad between Unsqueeze and Squeeze, which the fusion does not look through."""
+    pads = _pads(facts)
+    half = len(pads) // 2
+    pads = [0, *pads[:half], 0, *pads[half:]]
+    if facts.input(1) is None:
+        edit.set("pads", pads)
+    else:
+        edit.set_input(1, edit.integers(pads, "pads"))
+    edit.set_input(0, edit.unsqueeze(edit.input(), 0, facts.opset))
+    padded = edit.before("Pad", list(edit.node.inputs), edit.node.attributes, dtype=edit.output.dtype)
+    return edit.become(edit.squeeze(padded, 0, facts.opset))
+
+
+QUIRK_POOL = Quirk(
+    id="pad-before-maxpool",
+    code="DP690",
+    title="Pad with zeros before MaxPool",
+    ops=("Pad",),
+    outcome="wrong numbers",
+    first="1.19",
+    sources=("measured on 1.24.4 and 1.30.0", ORT_SOURCE + "onnxruntime/core/optimizer/pad_fusion.cc"),
+    matches=_matches_pool,
+    rewrite=_rewrite_pool,
+)
