@@ -132,12 +132,12 @@ class CpuRunner:
         if self._feeds is None:
             return make_feeds(model, count=count, rough=True)
         free = any(not isinstance(dim, int) for v in model.ir.graph.inputs for dim in v.shape or ())
-        feeds, others = self._feeds(model, count), self._other_sizes if free else None
-        while feeds and others is not None:
+        feeds = self._feeds(model, count)
+        while free and feeds and (others := self._other_sizes) is not None:
             try:
                 self.run(model, feeds[0])
-                break
+                self._other_sizes = None  # these sizes serve for all later feeds
             except ModelRefused:
-                others = others if others(model) else None
+                self._other_sizes = others if others(model) else None
                 feeds = self._feeds(model, count)
         return feeds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dmlprep.directml.quirks.declaring import DML_OPERATORS, END, MEASURED, ORT_SOURCE, Edit, NodeFacts, Quirk
+from dmlprep.directml.quirks.declaring import DML_OPERATORS, END, MEASURED, ORT_SOURCE, Edit, Match, NodeFacts, Quirk
 from dmlprep.directml.quirks.patterns import only_consumer, scalar
 
 
@@ -64,18 +64,24 @@ def _pads(node: NodeFacts) -> list[int]:
     return list((node.integers(1) if node.input(1) is not None else node.attribute("pads", None)) or ())
 
 
-def _matches_pool(node: NodeFacts) -> str:
+def _is_negative_nowhere(node: NodeFacts) -> bool:
+    low = node.input(1) if node.key == "Clip" else None
+    least = node.attribute("min", None) if low is None else scalar(low)
+    return node.key in _NOT_NEGATIVE or (node.key == "Clip" and least is not None and least >= 0)
+
+
+def _matches_pool(node: NodeFacts) -> str | Match:
     x, value, pool, pads = node.input(0), node.input(2), only_consumer(node.output()), _pads(node)
     if x is None or pool is None or pool.key != "MaxPool" or pool.attribute("auto_pad", "NOTSET") != "NOTSET":
         return ""
-    if x.producer is not None and x.producer.key in _NOT_NEGATIVE:
+    if x.producer is not None and _is_negative_nowhere(x.producer):
         return ""
     half, mode = len(pads) // 2, node.attribute("mode", "constant")
     outer = pads[:2] + pads[half : half + 2]  # of batch and channels: not fused
     if node.input(3) is not None or mode != "constant" or not any(pads) or min(pads) < 0 or any(outer):
         return ""
     zero = node.attribute("value", 0.0) == 0 if value is None else scalar(value) == 0
-    return "MaxPool reads its zeros" if zero else ""
+    return Match("MaxPool reads its zeros where the data is negative", sure=False) if zero else ""
 
 
 def _rewrite_pool(facts: NodeFacts, edit: Edit) -> str:

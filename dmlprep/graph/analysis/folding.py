@@ -81,12 +81,13 @@ def _pow(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     a, b = _exact(inputs[:2])
     if a.dtype.kind in "iu" and b.dtype.kind in "iu" and (b >= 0).all() and (b < 64).all():
         return np.asarray(np.power(a, b).astype(a.dtype))
-    if a.dtype.kind == "f" and b.size == 1:
-        power, root, shape = float(b.reshape(-1)[0]), np.rint(np.sqrt(a)), np.broadcast_shapes(a.shape, b.shape)
-        if power == 2.0:
-            return np.broadcast_to(a * a, shape)
-        if power == 0.5 and ((a > 0) & (a < 1 << 24) & (root * root == a)).all():  # 1369 positions: 37 rows
-            return np.broadcast_to(root, shape)
+    power = float(b.reshape(-1)[0]) if a.dtype.kind == "f" and b.size == 1 else None
+    if power == 2.0:
+        return np.broadcast_to(a * a, np.broadcast_shapes(a.shape, b.shape))
+    if power == 0.5 and ((a > 0) & (a < 1 << 24)).all():
+        root = np.rint(np.sqrt(a))
+        if (root * root == a).all():  # 1369 positions: 37 rows
+            return np.broadcast_to(root, np.broadcast_shapes(a.shape, b.shape))
     raise Uncertain("a power that rounds")
 
 

@@ -27,3 +27,16 @@ def test_a_tensor_name_does_not_change_the_severity(run: Run, name: str, tmp_pat
     result = run("check", tmp_path / "m.onnx")
     assert result.code == 1
     assert "DP659" in result.out
+
+
+@pytest.mark.parametrize(("before", "found"), [("Neg (x)", True), ("Relu (x)", False), ("Clip (x, zero)", False)])
+def test_zeros_around_data_without_negative_numbers_change_no_maximum(
+    run: Run, before: str, found: bool, tmp_path: Path
+) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[1,2,4,4] x) => (float[1,2,5,5] y)
+    <int64[8] p = {{0,0,1,1,0,0,1,1}}, float zero = {{0.0}}>
+    {{ c = {before} q = Pad (c, p) y = MaxPool <kernel_shape: ints = [2, 2]> (q) }}"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    result = run("check", tmp_path / "m.onnx")
+    assert result.code == 0  # the values are not known, so it is a warning
+    assert ("warning DP690" in result.out) is found
