@@ -74,6 +74,7 @@ def test_on_a_stand_in_for_directml(box: Path, tmp_path: Path, mode: str, code: 
     assert result["outcome"] == {0: "passed", 1: "failed", 3: "not-run"}[code]
 
 
+@pytest.mark.slow
 def test_a_hang_ends_with_the_time_limit(box: Path, tmp_path: Path) -> None:
     limit = "30" if WINDOWS else "4"  # starting takes some seconds there
     done = run_kit(box, "--time-limit", limit, environment=stand_in(tmp_path / "site", "hang"))

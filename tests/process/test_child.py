@@ -100,6 +100,7 @@ def test_a_hang_is_told_from_slow_work(tmp_path: Path) -> None:
     assert "did nothing" in found.message
 
 
+@pytest.mark.slow
 @tells_time
 def test_slow_work_is_no_hang() -> None:
     found = ask(fake("input()\nwhile True: pass"), limit=4.0)

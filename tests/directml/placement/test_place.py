@@ -29,6 +29,7 @@ BRANCHES = """g (bool c, float[2,3] x) => (float[2,3] y) {
 }"""
 
 
+@pytest.mark.slow
 def test_the_rule_places_the_node_suite_as_the_provider_did() -> None:
     compared, misses = compare_suite()
     assert compared > 17_000
