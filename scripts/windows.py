@@ -406,7 +406,10 @@ class Tally:
         ).write(report)
 
 
-_LONG = ("tests", "tests/parity on DirectML", "tests on DirectML", "tests/pipeline", "tests/kit", "tests/parity")
+_LONG = (
+    "tests", "tests/parity on DirectML", "tests on DirectML", "tests/cli", "a tenth", "tests/kit", "tests/pipeline",
+    "tests/parity",
+)  # fmt: skip
 """Parts that take longest, the longest first: two jobs then end at about the same time."""
 
 
@@ -434,7 +437,7 @@ def parts(paths: Sequence[str], provider: str, seed: str = "") -> list[Part]:
         if not paths or any(name.startswith(wanted) for wanted in paths):
             sampled = seed and not name.startswith(SYSTEM)
             folders.setdefault("a tenth" if sampled else "/".join(name.split("/")[:-1][:2]), []).append(path)
-    found = []
+    found, on_directml = [], dict[str, list[Path]]()
     for folder, files in folders.items():
         names = tuple(file.relative_to(ROOT).as_posix() for file in files)
         weight = sum(f.stat().st_size for f in files)
@@ -445,13 +448,17 @@ def parts(paths: Sequence[str], provider: str, seed: str = "") -> list[Part]:
         asking = [
             f for f, text in texts.items() if "mark.dml" in text and "[pytest.mark.dml, pytest.mark.slow]" not in text
         ]
-        if asking:
-            names = tuple(file.relative_to(ROOT).as_posix() for file in asking)
-            arguments = (*share, "--dml", "-m", "dml")
+        alone = not seed or folder in {"tests", "a tenth"}
+        on_directml.setdefault(folder if alone else "the system", []).extend(asking)
+    for folder, files in on_directml.items():
+        names = tuple(file.relative_to(ROOT).as_posix() for file in files)
+        share = ("--sample", seed) if folder == "a tenth" else ()
+        arguments = (*share, "--dml", "-m", "dml")
+        if names:
             found.append(Part(f"{folder} on DirectML", (*arguments, *names), 1 << 30, provider))
-            for other in PACKAGES if _DAY in names else ():
-                if other != provider:
-                    found.append(Part(f"{_DAY} with {other}", (*arguments, _DAY), 1 << 30, other))
+        for other in PACKAGES if _DAY in names else ():
+            if other != provider:
+                found.append(Part(f"{_DAY} with {other}", (*arguments, _DAY), 1 << 30, other))
     first = {name: len(_LONG) - place for place, name in enumerate(_LONG)}
     return sorted(found, key=lambda part: (first.get(part.name, 0), part.weight), reverse=True)
 
