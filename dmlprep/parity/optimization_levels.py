@@ -27,15 +27,26 @@ _WHAT = {"load": "does not load", "run": "does not run", "crash": "crashes the p
 
 @dataclass(frozen=True)
 class Lowered:
-    """It ran at a lower level than the default, at which it failed."""
+    """It ran at a lower level than the default, at which it failed, or gave the wrong numbers.
+
+    Attributes:
+        kind: of the failure; ``numbers`` where it ran.
+        at_default: the fault at the default level, as the end of a sentence about the model.
+    """
 
     level: Level
-    failure: SessionFailure
+    kind: str
+    at_default: str
+
+    @classmethod
+    def after(cls, failure: SessionFailure, level: Level) -> Lowered:
+        """The level at which a model ran that failed at the default one."""
+        lines = failure.message.strip().splitlines() or [""]
+        return cls(level, failure.kind, f"{_WHAT[failure.kind]}: {lines[0]}")
 
     def __str__(self) -> str:
-        named = "off" if self.level == "disabled" else self.level
-        lines = self.failure.message.strip().splitlines() or [""]
-        return f"graph optimisation {named} (at the default it {_WHAT[self.failure.kind]}: {lines[0]})"
+        level = "off" if self.level == "disabled" else self.level
+        return f"graph optimisation {level} (at the default it {self.at_default})"
 
 
 def lower_levels(model: Model) -> tuple[Level, ...]:
@@ -58,7 +69,7 @@ def at_some_level(
             raise
         for level in lower:
             try:
-                return run(replace(options, optimization=level)), Lowered(level, failure)
+                return run(replace(options, optimization=level)), Lowered.after(failure, level)
             except SessionFailure:
                 continue
         raise

@@ -42,7 +42,7 @@ class Trial:
         if self.info is not None:
             self.info = self.info.also(f"at {how}")
         if not self.of_ours:
-            self.notes.append(finding("DP707", f"{self.check} ran at {how}", level=how.level, kind=how.failure.kind))
+            self.notes.append(finding("DP707", f"{self.check} ran at {how}", level=how.level, kind=how.kind))
 
     def verdict(self, feeds: int = 0, reason: str = "", *findings: Finding) -> Verdict:
         """``failed`` for a reason, and ``passed`` without one."""

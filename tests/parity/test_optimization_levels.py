@@ -118,3 +118,36 @@ def test_the_failure_at_the_default_is_what_is_told() -> None:
         at_some_level(run, SessionOptions(), ("extended", "basic"))
     with pytest.raises(SessionFailure, match="at basic"):  # the user's own level is kept
         at_some_level(run, SessionOptions(optimization="basic"), ("disabled",))
+
+
+_MEANS = """<ir_version: 8, opset_import: ["" : 17]>
+g (INPUT) => (float[8, 8] y)
+<float two = {2.0}, float eps = {1e-5}, float[8] s = {1, 2, 1, 1.5, 1, 1, 0.5, 1}, float[8] b = {0, 1, 0, 0, 0, 2, 0, 0}
+ TABLE> {
+    h = FIRST
+    m = ReduceMean <axes = [-1], keepdims = KEPT> (h)  d = Sub (h, m)  p = Pow (d, two)
+    v = ReduceMean <axes = [-1], keepdims = KEPT> (p)  e = Add (v, eps)  q = Sqrt (e)
+    n = Div (d, q)  w = Mul (n, s)  y = Add (w, b)
+}"""
+_FLOATS = {"INPUT": "float[8, 8] x", "TABLE": "", "FIRST": "Relu (x)"}
+_NUMBERS = {
+    "INPUT": "int64[8] x",
+    "TABLE": f", float[20, 8] table = {{{', '.join(str(i * i % 37) for i in range(160))}}}",
+    "FIRST": "Gather (table, x)",
+}
+
+
+@pytest.mark.parametrize("start", [_FLOATS, _NUMBERS], ids=["floats", "numbers"])
+@pytest.mark.parametrize(("kept", "outcome"), [("0", "failed"), ("1", "passed")])
+def test_a_fusion_that_changes_the_function_is_no_reference(
+    start: dict[str, str], kept: str, outcome: str, tmp_path: Path
+) -> None:
+    """ONNX Runtime fuses means without keepdims into a LayerNormalization, on every provider (issue 30513)."""
+    text = _MEANS.replace("KEPT", kept)
+    for name, by in start.items():
+        text = text.replace(name, by)
+    path = tmp_path / "means.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    verdict = compare(path, path)
+    assert verdict.outcome == outcome
+    assert ("the original at graph optimisation off" in str(verdict.device)) == (outcome == "failed")
