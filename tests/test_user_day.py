@@ -89,7 +89,7 @@ def test_prepare_with_the_fitting_recipe(name: str, run: Run, tmp_path: Path) ->
     if "fp16" in one.recipe:
         assert any(t.data_type == onnx.TensorProto.FLOAT16 for t in model.graph.initializer)
         assert "not FP16 arithmetic" in str(cpu.device)
-        assert "parity on cpu: passed" in done.out
+        assert "proved on the CPU" in done.out
 
 
 def test_what_was_prepared_can_be_prepared_again(run: Run, tmp_path: Path) -> None:

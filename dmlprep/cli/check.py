@@ -89,9 +89,9 @@ def command(
             if newest.error:
                 echo(f"{printable(newest.input)}: {newest.error}", err=True)
     if quiet and output_format == "text":
-        from dmlprep.report.brief import checked_line
+        from dmlprep.record.run_record import brief_line
 
-        echo_lines(checked_line(rows[-1].record, rows[-1].placement) for rows in checked)
+        echo_lines(brief_line(rows[-1].record) for rows in checked)
     else:
         _show(checked, output_format, every=target_name == "all", several=len(paths) > 1)
     return code

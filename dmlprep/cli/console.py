@@ -132,8 +132,7 @@ class FleetProgress(Bars, FleetObserver):
             text = f"{self._bad} not good" if self._bad else ""
             self._bars.update(self._all, completed=self._ended, text=text)
         if self._plain and not row.kept:
-            outcome = row.outcome.replace("-", " ")
-            self._console.print(f"{self._ended}/{self._total} {row.name}: {outcome}, {row.seconds:.1f} s")
+            self._console.print(f"{self._ended}/{self._total} {row.name}: {row.word}, {row.seconds:.1f} s")
 
     def job_removed(self, name: str, whole: bool) -> None:
         said = "removed" if whole else "not removed as a whole: files that are not of the fleet, or another run"

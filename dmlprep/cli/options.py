@@ -168,6 +168,12 @@ def output_options(*formats: str) -> Callable[[F], F]:
     return lambda function: quiet_option(form(function))
 
 
+def verbose_option(function: F) -> F:
+    """``-v``, for tables and all findings."""
+    says = "Show all tables, findings and verdicts, not the result alone."
+    return option("-v", "--verbose", is_flag=True, help=says)(function)
+
+
 def project_options(function: F) -> F:
     """``--project`` and ``--no-project``."""
     says = "Project file; by default dmlprep.toml, or [tool.dmlprep] of pyproject.toml, here or in the repository."

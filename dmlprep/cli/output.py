@@ -132,8 +132,13 @@ def show_verdict(verdict: Verdict, output_format: str, *, quiet: bool = False) -
         show_findings(verdict.findings, out())
 
 
-def show_run(record: RunRecord, output_format: str, *, quiet: bool = False) -> None:
-    """Print the record of a run as text, JSON, or lines for GitHub or MSBuild. ``quiet``: text in one line."""
+def show_run(record: RunRecord, output_format: str, *, quiet: bool = False, verbose: bool = True) -> None:
+    """Print the record of a run as text, JSON, or lines for GitHub or MSBuild.
+
+    Args:
+        quiet: text in one line.
+        verbose: text with all tables.
+    """
     if output_format == "json":
         print_json_text(record.to_json())
     elif output_format == "github":
@@ -147,9 +152,9 @@ def show_run(record: RunRecord, output_format: str, *, quiet: bool = False) -> N
     else:
         from dmlprep.cli.bars import out
         from dmlprep.report.brief import show_briefly
-        from dmlprep.report.text import show_record
+        from dmlprep.report.text import show_record, show_summary
 
-        (show_briefly if quiet else show_record)(record, out())
+        (show_briefly if quiet else show_record if verbose else show_summary)(record, out())
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from dmlprep.cli.options import (
     prepare_options,
     project_options,
     the_project,
+    verbose_option,
 )
 from dmlprep.cli.output import echo, echo_commands, print_error, print_json, show_run
 from dmlprep.cli.values import read_bucket
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     help="make: a make rule. lines: one file per line, for MSBuild.",
 )
 @output_options("text", "json", "github", "msbuild")
+@verbose_option
 def command(
     models: tuple[Path, ...],
     out: Path | None,
@@ -73,6 +75,7 @@ def command(
     project_file: Path | None,
     no_project: bool,
     quiet: bool,
+    verbose: bool,
     output_format: str,
     **options: Any,
 ) -> int:
@@ -128,12 +131,12 @@ def command(
             continue
         if buckets:
             records += run.records.values()
-            _show_buckets(run, place, quiet, output_format)
+            _show_buckets(run, place, output_format, quiet=quiet, verbose=verbose)
         else:
             views.write(record)
             records.append(record)
             if output_format != "json":
-                show_run(record, output_format, quiet=quiet)
+                show_run(record, output_format, quiet=quiet, verbose=verbose)
         code = worst((code, run.exit_code if buckets else record.exit_code))
     if output_format == "json":
         print_json(records if several or buckets else records[0])
@@ -197,7 +200,7 @@ class _Views:
             api.write_record(record, self.record)
 
 
-def _show_buckets(run: BucketRun, out: Path, quiet: bool, output_format: str) -> None:
+def _show_buckets(run: BucketRun, out: Path, output_format: str, *, quiet: bool, verbose: bool) -> None:
     from dmlprep.core.text.sizes import bytes_text, count_text
 
     for index, (name, record) in enumerate(run.records.items()):
@@ -206,7 +209,7 @@ def _show_buckets(run: BucketRun, out: Path, quiet: bool, output_format: str) ->
                 echo()
             echo(f"bucket {name}:")
         if output_format != "json":  # all of them are one document
-            show_run(record, output_format, quiet=quiet)
+            show_run(record, output_format, quiet=quiet, verbose=verbose)
     if output_format != "text":
         return
     if not quiet:
@@ -221,10 +224,10 @@ def _show_buckets(run: BucketRun, out: Path, quiet: bool, output_format: str) ->
 
 
 def _summarize(records: list[RunRecord], count: int) -> None:
-    from dmlprep.report.brief import prepared_line
+    from dmlprep.record.run_record import brief_line
 
     good = [record for record in records if record.exit_code == 0]
     echo()
     echo(f"{len(good)} of {count} models are ready")
     for record in records:
-        echo(f"  {prepared_line(record)}" if record.exit_code == 0 else f"  {record.input}: NOT written")
+        echo(f"  {brief_line(record)}")

@@ -65,6 +65,11 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The word for its exit code."""
         return outcome_of(self.exit_code)
 
+    @property
+    def word(self) -> str:
+        """The word of every table for it: its outcome, or ``review`` for a good one with a warning."""
+        return "review" if self.outcome == "good" and self.level == "warn" else self.outcome.replace("-", " ")
+
 
 class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a fleet.

@@ -1,7 +1,8 @@
-"""The record of one run, and its headline. Reports are views of it; ``run.json`` is its JSON form."""
+"""The record of one run, and its verdict in a sentence. Reports are views of it; ``run.json`` is its JSON form."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from dmlprep.core.errors import DmlprepError, InputError
 from dmlprep.core.files import Unfit, meant, parse_json, read_text, unreadable
 from dmlprep.core.text.documents import to_json
 from dmlprep.core.text.markup import html_text
-from dmlprep.core.text.sizes import bytes_text
+from dmlprep.core.text.sizes import bytes_text, count_text
+from dmlprep.portable.printable import printable
+from dmlprep.portable.shares import percent
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.buckets import BucketFacts
 from dmlprep.record.findings import Finding
@@ -33,8 +36,16 @@ FORMAT = 1
 
 Level = Literal["good", "warn", "bad"]
 
+WORDS: dict[Level, str] = {"bad": "failed", "warn": "review", "good": "good"}
+"""The levels for readers who do not see their colours."""
+
 _NAMED = 3
-"""Operators on the CPU that are named."""
+"""Operators on the CPU, and codes, that are named."""
+
+_SAME = 0.05
+"""A file whose weights change by less keeps its size."""
+
+_PREPARE = ("prepare", "genai prepare")
 
 _COLOURS = {"good": "#1a7f37", "warn": "#b07400", "bad": "#cf222e"}
 _OUTCOMES = {"passed": "good", "failed": "bad"}
@@ -162,62 +173,91 @@ class RunRecord(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Headline:
-    """The first line of a report: one to three sentences.
+    """The first line of a report: ``ready: 84 of 84 nodes on DirectML (was 78 of 79), half the size``.
 
     Attributes:
         level: ``bad`` the run failed; ``warn`` nodes are on the CPU, a check did not run, or there is a warning;
             ``good`` none of these.
-        word: the level for readers who do not see its colour: ``failed``, ``look``, ``good``.
     """
 
     level: Level
-    word: str
     text: str
+
+    @property
+    def word(self) -> str:
+        """The level in a word."""
+        return WORDS[self.level]
 
 
 def headline(record: RunRecord) -> Headline:
-    """Return the headline of a record, the worst news first."""
-    if record.exit_code or record.error:
-        return Headline("bad", "failed", f"Exit code {record.exit_code}: {record.error or 'see the findings'}")
+    """Return the headline of a record."""
+    failed = f"{'not proved' if record.exit_code == 3 else 'failed'} (exit code {record.exit_code}): "
+    if (error := record.error) is not None:
+        where, code = f"{error.where}: " if error.where else "", f" [{error.code}]" if error.code else ""
+        return Headline("bad", f"{failed}{where}{error.what}{code}")
     findings = record.all_findings()
-    errors = sum(f.severity == "error" for f in findings)
-    warnings = sum(f.severity == "warning" for f in findings)
+    errors, warnings = ([one for one in findings if one.severity == level] for level in ("error", "warning"))
     placed = record.facts.placement_after or record.facts.placement or record.facts.placement_before
-    sentences = [*_away(record, placed), *_proof(record)]
-    if errors:
-        sentences.append(f"{_count(errors, 'finding')} of severity error.")
-    text = " ".join(sentences) or f"{record.command} is done."
-    if warnings:
-        text += f" {_count(warnings, 'warning')} below."
-    if errors or any(v.outcome == "failed" and v.decides for v in record.verdicts):
-        return Headline("bad", "failed", text)
-    not_passed = any(v.outcome != "passed" for v in record.verdicts)
+    parts = [*_placed(record, placed), *_changes(record), *_proof(record), *_counted(errors), *_counted(warnings)]
+    text = f"{failed if record.exit_code else _start(record)}{', '.join(parts) or f'{record.command} is done'}"
+    if record.exit_code or errors or any(one.outcome == "failed" and one.decides for one in record.verdicts):
+        return Headline("bad", text)
+    not_passed = any(one.outcome != "passed" for one in record.verdicts)
     on_cpu = placed is not None and placed.dml_nodes < placed.nodes
-    proved = any(v.check.provider == "dml" and v.outcome == "passed" for v in record.verdicts)
-    unproved = record.command == "prepare" and not proved
+    unproved = record.command in _PREPARE and not _on_directml(record)
     idle = record.facts.bench is not None and record.facts.bench.exit_code != 0
-    if on_cpu or not_passed or unproved or warnings or idle:
-        return Headline("warn", "look", text)
-    return Headline("good", "good", text)
+    return Headline("warn" if on_cpu or not_passed or unproved or warnings or idle else "good", text)
 
 
-def _away(record: RunRecord, placed: PlacementFacts | None) -> list[str]:
-    """Return a sentence about the nodes on the CPU and the tensors that are copied."""
-    if placed is None:
-        return []
-    nodes, on_dml = placed.nodes, placed.dml_nodes
-    if on_dml >= nodes:
-        return [f"All {nodes:,} nodes go to DirectML." if nodes > 1 else "The node goes to DirectML."] if nodes else []
-    verb = "stays" if nodes - on_dml == 1 else "stay"
+def brief_line(record: RunRecord) -> str:
+    """``out/model.onnx: ready: 24 of 24 nodes on DirectML, half the size, worst error 0.12 %``."""
+    return f"{printable(record.output or record.input)}: {printable(headline(record).text)}"
+
+
+def _on_directml(record: RunRecord) -> bool:
+    return any(one.check.provider == "dml" and one.outcome == "passed" for one in record.verdicts)
+
+
+def _proved(record: RunRecord) -> list[Verdict]:
+    """Return the verdicts that decide and passed; a session that was only loaded has compared nothing."""
+    return [one for one in record.verdicts if one.decides and one.outcome == "passed" and (one.outputs or one.feeds)]
+
+
+def _start(record: RunRecord) -> str:
+    """Return what is true of the result of ``prepare``; empty for other commands."""
+    if record.command not in _PREPARE:
+        return ""
+    if _on_directml(record):
+        return "ready: "
+    if not _proved(record):
+        return "written, not proved: "
+    tried = any(one.check.provider == "dml" for one in record.verdicts)
+    return f"proved on the CPU, not {'' if tried else 'tried '}on DirectML: "
+
+
+def _placed(record: RunRecord, placed: PlacementFacts | None) -> Iterator[str]:
+    """Yield the number of nodes on DirectML, the operators on the CPU, the copies, and the fused graphs."""
+    if placed is None or not placed.nodes:
+        return
+    before, target = record.facts.placement_before, record.target if record.command == "check" else ""
+    details = [target] if target else []
+    if before is not None and (before.dml_nodes, before.nodes) != (placed.dml_nodes, placed.nodes):
+        details.append(f"was {before.dml_nodes:,} of {before.nodes:,}")
+    nodes = f"{placed.dml_nodes:,} of {count_text(placed.nodes, 'node')} on DirectML"
+    yield f"{nodes} ({', '.join(details)})" if details else nodes
     tables = record.facts.nodes
     table = (tables.after or tables.before) if tables else None
-    text = f"{nodes - on_dml:,} of {_count(nodes, 'node')} {verb} on the CPU{_operators(table)}"
-    if crossings := placed.crossings:
-        known = sum(size >= 0 for size in numbers(table.crossings.nbytes)) if table else crossings
-        unknown = f" and {crossings - known} of unknown size" if known < crossings else ""
-        size = f", {bytes_text(placed.crossing_bytes)}{unknown}" if placed.crossing_bytes else ""
-        text += f"; {_count(crossings, 'tensor')} cross{'es' if crossings == 1 else ''} in each run{size}"
-    return [f"{text}."]
+    if away := placed.nodes - placed.dml_nodes:
+        yield f"{away:,} on the CPU{_operators(table)}"
+    if copies := placed.crossings:
+        known = sum(size >= 0 for size in numbers(table.crossings.nbytes)) if table else copies
+        sizes = [bytes_text(placed.crossing_bytes)] if placed.crossing_bytes else []
+        sizes += [f"{copies - known} of unknown size"] if 0 < known < copies else []
+        size = f" ({' and '.join(sizes)})" if sizes else ""
+        noun = "copy" if copies == 1 else "copies"
+        yield f"{copies:,} {noun} between CPU and GPU in each run{size}"
+    if placed.partitions:
+        yield count_text(placed.partitions, "fused graph")
 
 
 def _operators(table: NodeTable | None) -> str:
@@ -227,27 +267,40 @@ def _operators(table: NodeTable | None) -> str:
     names = [table.operators[place] for place in numbers(table.operator)]
     away = Counter(name for name, provider in zip(names, table.providers, strict=True) if provider == "c")
     parts = [name if count == 1 else f"{count} {name}" for name, count in away.most_common(_NAMED)]
-    more = ["..."] if len(away) > _NAMED else []
-    return f" ({', '.join(parts + more)})" if parts else ""
+    return f" ({', '.join(parts + ['...'] * (len(away) > _NAMED))})" if parts else ""
 
 
-def _proof(record: RunRecord) -> list[str]:
-    if record.command != "prepare":
-        return [f"{v.check}: {v.outcome}." for v in record.verdicts if v.outcome != "passed"]
-    passed = [str(v.check) for v in record.verdicts if v.outcome == "passed"]
-    said = [f"Passed: {', '.join(passed)}."] if passed else ["Nothing was proved."]
-    said += [
-        f"{v.check}: {v.outcome.replace('-', ' ')}{'' if v.decides else ', for information'}."
-        for v in record.verdicts
-        if v.outcome != "passed"
-    ]
-    if not any(v.check.provider == "dml" for v in record.verdicts):
-        said.append("Not tried on DirectML.")
-    return said
+def _changes(record: RunRecord) -> Iterator[str]:
+    """Yield the size of the weights beside the original's."""
+    if record.command != "prepare" or not record.steps:
+        return
+    before, after = record.steps[0].bytes_before, record.steps[-1].bytes_after
+    share = after / before if before else 1.0
+    if abs(share - 1) > _SAME:
+        yield "half the size" if abs(share - 0.5) <= _SAME else f"{percent(share, 0)} of the size"
 
 
-def _count(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+def _proof(record: RunRecord) -> Iterator[str]:
+    """Yield the largest error of the checks that passed, and the outcomes of the others."""
+    passed = _proved(record)
+    errors = [output.max_rel for one in passed for output in one.outputs]
+    if errors:
+        made = " with synthetic inputs" if all(one.inputs == "seeded" for one in passed) else ""
+        digits = -math.floor(math.log10(most)) - 1 if 0 < (most := max(errors)) < 1 else 0
+        yield f"worst error {percent(most, max(digits, 0))}{made}"
+    if subjects := list(dict.fromkeys(one.check.subject for one in passed if one.check.measure != "parity")):
+        yield f"{' and '.join(subjects)} proved"
+    for one in record.verdicts:
+        if one.outcome != "passed":
+            yield f"{one.check}: {one.outcome.replace('-', ' ')}{'' if one.decides else ', for information'}"
+
+
+def _counted(findings: list[Finding]) -> Iterator[str]:
+    """Yield the number of findings of one severity, with their codes."""
+    if findings:
+        codes = list(dict.fromkeys(one.code for one in findings))
+        more = ", ..." if len(codes) > _NAMED else ""
+        yield f"{count_text(len(findings), findings[0].severity)} ({', '.join(codes[:_NAMED])}{more})"
 
 
 def _notebook_html(run: RunRecord) -> str:

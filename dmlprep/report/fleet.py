@@ -1,7 +1,8 @@
-"""A fleet's record as text: a table of its jobs, or of those that need a look."""
+"""A fleet's record as text: a table of its jobs, or of those that need a review."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -9,7 +10,7 @@ from rich.text import Text
 
 from dmlprep.core.text.sizes import bytes_text, count_text
 from dmlprep.portable.printable import printable, shortened
-from dmlprep.record.fleet import OUTCOMES, FleetRecord, JobRecord, Outcome
+from dmlprep.record.fleet import OUTCOMES, FleetRecord, JobRecord
 from dmlprep.report.tables import show_table
 
 _ROWS = 200
@@ -20,21 +21,7 @@ _REASON = 300
 
 COLUMNS = ("job", "verdict", "on DirectML", "worst error", "weights", "seconds")
 
-_WORDS: dict[Outcome, str] = {
-    "good": "good",
-    "failed": "failed",
-    "wrong-input": "wrong input",
-    "not-run": "not run",
-    "internal-error": "internal error",
-}
-_STYLE = {"good": "green", "look": "yellow", "not run": "yellow"}
-
-
-def word_of(job: JobRecord) -> str:
-    """Return the word for a job in a table: its outcome, or ``look`` for a good one with a warning."""
-    if job.outcome == "good" and job.level == "warn":
-        return "look"
-    return _WORDS[job.outcome]
+_STYLE = {"good": "green", "review": "yellow", "not run": "yellow"}
 
 
 def numbers_of(job: JobRecord) -> tuple[str, str, str, str]:
@@ -46,20 +33,20 @@ def numbers_of(job: JobRecord) -> tuple[str, str, str, str]:
 
 
 def counted(record: FleetRecord) -> str:
-    """``30 jobs: 1 failed, 29 good (20 known from before)``."""
+    """``30 jobs: 1 failed, 4 review, 25 good (20 known from before)``."""
     kept = sum(job.kept for job in record.jobs)
-    parts = ", ".join(f"{count} {_WORDS[outcome]}" for outcome, count in record.counts().items())
+    words = Counter(job.word for job in worst_first(record.jobs))
+    parts = ", ".join(f"{count} {word}" for word, count in words.items())
     known = f" ({kept} known from before)" if kept else ""
     return f"{count_text(len(record.jobs), 'job')}{f': {parts}' if parts else ''}{known}"
 
 
 def show_fleet(record: FleetRecord, console: Console) -> None:
     """Print the table of all jobs, the reasons of those that are not good, and the counts."""
-    shown = worst_first(record.jobs) if len(record.jobs) > _ROWS else record.jobs
+    shown = worst_first(record.jobs)
     rows = []
     for job in shown[:_ROWS]:
-        word = word_of(job)
-        rows.append((job.name, Text(word, style=_STYLE.get(word, "red")), *numbers_of(job)))
+        rows.append((job.name, Text(job.word, style=_STYLE.get(job.word, "red")), *numbers_of(job)))
     show_table(console, COLUMNS, rows, left=("verdict",))
     if len(shown) > _ROWS:
         console.print(Text(f"{len(shown) - _ROWS} more are in fleet.json", style="dim"))
@@ -80,12 +67,12 @@ def _show_reasons(record: FleetRecord, console: Console, *, head: bool = True) -
         console.print()
     for job in wrong[:_ROWS]:
         why = shortened(printable(job.error), _REASON)
-        console.print(Text(f"{printable(job.name)}: {_WORDS[job.outcome]}: {why}"))
+        console.print(Text(f"{printable(job.name)}: {job.word}: {why}"))
     if len(wrong) > _ROWS:
         console.print(Text(f"{len(wrong) - _ROWS} more are in fleet.json"))
 
 
 def worst_first(jobs: Sequence[JobRecord]) -> list[JobRecord]:
-    """Return the jobs, those that need a review first."""
+    """Return the jobs, the bad ones first."""
     order = {outcome: place for place, outcome in enumerate(OUTCOMES.values())}
     return sorted(jobs, key=lambda job: (order[job.outcome], job.level != "warn"))

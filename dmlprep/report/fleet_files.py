@@ -17,13 +17,14 @@ from dmlprep.core.text.sizes import bytes_text
 from dmlprep.portable.printable import printable
 from dmlprep.record import RunRecord
 from dmlprep.record.fleet import FleetRecord, JobRecord
-from dmlprep.report.fleet import COLUMNS, counted, numbers_of, word_of, worst_first
+from dmlprep.record.run_record import WORDS, Level
+from dmlprep.report.fleet import COLUMNS, counted, numbers_of, worst_first
 
 _ROWS = 200
 _NAME, _REASON = 200, 600
 """Characters of a name and of a reason in Markdown; escaped they are at most twice as many."""
 
-_LEVELS = {"good": "passed", "look": "warning", "not run": "not-run"}
+_LEVELS = {"good": "passed", "review": "warning", "not run": "not-run"}
 """Classes of the page by the word for a job; others are ``failed``."""
 
 _ALIGN = ("---", "---", "--:", "--:", "--:", "--:")
@@ -79,8 +80,7 @@ def render_markdown(record: FleetRecord) -> str:
 
 
 def _cells(job: JobRecord) -> list[Markdown]:
-    word = word_of(job)
-    verdict = text(word) if word == "good" else Markdown(f"**{text(word)}**")
+    verdict = text(job.word) if job.word == "good" else Markdown(f"**{text(job.word)}**")
     return [text(job.name, _NAME), verdict, *map(text, numbers_of(job))]
 
 
@@ -138,14 +138,14 @@ def render_index(record: FleetRecord) -> str:
 
     rows = [_row(job) for job in record.jobs]
     words = [row.word for row in rows]
-    level = "bad" if record.exit_code not in (0, 3) else "warn" if set(words) - {"good"} else "good"
+    level: Level = "bad" if record.exit_code not in (0, 3) else "warn" if set(words) - {"good"} else "good"
     return render_page(
         "fleet.html.jinja",
         ("fleet.js",),
         record=record,
         rows=rows,
         level=level,
-        head={"bad": "failed", "warn": "look", "good": "good"}[level],
+        head=WORDS[level],
         counted=counted(record),
         words={word: words.count(word) for word in dict.fromkeys(words)},
         axes=[name for name in ("recipe", "target", "size") if len({getattr(job, name) for job in record.jobs}) > 1],
@@ -154,9 +154,8 @@ def render_index(record: FleetRecord) -> str:
 
 
 def _row(job: JobRecord) -> _Row:
-    word = word_of(job)
     pins = ", ".join(f"{name}={toml_value(value)}" for name, value in job.pins.items())
-    return _Row(job, word, _LEVELS.get(word, "failed"), _link(job.report), pins)
+    return _Row(job, job.word, _LEVELS.get(job.word, "failed"), _link(job.report), pins)
 
 
 def _link(report: str) -> str:

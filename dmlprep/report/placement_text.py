@@ -10,6 +10,7 @@ from dmlprep.directml.placement.placement import PlacedNode
 from dmlprep.directml.targets import Target
 from dmlprep.portable.shares import percent
 from dmlprep.record import CODES, Finding, RunRecord
+from dmlprep.record.run_record import brief_line
 from dmlprep.report.grouping import finding_lines
 from dmlprep.report.outlook_text import in_short, memory_line
 
@@ -20,7 +21,7 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
     release = (
         f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}" if target.ort_version else target.title
     )
-    found = [f"{record.input}: opset {versions}, IR {record.ir_before}", f"target {target.name}: {release}"]
+    found = [brief_line(record), f"opset {versions}, IR {record.ir_before}; target {target.name}: {release}"]
     if placement is not None:
         found += _summary(placement)
         memory = record.facts.memory

@@ -10,18 +10,23 @@ from rich.text import Text
 from dmlprep.core.text.sizes import bytes_text, count_text
 from dmlprep.portable.printable import printable
 from dmlprep.portable.shares import percent
-from dmlprep.record import Finding, RunRecord, StepRecord, Verdict
+from dmlprep.record import Finding, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.placement import PlacementFacts
+from dmlprep.record.run_record import Level, headline
 from dmlprep.report.console import PlainConsole
-from dmlprep.report.grouping import grouped
+from dmlprep.report.grouping import FindingGroup, grouped
 from dmlprep.report.outlook_text import memory_line
 from dmlprep.report.speed import show_bench
 from dmlprep.report.tables import show_table
 
 _COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
 _OUTCOME = {"passed": "green", "failed": "red", "not-proven": "yellow", "not-run": "yellow"}
+_LEVEL: dict[Level, str] = {"good": "green", "warn": "yellow", "bad": "red"}
 _WORST = 5
+
+_URGENT = 3
+"""Kinds of errors and warnings in a summary."""
 
 PIPED = 120
 """Characters a line where there is no terminal."""
@@ -50,16 +55,22 @@ def _change(before: str, after: str) -> str:
 def show_findings(findings: list[Finding], console: Console) -> None:
     """Findings in groups, errors first."""
     for group in grouped(findings):
-        line = Text(f"{group.severity} ", style=_COLOUR[group.severity])
-        line.append(group.code, style="bold")
-        line.append(f" {group.head}", style="default")
-        console.print(line)
-        for item in group.items:
-            console.print(Text(f"  {item}"))
-        if group.left_out:
-            console.print(Text(f"  and {group.left_out} more; all are in the record", style="dim"))
-        if group.remedy:
-            console.print(Text(f"  fix: {group.remedy}", style="dim"))
+        _show_group(group, console)
+
+
+def _show_group(group: FindingGroup, console: Console, most: int | None = None) -> None:
+    """Print findings of one kind, ``most`` of them."""
+    line = Text(f"{group.severity} ", style=_COLOUR[group.severity])
+    line.append(group.code, style="bold")
+    line.append(f" {group.head}", style="default")
+    console.print(line)
+    shown = group.items[:most]
+    for item in shown:
+        console.print(Text(f"  {item}"))
+    if left_out := group.left_out + len(group.items) - len(shown):
+        console.print(Text(f"  and {left_out} more; all are in the record", style="dim"))
+    if group.remedy:
+        console.print(Text(f"  fix: {group.remedy}", style="dim"))
 
 
 def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = False) -> None:
@@ -96,8 +107,48 @@ def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = Fa
             console.print(Text(f"  {output.output}: {distances}, non-finite {output.non_finite}"))
 
 
+def show_summary(record: RunRecord, console: Console) -> None:
+    """Print the headline, at most three kinds of errors and warnings, and the path of the result."""
+    _show_headline(record, console)
+    error = record.error or RunError("")
+    if error.fix:
+        console.print(Text(f"  fix: {printable(error.fix)}", style="dim"))
+    found = [one for one in record.all_findings() if not (one.severity == "note" or one.code == error.code)]
+    groups = list(grouped(found))
+    for group in groups[:_URGENT]:
+        _show_group(group, console, most=1)
+    if len(groups) > _URGENT:
+        console.print(Text(f"and {len(groups) - _URGENT} more kinds of findings", style="dim"))
+    if record.facts.bench is not None:
+        show_bench(record.facts.bench, console)
+    _show_bucket(record, console)
+    _show_output(record, console)
+    console.print(Text("details: -v, or the report (--html FILE)", style="dim"))
+
+
+def _show_headline(record: RunRecord, console: Console) -> None:
+    news = headline(record)
+    start, colon, rest = printable(news.text).partition(": ")
+    style = f"bold {_LEVEL[news.level]}"
+    console.print(Text.assemble((start, style), f"{colon}{rest}") if colon else Text(start, style=style))
+
+
+def _show_bucket(record: RunRecord, console: Console) -> None:
+    if (bucket := record.facts.bucket) is not None and bucket.data:
+        shared = f", {bytes_text(bucket.shared_bytes)} of them also of buckets before it" if bucket.shared_bytes else ""
+        console.print(Text(printable(f"bucket {bucket.name}: weights of {bytes_text(bucket.data_bytes)}{shared}")))
+
+
+def _show_output(record: RunRecord, console: Console) -> None:
+    if record.output or record.command == "prepare":
+        text = f"wrote {printable(record.output)}" if record.output else "nothing was written"
+        console.print(Text(text, style="bold"))
+
+
 def show_record(record: RunRecord, console: Console) -> None:
-    """Print the whole record: steps, findings, verdicts, and the path of the result."""
+    """Print the whole record: headline, steps, findings, verdicts, and the path of the result."""
+    _show_headline(record, console)
+    console.print()
     if record.steps:
         _show_steps(record.steps, console)
     if record.facts.bisection is not None:
@@ -125,14 +176,9 @@ def show_record(record: RunRecord, console: Console) -> None:
     if facts.bench is not None:
         console.print()
         show_bench(facts.bench, console)
-    if (bucket := facts.bucket) is not None and bucket.data:
-        console.print()
-        shared = f", {bytes_text(bucket.shared_bytes)} of them also of buckets before it" if bucket.shared_bytes else ""
-        console.print(Text(printable(f"bucket {bucket.name}: weights of {bytes_text(bucket.data_bytes)}{shared}")))
-    if record.output or record.command == "prepare":
-        console.print()
-        text = f"wrote {printable(record.output)}" if record.output else "nothing was written"
-        console.print(Text(text, style="bold"))
+    console.print()
+    _show_bucket(record, console)
+    _show_output(record, console)
 
 
 def show_half(record: RunRecord, console: Console) -> None:

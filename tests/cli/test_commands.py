@@ -127,7 +127,7 @@ def test_prepare_writes_model_and_record(add_model: Path, tmp_path: Path, run: R
         tmp_path / "d.d",
     )
     assert done.code == 0, done.err
-    assert "parity on cpu: passed" in done.out
+    assert "proved on the CPU" in done.out
     assert "pin: changed" in done.err
     assert sorted(p.name for p in out.iterdir()) == ["model.onnx", "run.json"]
     assert add_model.read_bytes() == before

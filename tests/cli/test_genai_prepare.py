@@ -62,5 +62,5 @@ def test_in_brief_it_says_what_was_proved(run: Run, tmp_path: Path) -> None:
     source = listener(tmp_path / "in", heard())
     done = run("genai", "prepare", str(source), "-o", str(tmp_path / "out"), "-q", "--steps", "2")
     assert done.code == 0, done.err
-    assert "proved prompt, steps and encoder on cpu with made inputs" in done.out
-    assert done.out.rstrip().endswith("no DirectML ran it")
+    assert ": proved on the CPU, not tried on DirectML: " in done.out
+    assert "with synthetic inputs, prompt and steps and encoder proved" in done.out

@@ -42,7 +42,7 @@ def test_a_small_fleet(folder: Path, run: Run) -> None:
     done = run("fleet")
     assert done.code == 1, done.err
     assert "1/2 " in done.err
-    assert "2 jobs: 1 failed, 1 good" in done.out
+    assert "2 jobs: 1 failed, 1 review" in done.out
     assert "wrong_type: failed: " in done.out
     record = RunRecord.read(folder / "build/residual_cnn/one/run.json")
     assert (record.exit_code, record.input) == (0, str(Path("models/residual_cnn.onnx")))

@@ -180,9 +180,9 @@ def test_a_record_says_when_where_and_how(model: Path, tmp_path: Path, run: Run)
 @pytest.mark.parametrize(
     ("options", "code", "words", "ribbons"),
     [
-        (["--pin", "batch=1", "--device", "cpu"], 0, "Not tried on DirectML", 2),
-        (["--set", "step.pin.require_static=true", "--device", "cpu"], 1, "Exit code 1", 1),
-        (["--pin", "batch=1", "--require-dml"], 3, "Exit code 3", 0),
+        (["--pin", "batch=1", "--device", "cpu"], 0, "not tried on DirectML", 2),
+        (["--set", "step.pin.require_static=true", "--device", "cpu"], 1, "exit code 1", 1),
+        (["--pin", "batch=1", "--require-dml"], 3, "exit code 3", 0),
     ],
 )
 def test_the_report_of_a_run(

@@ -87,13 +87,13 @@ def _text(record: FleetRecord, brief: bool = False) -> str:
 
 def test_the_table() -> None:
     text = _text(RECORD)
-    assert "a look 9 of 10 0.5 2.0 kB 0.0" in " ".join(text.split())
+    assert "a review 9 of 10 0.5 2.0 kB 0.0" in " ".join(text.split())
     assert text.index("f: internal error: f is wrong") < text.index("c: failed: c is wrong") < text.index("e: not run")
-    last = "6 jobs: 1 internal error, 1 wrong input, 1 failed, 1 not run, 2 good (1 known from before)"
+    last = "6 jobs: 1 internal error, 1 wrong input, 1 failed, 1 not run, 1 review, 1 good (1 known from before)"
     assert text.rstrip().endswith(last)
     assert _text(RECORD, brief=True).splitlines()[-1] == last
     good = msgspec.structs.replace(RECORD, jobs=RECORD.jobs[:2])
-    assert _text(good, brief=True) == "2 jobs: 2 good (1 known from before)\n"
+    assert _text(good, brief=True) == "2 jobs: 1 review, 1 good (1 known from before)\n"
 
 
 def test_a_table_of_thousands_shows_the_worst() -> None:
@@ -165,7 +165,7 @@ def test_the_table_in_markdown() -> None:
     assert html.startswith("<h3>6 jobs: ")
     rows = re.findall(r"<tr>(.*?)</tr>", html, re.DOTALL)
     cells = [[re.sub("<.*?>", "", cell) for cell in re.findall(r"<td.*?>(.*?)</td>", row)] for row in rows[1:]]
-    assert cells[0] == ["a", "look", "9 of 10", "0.5", "2.0 kB", "0.0"]
+    assert cells[0] == ["a", "review", "9 of 10", "0.5", "2.0 kB", "0.0"]
     assert [row[:2] for row in cells[2:]] == [
         ["c", "failed"],
         ["d", "wrong input"],

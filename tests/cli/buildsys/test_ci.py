@@ -66,7 +66,7 @@ def test_one_model_is_refused(github: GitHub, folder: Path, tmp_path: Path) -> N
     assert [step.code for step in done.steps] == [0, 0, 0, 0, 0, 0, 1]
     assert (tmp_path / "bin/pip.txt").read_text().split()[-1] == str(ROOT)  # of the action's own checkout
     assert done.step("dmlprep fleet").out.count("::error file=models/wrong type.onnx,title=dmlprep wrong type") == 1
-    assert done.summary.startswith("### 2 jobs: 1 failed, 1 good\n")
+    assert done.summary.startswith("### 2 jobs: 1 failed, 1 review\n")
     assert "| residual_cnn/one | **look** | " in done.summary
     assert "- **wrong type**: " in done.summary
     assert done.outputs == {
@@ -216,7 +216,7 @@ def test_the_template_for_azure(azure: Azure, folder: Path, tmp_path: Path) -> N
     assert (tmp_path / "bin/pip.txt").read_text().split()[-1] == "a/checkout"
     issue = "##vso[task.logissue type=error;sourcepath=models/wrong type.onnx]dmlprep wrong type: failed: "
     assert done.step("dmlprep fleet").out.count(issue) == 1
-    assert done.summary.startswith("### 2 jobs: 1 failed, 1 good\n")
+    assert done.summary.startswith("### 2 jobs: 1 failed, 1 review\n")
     assert done.step("Findings").given["PathtoPublish"] == str(folder / "build/dmlprep/fleet.sarif")
     assert Path(done.step("The jobs as tests").given["testResultsFiles"]).is_file()
     assert done.step("The jobs of earlier runs").given["path"] == str(folder / "build/dmlprep")
