@@ -327,11 +327,9 @@ class Reference:
             return "the settings leave it out"
         if self.lowered is not None or self.device is None or self.device.provider != "cpu":
             return "it does not run on the CPU provider as others do"
-        if self._drawing():
-            return "it draws random numbers"
         if self.judging_options.noise == "auto" and self._seconds > _NOISE_SECONDS:
             return f"the original took {self._seconds:.0f} s"
-        return ""
+        return "it draws random numbers" if self.random_node() else ""
 
     def _measured_noise(self, progress: Progress) -> tuple[dict[str, float], str]:
         # A frame computes in FP32: what is inside it differs by last bits where its bytes do not.

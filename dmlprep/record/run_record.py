@@ -261,13 +261,14 @@ def _placed(record: RunRecord, placed: PlacementFacts | None) -> Iterator[str]:
 
 
 def _operators(table: NodeTable | None) -> str:
-    """Return the operators on the CPU in brackets, the most frequent first; empty where no table has them."""
+    """Return the compute operators on the CPU in brackets, the most frequent first; empty where no table has them."""
     if table is None:
         return ""
     names = [table.operators[place] for place in numbers(table.operator)]
-    away = Counter(name for name, provider in zip(names, table.providers, strict=True) if provider == "c")
+    columns = zip(names, table.providers, table.roles, strict=True)
+    away = Counter(name for name, provider, role in columns if (provider, role) == ("c", "c"))
     parts = [name if count == 1 else f"{count} {name}" for name, count in away.most_common(_NAMED)]
-    return f" ({', '.join(parts + ['...'] * (len(away) > _NAMED))})" if parts else ""
+    return f" ({', '.join(parts + ['...'] * (len(away) > _NAMED)) or 'no compute'})"
 
 
 def _changes(record: RunRecord) -> Iterator[str]:

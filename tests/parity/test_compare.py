@@ -304,6 +304,12 @@ def test_a_model_that_draws_random_numbers_is_not_judged(tmp_path: Path) -> None
     one = parse(unread.format("Sin"), tmp_path / "one.onnx")
     two = parse(unread.format("Cos"), tmp_path / "two.onnx")
     assert compare(one, two).outcome == "failed"
+    # Noise times zero leaves the same outputs: the original's own noise is measured.
+    scaled = (
+        "g (float[2, 64] x) => (float[2, 64] y) { n = RandomNormalLike(x) o = Sub(x, x) m = Mul(n, o) y = Add(x, m) }"
+    )
+    same = compare(path := parse(scaled, tmp_path / "scaled.onnx"), path)
+    assert (same.outcome, "was not measured" in str(same.device)) == ("passed", False)
 
 
 def test_outputs_without_elements_prove_nothing(tmp_path: Path) -> None:

@@ -307,6 +307,20 @@ _NAMES = st.one_of(
 )
 
 
+@pytest.mark.parametrize("cache", ["past_key_values.0.key", "k0"])
+def test_a_mask_is_as_long_as_cache_and_tokens_whatever_their_names(cache: str) -> None:
+    """torch's exporter names free sizes s18, s27 ..., and users name the inputs of a cache."""
+    shapes = resolve_shapes(
+        [
+            Input("input_ids", ir.Value(name="input_ids"), ir.DataType.INT64, ("s18", "s27")),
+            Input("attention_mask", ir.Value(name="attention_mask"), ir.DataType.INT64, ("s31", "s64")),
+            Input(cache, ir.Value(name=cache), ir.DataType.FLOAT, ("s18", 2, "s88", 16)),
+        ],
+        {"s88": 5},
+    )
+    assert shapes["attention_mask"] == (2, shapes["input_ids"][1] + 5)
+
+
 @given(
     st.dictionaries(
         st.sampled_from(["input_ids", "attention_mask", "past_key", "position_ids", "x", "image"]),

@@ -47,7 +47,7 @@ def test_nodes_on_the_cpu_are_told_first_and_are_never_green() -> None:
 
 def test_three_operators_on_the_cpu_are_all_named() -> None:
     record = _record(AWAY)
-    table = {**TABLE, "operators": ["A", "B", "C"], "operator": "0 1 2", "providers": "ccc"}
+    table = {**TABLE, "operators": ["A", "B", "C"], "operator": "0 1 2", "providers": "ccc", "roles": "ccc"}
     record.facts.nodes = msgspec.convert({"before": table}, NodeTables)
     assert "2 on the CPU (A, B, C)," in headline(record).text
 

@@ -218,7 +218,7 @@ def random_nodes(model: ir.Model) -> list[Finding]:
     name = f"{first.op_type} {first.name}" if first.name else label(first)
     mode = " in training mode" if first.op_type == "Dropout" else ""
     more = f" (and {len(others)} more nodes)" if others else ""
-    text = f"{name}{mode} draws random numbers in each run{more}: nothing can be compared"
+    text = f"{name}{mode} draws random numbers in each run{more}: outputs that depend on them cannot be compared"
     return [finding("DP011", text, node=label(first), count=len(drawing))]
 
 

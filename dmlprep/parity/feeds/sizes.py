@@ -324,9 +324,18 @@ def _total(inputs: Sequence[Input], sizes: Mapping[str, int]) -> int | None:
     if tokens is None:
         return None
     own = _known(tokens, 1, sizes)
-    past = next((i for i in inputs if i.name.lower().startswith("past") and len(i.dims or ()) == 4), None)
+    past = next((i for i in inputs if _is_past(i)), None)
     before = 0 if past is None else _known(past, 2, sizes)
     return None if own is None or before is None else own + before
+
+
+def _is_past(one: Input) -> bool:
+    """Return whether this is a cache [batch, heads, past, head size]: its name says so, or its free sizes."""
+    dims = one.dims or ()
+    if len(dims) != 4 or one.dtype is None or not one.dtype.is_floating_point():
+        return False
+    free = tuple(not isinstance(dim, int) for dim in dims)
+    return one.name.lower().startswith("past") or free[1:] == (False, True, False)
 
 
 def _known(one: Input, axis: int, sizes: Mapping[str, int]) -> int | None:

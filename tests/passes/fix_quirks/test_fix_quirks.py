@@ -27,6 +27,9 @@ from tests.passes.fix_quirks.cases import CASES, Case
 # A product folded into three dimensions adds up in another order.
 REORDERED = 1e-5
 
+_MISREAD = {"pad-before-maxpool"}
+"""Quirks whose forms ONNX Runtime 1.24.4 fuses into another function on the CPU, too."""
+
 
 def fixed(model: onnx.ModelProto, target: str = "", **options: Any) -> tuple[Model, Context, bool]:
     """The model after the pass, what the pass said, and whether it says that it changed anything."""
@@ -35,9 +38,10 @@ def fixed(model: onnx.ModelProto, target: str = "", **options: Any) -> tuple[Mod
     return made, context, FixQuirksPass(FixQuirksOptions(**options)).run(made, context)
 
 
-def on_cpu(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
-    """Outputs on the CPU provider, at its default optimisation, but without rounding data of a MatMul to 8 bits."""
+def on_cpu(model: onnx.ModelProto, feeds: dict[str, Any], level: str = "ENABLE_ALL") -> list[Any]:
+    """Outputs on the CPU provider at an optimization level, but without rounding data of a MatMul to 8 bits."""
     options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{level}")
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     options.log_severity_level = 4
     model = ir.to_proto(write_out(Model(ir.from_proto(model))).model.ir)
@@ -70,7 +74,8 @@ def test_the_quirk_is_found_and_rewritten_without_changing_the_outputs(case: Cas
     assert [i.name for i in after.graph.input] == [i.name for i in case.model.graph.input]
     if case.since and Version(ort.__version__) < Version(case.since):
         pytest.skip(f"ONNX Runtime {ort.__version__} refuses the model as it is; {case.since} runs it")
-    for expected, found in zip(on_cpu(case.model, case.feeds), on_cpu(after, case.feeds), strict=True):
+    level = "DISABLE_ALL" if case.quirk in _MISREAD else "ENABLE_ALL"
+    for expected, found in zip(on_cpu(case.model, case.feeds, level), on_cpu(after, case.feeds), strict=True):
         assert expected.dtype == found.dtype
         if case.exact:
             np.testing.assert_array_equal(found, expected)
