@@ -199,6 +199,7 @@ def headline(record: RunRecord) -> Headline:
     errors, warnings = ([one for one in findings if one.severity == level] for level in ("error", "warning"))
     placed = record.facts.placement_after or record.facts.placement or record.facts.placement_before
     parts = [*_placed(record, placed), *_changes(record), *_proof(record), *_counted(errors), *_counted(warnings)]
+    parts += record.facts.bench.sentences() if record.facts.bench is not None else []
     text = f"{failed if record.exit_code else _start(record)}{', '.join(parts) or f'{record.command} is done'}"
     if record.exit_code or errors or any(one.outcome == "failed" and one.decides for one in record.verdicts):
         return Headline("bad", text)

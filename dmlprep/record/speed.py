@@ -12,6 +12,12 @@ SOFTWARE = "a software device: no measure of a GPU"
 ON_CPU = "times of the CPU: no measure of a GPU"
 """The note for a choice for a GPU by such times."""
 
+_EQUAL = 0.02
+"""A ratio that is nearer to 1 makes no difference to a user."""
+
+BUSY = 2.0
+"""The p90 as a multiple of p10 from which something else used the device."""
+
 
 @dataclass(frozen=True)
 class Times:
@@ -38,6 +44,16 @@ class Ratio:
     low: float | None = None
     high: float | None = None
     rounds: int = 0
+
+    def __str__(self) -> str:
+        """``2.8 times as fast as model.onnx (2.6 to 3.0)``."""
+        if self.low is None or self.high is None or min(self.low, self.value) <= 0:
+            return f"not compared with {self.to}: too few rounds"
+        if self.low <= 1 <= self.high or abs(self.value - 1) < _EQUAL:
+            return f"as fast as {self.to}, within the noise ({1 / self.high:.2f} to {1 / self.low:.2f} times)"
+        if self.value < 1:
+            return f"{1 / self.value:.1f} times as fast as {self.to} ({1 / self.high:.1f} to {1 / self.low:.1f})"
+        return f"slower: {self.value:.2f} times the time of {self.to} ({self.low:.2f} to {self.high:.2f})"
 
 
 @dataclass(frozen=True)
@@ -101,6 +117,15 @@ class Bench:
     note: str = ""
     rounds: int = 0
     seconds: float = 0.0
+
+    def sentences(self) -> list[str]:
+        """Return the result in words, one model after the other, and what the times are worth."""
+        ran = [one for one in self.models if one.times is not None]
+        found = [f"{one.name} is {one.ratio}" for one in ran if one.ratio is not None]
+        found += [f"{one.name} did not run: {one.not_run}" for one in self.models if one.not_run]
+        spread = max((one.times.p90 / one.times.p10 for one in ran if one.times and one.times.p10 > 0), default=1.0)
+        found += [f"the machine was busy: p90 is {spread:.0f} times p10"] if spread > BUSY else []
+        return [*found, self.note] if self.note else found
 
     @property
     def exit_code(self) -> int:

@@ -42,7 +42,7 @@ def _cells(one: Timed) -> dict[str, str]:
     return {
         "load": seconds_text(one.load_seconds),
         "first run": seconds_text(one.first_seconds),
-        "copies": seconds_text(one.copying_seconds),
+        "copies": "within the noise" if (one.copying_seconds or 0) < 0 else seconds_text(one.copying_seconds),
         "peak memory": "" if one.peak_memory is None else bytes_text(one.peak_memory),
         "on the device": "" if one.device_memory is None else bytes_text(one.device_memory),
         "device peak": peak,
@@ -52,7 +52,9 @@ def _cells(one: Timed) -> dict[str, str]:
 
 
 def show_bench(found: Bench, console: Console) -> None:
-    """Print a table of times, one of other facts, and the limits of both."""
+    """Print the result in words, a table of times, one of other facts, and the limits of both."""
+    for text in found.sentences():
+        console.print(Text(printable(text), style="bold"))
     if found.device:
         console.print(Text(f"by {found.device}", style="dim"))
     ran = [one for one in found.models if one.times is not None]
@@ -61,11 +63,6 @@ def show_bench(found: Bench, console: Console) -> None:
         console.print()
         show_table(console, ["", *_cells(ran[0])], [(one.name, *_cells(one).values()) for one in ran])
     for one in found.models:
-        if one.not_run:
-            line = Text(f"{printable(one.name)}: ")
-            line.append("not run", style="bold yellow")
-            line.append(f", {one.not_run}")
-            console.print(line)
         if one.not_apart:
             console.print(Text(f"{printable(one.name)}: copies not apart: {one.not_apart}", style="dim"))
     if against := next((one.ratio.to for one in ran if one.ratio is not None), ""):
@@ -74,18 +71,13 @@ def show_bench(found: Bench, console: Console) -> None:
     if ran:
         inputs = {"seeded": ", on made inputs", "given": ", on the given inputs"}.get(found.inputs, "")
         console.print(Text(f"{found.rounds} rounds in {found.seconds:.0f} s{inputs}", style="dim"))
-    if found.note:
-        console.print(Text(found.note, style="bold yellow"))
 
 
 def brief_lines(found: Bench) -> list[str]:
-    """Return a line for each model: its median, and the ratio to the first."""
-    said = []
-    for one in found.models:
-        times = one.times
-        text = f"not run, {one.not_run}" if times is None else f"median {seconds_text(times.median)}"
-        said.append(f"{one.name}: {text}" + (f", ratio {ratio_text(one.ratio)}" if times and one.ratio else ""))
-    return [*said, found.note] if found.note else said
+    """Return the median of each model, and the result in words."""
+    timed = [one for one in found.models if one.times is not None]
+    medians = [f"{one.name}: median {seconds_text(one.times.median)}" for one in timed if one.times]
+    return [*medians, *found.sentences()]
 
 
 def _show_times(ran: list[Timed], console: Console) -> None:

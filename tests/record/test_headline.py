@@ -11,7 +11,7 @@ from dmlprep.record import Check, OutputMetrics, RunError, RunRecord, Verdict, f
 from dmlprep.record.nodes import NodeTables
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.run_record import RunFacts, headline
-from dmlprep.record.speed import Bench, Timed
+from dmlprep.record.speed import Bench, Ratio, Timed, Times
 from tests.record.test_nodes import TABLE
 
 GOOD = PlacementFacts(nodes=4, dml_nodes=4, crossings=0)
@@ -77,6 +77,24 @@ def test_other_commands() -> None:
         command="bench", input="m.onnx", facts=RunFacts(bench=Bench("", (Timed("m", "m.onnx", not_run="no GPU"),)))
     )
     assert headline(idle).level == "warn"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (Ratio("m.onnx", 0.36, 0.33, 0.38, 9), "2.8 times as fast as m.onnx (2.6 to 3.0)"),
+        (Ratio("m.onnx", 0.99, 0.9, 1.1, 9), "as fast as m.onnx, within the noise (0.91 to 1.11 times)"),
+        (Ratio("m.onnx", 1.5, 1.4, 1.6, 9), "slower: 1.50 times the time of m.onnx (1.40 to 1.60)"),
+        (Ratio("m.onnx", 0.5), "not compared with m.onnx: too few rounds"),
+    ],
+)
+def test_a_ratio_in_words(ratio: Ratio, words: str) -> None:
+    calm, busy = (Times(9, 0.1, 0.09, p90, 10.0) for p90 in (0.11, 0.9))
+    bench = Bench("gpu", (Timed("m.onnx", "m.onnx", times=calm), Timed("p.onnx", "p.onnx", times=calm, ratio=ratio)))
+    assert bench.sentences() == [f"p.onnx is {words}"]
+    assert Bench("gpu", (Timed("m.onnx", "m.onnx", times=busy),)).sentences() == [
+        "the machine was busy: p90 is 10 times p10"
+    ]
 
 
 def test_a_notebook_shows_it_escaped() -> None:

@@ -92,7 +92,7 @@ def test_what_does_not_run_says_why_and_the_others_go_on(tmp_path: Path) -> None
     assert second.ratio.to == first.name
     assert found.exit_code == 3
     text = dmlprep.render_record(found)
-    assert "unknown.onnx: not run, " in text
+    assert "unknown.onnx did not run: " in text
     assert "<svg" in dmlprep.render_record(found, "html")
 
 
