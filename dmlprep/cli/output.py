@@ -151,8 +151,7 @@ def show_run(record: RunRecord, output_format: str, *, quiet: bool = False, verb
         echo_commands(msbuild.lines(record))
     else:
         from dmlprep.cli.bars import out
-        from dmlprep.report.brief import show_briefly
-        from dmlprep.report.text import show_record, show_summary
+        from dmlprep.report.text import show_briefly, show_record, show_summary
 
         (show_briefly if quiet else show_record if verbose else show_summary)(record, out())
 

@@ -1,4 +1,4 @@
-"""A run record as text: tables for a terminal, in colour where there is one."""
+"""A run record as text: one line, a summary, or all tables, in colour on a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dmlprep.portable.shares import percent
 from dmlprep.record import Finding, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.placement import PlacementFacts
-from dmlprep.record.run_record import Level, headline
+from dmlprep.record.run_record import Level, brief_line, headline
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.grouping import FindingGroup, grouped
 from dmlprep.report.outlook_text import memory_line
@@ -124,6 +124,18 @@ def show_summary(record: RunRecord, console: Console) -> None:
     _show_bucket(record, console)
     _show_output(record, console)
     console.print(Text("details: -v, or the report (--html FILE)", style="dim"))
+
+
+def show_briefly(record: RunRecord, console: Console) -> None:
+    """Print a record of ``prepare``: one line, or the errors of the model."""
+    if record.exit_code == 0:
+        console.print(Text(brief_line(record)))
+        return
+    show_findings([one for one in record.findings if one.severity == "error"], console)
+    for step in record.steps:
+        show_findings([one for one in step.findings if one.severity == "error"], console)
+    show_verdicts([one for one in record.verdicts if one.decides and one.outcome != "passed"], console)
+    console.print(Text(f"{printable(record.input)}: nothing was written"))
 
 
 def _show_headline(record: RunRecord, console: Console) -> None:
