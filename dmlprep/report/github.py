@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from dmlprep.portable.printable import inert, printable
 from dmlprep.record import RunRecord
 from dmlprep.record.fleet import FleetRecord
+from dmlprep.record.run_record import headline
 from dmlprep.report.grouping import grouped
 
 _COMMAND = {"note": "notice", "warning": "warning", "error": "error"}
 
 
 def annotation_lines(record: RunRecord) -> Iterator[str]:
-    """A line for each code of findings, and one for what stopped the run or did not pass."""
+    """A line for each code of findings, and one for the verdict, or for what stopped the run or did not pass."""
     for group in grouped(record.all_findings()):
         lines = [group.head, *group.items]
         lines += [f"and {group.left_out} more"] if group.left_out else []
@@ -29,6 +30,8 @@ def annotation_lines(record: RunRecord) -> Iterator[str]:
             yield _line("error", record.input, f"{verdict.check}: {verdict.outcome}", verdict.reason)
     if record.error:
         yield _line("error", record.input, f"{record.command} failed", str(record.error))
+    elif not record.exit_code:
+        yield _line("notice", record.input, record.command, headline(record).text)
 
 
 def job_lines(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
