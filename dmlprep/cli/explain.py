@@ -22,6 +22,8 @@ def command(what: str, node: str | None, target_name: str, quiet: bool, output_f
     dmlprep explain DP501
     dmlprep explain --node /layer1/Conv model.onnx
     """
+    if node is None and what.isascii() and what.isdecimal():
+        what = f"DP{what.zfill(3)}"
     text = api.explain(what, node=node, target=target_name)
     if output_format == "text":
         echo_page(f"{text.splitlines()[0].lstrip('# ')}\n" if quiet else text)

@@ -91,6 +91,11 @@ def print_usage(error: click.ClickException) -> None:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         echo_page(f"{error.format_message()}\n", err=True)
         return
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        from difflib import get_close_matches
+
+        nearest = get_close_matches(error.option_name, error.possibilities, 1)
+        error = click.NoSuchOption(error.option_name, possibilities=nearest, ctx=error.ctx)
     lines = [f"Error: {inert(shortened(printable(error.format_message())))}"]
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:

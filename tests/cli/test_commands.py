@@ -67,6 +67,7 @@ def test_a_typo_is_answered_with_the_word_meant(run: Run) -> None:
     done = run("perpare")
     assert done.code == 2
     assert "Did you mean 'prepare'" in done.err
+    assert "Did you mean '--recipe'?" in run("prepare", "--recpe", "@vision-fp16").err
     assert done.out == ""
 
 
@@ -182,6 +183,7 @@ def test_compare(add_model: Path, tmp_path: Path, run: Run) -> None:
         (["target", "show", "latest", "--op", "Conv"], "kernels"),
         (["target", "diff", "ort-1.20", "latest"], "kernels added"),
         (["explain", "dp501"], "page"),
+        (["explain", "501"], "page"),
         (["explain", "--node", "Add(a)", "MODEL"], "lines"),
         (["plan"], "steps"),
         (["check", "MODEL"], "summary"),
