@@ -25,30 +25,44 @@ from dmlprep.core.errors import CheckNotRun, DmlprepError, InternalError, UsageE
 from dmlprep.core.files.run_folder import end_run, sweep
 from dmlprep.portable.printable import printable
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("dmlprep.cli.init", "Write a project file: recipe, sizes and output folder of each model."),
-    "prepare": ("dmlprep.cli.prepare", "Convert a model for DirectML, and prove that it computes the same."),
-    "fleet": ("dmlprep.cli.fleet", "Prepare many models, at many sizes, for many targets."),
-    "buckets": ("dmlprep.cli.buckets", "Choose a few sizes for prepare --bucket from a log of requests."),
-    "check": ("dmlprep.cli.check", "Show which nodes DirectML runs, and why not the others."),
-    "plan": ("dmlprep.cli.plan", "Show what prepare would change, without writing anything."),
-    "tune": ("dmlprep.cli.tune", "Find the best recipe for a model."),
-    "compare": ("dmlprep.cli.compare", "Compare the outputs of two models."),
-    "bench": ("dmlprep.cli.bench", "Time models side by side on a device."),
-    "feeds": ("dmlprep.cli.feeds", "Make inputs for --feeds from pictures, audio or text."),
-    "bisect": ("dmlprep.cli.bisect", "Find the first node at which two models differ."),
-    "genai": ("dmlprep.cli.genai", "Prepare, check and compare language models for onnxruntime-genai."),
-    "kit": ("dmlprep.cli.kit", "Pack a model to test on a Windows machine, and verify the result."),
-    "package": ("dmlprep.cli.package", "Package a prepared model for an app: contract, loader, sample."),
-    "report": ("dmlprep.cli.report", "Show the record of a run."),
-    "recipe": ("dmlprep.cli.recipe", "List, show and validate recipes."),
-    "target": ("dmlprep.cli.target", "List, show and compare DirectML releases."),
-    "completion": ("dmlprep.cli.completion", "Print a script for Tab completion in your shell."),
-    "explain": ("dmlprep.cli.explain", "Explain a finding code, or the placement of one node."),
-    "doctor": ("dmlprep.cli.doctor", "Check this environment for problems."),
-    "runtime": ("dmlprep.cli.runtime", "Install, show or remove the DirectML runtime for Linux."),
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "init": ("dmlprep.cli.init", "Write a project file: recipe, sizes and output folder of each model."),
+        "prepare": ("dmlprep.cli.prepare", "Convert a model for DirectML, and prove that it computes the same."),
+        "check": ("dmlprep.cli.check", "Show which nodes DirectML runs, and why not the others."),
+        "plan": ("dmlprep.cli.plan", "Show what prepare would change, without writing anything."),
+        "explain": ("dmlprep.cli.explain", "Explain a finding code, or the placement of one node."),
+    },
+    "Prove": {
+        "compare": ("dmlprep.cli.compare", "Compare the outputs of two models."),
+        "feeds": ("dmlprep.cli.feeds", "Make inputs for --feeds from pictures, audio or text."),
+        "bisect": ("dmlprep.cli.bisect", "Find the first node at which two models differ."),
+    },
+    "Speed": {
+        "bench": ("dmlprep.cli.bench", "Time models side by side on a device."),
+        "tune": ("dmlprep.cli.tune", "Find the best recipe for a model."),
+    },
+    "Many models and sizes": {
+        "fleet": ("dmlprep.cli.fleet", "Prepare many models, at many sizes, for many targets."),
+        "buckets": ("dmlprep.cli.buckets", "Choose a few sizes for prepare --bucket from a log of requests."),
+    },
+    "Ship": {
+        "kit": ("dmlprep.cli.kit", "Pack a model to test on a Windows machine, and verify the result."),
+        "package": ("dmlprep.cli.package", "Package a prepared model for an app: contract, loader, sample."),
+        "genai": ("dmlprep.cli.genai", "Prepare, check and compare language models for onnxruntime-genai."),
+    },
+    "Reference": {
+        "report": ("dmlprep.cli.report", "Show the record of a run."),
+        "recipe": ("dmlprep.cli.recipe", "List, show and validate recipes."),
+        "target": ("dmlprep.cli.target", "List, show and compare DirectML releases."),
+        "doctor": ("dmlprep.cli.doctor", "Check this environment for problems."),
+        "runtime": ("dmlprep.cli.runtime", "Install, show or remove the DirectML runtime for Linux."),
+        "completion": ("dmlprep.cli.completion", "Print a script for Tab completion in your shell."),
+    },
 }
-"""Command -> module with an object ``command``, and its line in the help: the list shows without importing them."""
+"""Section of the help -> command -> module with an object ``command``, and its line: the list imports none of them."""
+
+COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items()}
 
 _NEW_OBJECTS = 10_000
 """New objects after which Python's collector looks at the youngest ones."""
@@ -83,8 +97,9 @@ class _LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        for title, rows in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, text) in rows.items()], col_max=12)
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
