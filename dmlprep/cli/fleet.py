@@ -100,9 +100,9 @@ def _show(record: FleetRecord, file: Path, quiet: bool, output_format: str) -> N
         echo(counted(record), err=True)
     else:
         from dmlprep.cli.bars import out
-        from dmlprep.report.fleet import show_fleet, show_fleet_briefly
+        from dmlprep.report.fleet import show_fleet
 
-        (show_fleet_briefly if quiet else show_fleet)(record, out())
+        show_fleet(record, out(), brief=quiet)
 
 
 def _show_jobs(jobs: list[Job], quiet: bool, output_format: str) -> None:

@@ -139,7 +139,8 @@ def command(
                 show_run(record, output_format, quiet=quiet, verbose=verbose)
         code = worst((code, run.exit_code if buckets else record.exit_code))
     if output_format == "json":
-        print_json(records if several or buckets else records[0])
+        documents = [one.document() for one in records]
+        print_json(documents if several or buckets else documents[0])
     elif several and not buckets and in_full:
         _summarize(records, len(places))
     return code

@@ -40,7 +40,7 @@ WORDS: dict[Level, str] = {"bad": "failed", "warn": "review", "good": "good"}
 """The levels for readers who do not see their colours."""
 
 _NAMED = 3
-"""Operators on the CPU, and codes, that are named."""
+"""Operators on the CPU, codes, and findings of a notebook that are shown."""
 
 _SAME = 0.05
 """A file whose weights change by less keeps its size."""
@@ -143,7 +143,12 @@ class RunRecord(msgspec.Struct):
 
     def to_json(self) -> bytes:
         """The record as indented JSON, UTF-8."""
-        return to_json(self)
+        return to_json(self.document())
+
+    def document(self) -> RunRecord:
+        """Return the record as it is written: with its headline, which readers of records make again."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return _Document(**fields | {"headline": headline(self)})
 
     @classmethod
     def from_json(cls, data: bytes | str) -> RunRecord:
@@ -171,6 +176,10 @@ class RunRecord(msgspec.Struct):
             raise InputError(f"not a run record: {error}", where=str(path), fix=fix) from error
 
 
+class _Document(RunRecord):
+    headline: Headline | None = None
+
+
 @dataclass(frozen=True)
 class Headline:
     """The first line of a report: ``ready: 84 of 84 nodes on DirectML (was 78 of 79), half the size``.
@@ -191,7 +200,8 @@ class Headline:
 
 def headline(record: RunRecord) -> Headline:
     """Return the headline of a record."""
-    failed = f"{'not proved' if record.exit_code == 3 else 'failed'} (exit code {record.exit_code}): "
+    not_run = "not measured" if record.command == "bench" else "not proved"
+    failed = f"{not_run if record.exit_code == 3 else 'failed'} (exit code {record.exit_code}): "
     if (error := record.error) is not None:
         where, code = f"{error.where}: " if error.where else "", f" [{error.code}]" if error.code else ""
         return Headline("bad", f"{failed}{where}{error.what}{code}")
@@ -199,14 +209,14 @@ def headline(record: RunRecord) -> Headline:
     errors, warnings = ([one for one in findings if one.severity == level] for level in ("error", "warning"))
     placed = record.facts.placement_after or record.facts.placement or record.facts.placement_before
     parts = [*_placed(record, placed), *_changes(record), *_proof(record), *_counted(errors), *_counted(warnings)]
-    parts += record.facts.bench.sentences() if record.facts.bench is not None else []
+    parts += bench.sentences() if (bench := record.facts.bench) is not None else []
     text = f"{failed if record.exit_code else _start(record)}{', '.join(parts) or f'{record.command} is done'}"
     if record.exit_code or errors or any(one.outcome == "failed" and one.decides for one in record.verdicts):
         return Headline("bad", text)
     not_passed = any(one.outcome != "passed" for one in record.verdicts)
     on_cpu = placed is not None and placed.dml_nodes < placed.nodes
     unproved = record.command in _PREPARE and not _on_directml(record)
-    idle = record.facts.bench is not None and record.facts.bench.exit_code != 0
+    idle = bench is not None and bool(bench.doubts if record.command == "bench" else bench.exit_code)
     return Headline("warn" if on_cpu or not_passed or unproved or warnings or idle else "good", text)
 
 
@@ -308,10 +318,12 @@ def _counted(findings: list[Finding]) -> Iterator[str]:
 def _notebook_html(run: RunRecord) -> str:
     """Return a few lines of HTML about a run; every text is escaped."""
     news = headline(run)
+    urgent = sorted((one for one in run.all_findings() if one.severity != "note"), key=lambda one: one.severity)
     parts = [
         f"<div><b>dmlprep {html_text(run.command)}</b> <code>{html_text(run.input)}</code><br>",
         f'<b style="color:{_COLOURS[news.level]}">{news.word}</b> {html_text(news.text)}',
         *_placement_rows(run),
+        *(f"{html_text(one.severity)} {html_text(one.code)} {html_text(one.message)}<br>" for one in urgent[:_NAMED]),
         *(_verdict(one) for one in run.verdicts[:_VERDICTS]),
         "</div>",
     ]

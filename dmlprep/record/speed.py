@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dmlprep.core.text.sizes import seconds_text
+
 SOFTWARE = "a software device: no measure of a GPU"
 """The note next to times of such a device."""
 
@@ -50,7 +52,8 @@ class Ratio:
         if self.low is None or self.high is None or min(self.low, self.value) <= 0:
             return f"not compared with {self.to}: too few rounds"
         if self.low <= 1 <= self.high or abs(self.value - 1) < _EQUAL:
-            return f"as fast as {self.to}, within the noise ({1 / self.high:.2f} to {1 / self.low:.2f} times)"
+            times = f"{1 / self.high:.2f} to {1 / self.low:.2f} times as fast"
+            return f"not clearly faster or slower than {self.to} ({times})"
         if self.value < 1:
             return f"{1 / self.value:.1f} times as fast as {self.to} ({1 / self.high:.1f} to {1 / self.low:.1f})"
         return f"slower: {self.value:.2f} times the time of {self.to} ({self.low:.2f} to {self.high:.2f})"
@@ -119,11 +122,18 @@ class Bench:
     seconds: float = 0.0
 
     def sentences(self) -> list[str]:
-        """Return the result in words, one model after the other, and what the times are worth."""
+        """Return the result in words, one model after the other, or the time of the only one; and its ``doubts``."""
         ran = [one for one in self.models if one.times is not None]
         found = [f"{one.name} is {one.ratio}" for one in ran if one.ratio is not None]
-        found += [f"{one.name} did not run: {one.not_run}" for one in self.models if one.not_run]
-        spread = max((one.times.p90 / one.times.p10 for one in ran if one.times and one.times.p10 > 0), default=1.0)
+        found = found or [f"{one.name} takes {seconds_text(one.times.median)} for a run" for one in ran if one.times]
+        return [*found, *self.doubts]
+
+    @property
+    def doubts(self) -> list[str]:
+        """Models that did not run, noise, and a software device, in words."""
+        found = [f"{one.name} did not run: {one.not_run}" for one in self.models if one.not_run]
+        times = [one.times for one in self.models if one.times is not None and one.times.p10 > 0]
+        spread = max((one.p90 / one.p10 for one in times), default=1.0)
         found += [f"the machine was busy: p90 is {spread:.0f} times p10"] if spread > BUSY else []
         return [*found, self.note] if self.note else found
 

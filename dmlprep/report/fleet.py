@@ -41,35 +41,30 @@ def counted(record: FleetRecord) -> str:
     return f"{count_text(len(record.jobs), 'job')}{f': {parts}' if parts else ''}{known}"
 
 
-def show_fleet(record: FleetRecord, console: Console) -> None:
-    """Print the table of all jobs, the reasons of those that are not good, and the counts."""
-    shown = worst_first(record.jobs)
-    rows = []
-    for job in shown[:_ROWS]:
-        rows.append((job.name, Text(job.word, style=_STYLE.get(job.word, "red")), *numbers_of(job)))
-    show_table(console, COLUMNS, rows, left=("verdict",))
-    if len(shown) > _ROWS:
-        console.print(Text(f"{len(shown) - _ROWS} more are in fleet.json", style="dim"))
-    _show_reasons(record, console)
-    console.print()
+def show_fleet(record: FleetRecord, console: Console, *, brief: bool = False) -> None:
+    """Print the counts, the table of all jobs unless ``brief``, and the reasons of those that are not good."""
     console.print(Text(counted(record), style="bold"))
-
-
-def show_fleet_briefly(record: FleetRecord, console: Console) -> None:
-    """Print the jobs that are not good, and one line."""
-    _show_reasons(record, console, head=False)
-    console.print(Text(counted(record)))
-
-
-def _show_reasons(record: FleetRecord, console: Console, *, head: bool = True) -> None:
-    wrong = [job for job in worst_first(record.jobs) if job.exit_code]
-    if wrong and head:
+    shown = worst_first(record.jobs)
+    if not brief:
         console.print()
+        _show_table(shown, console)
+    wrong = [job for job in shown if job.exit_code]
     for job in wrong[:_ROWS]:
         why = shortened(printable(job.error), _REASON)
         console.print(Text(f"{printable(job.name)}: {job.word}: {why}"))
     if len(wrong) > _ROWS:
         console.print(Text(f"{len(wrong) - _ROWS} more are in fleet.json"))
+
+
+def _show_table(jobs: Sequence[JobRecord], console: Console) -> None:
+    rows = []
+    for job in jobs[:_ROWS]:
+        rows.append((job.name, Text(job.word, style=_STYLE.get(job.word, "red")), *numbers_of(job)))
+    show_table(console, COLUMNS, rows, left=("verdict",))
+    if len(jobs) > _ROWS:
+        console.print(Text(f"{len(jobs) - _ROWS} more are in fleet.json", style="dim"))
+    if any(job.exit_code for job in jobs):
+        console.print()
 
 
 def worst_first(jobs: Sequence[JobRecord]) -> list[JobRecord]:

@@ -7,6 +7,7 @@ import msgspec
 from dmlprep.core.text.documents import to_json
 from dmlprep.directml.placement import Placement
 from dmlprep.record import RunRecord
+from dmlprep.record.run_record import headline
 
 FORMAT = 1
 """Version of this JSON. Raised when a field changes its meaning or goes away."""
@@ -27,6 +28,7 @@ def to_object(record: RunRecord, placement: Placement | None, most: int = NODES)
         "opsets": record.opset_before,
         "ir_version": record.ir_before,
         "exit_code": record.exit_code,
+        "headline": msgspec.to_builtins(headline(record)),
         "findings": [msgspec.to_builtins(f) for f in record.findings],
         "verdicts": [msgspec.to_builtins(v) for v in record.verdicts],
         "prepare": msgspec.to_builtins(record.facts.prepare),

@@ -8,22 +8,11 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from dmlprep.core.text.sizes import bytes_text
+from dmlprep.core.text.sizes import bytes_text, seconds_text
 from dmlprep.portable.printable import printable
 from dmlprep.record.speed import Bench, Ratio, Timed, Times
 from dmlprep.report.charts import share
 from dmlprep.report.tables import show_table
-
-
-def seconds_text(seconds: float | None) -> str:
-    """Three digits with a unit that suits them; empty for ``None``."""
-    if seconds is None:
-        return ""
-    size = abs(seconds)
-    if size >= 100:
-        return f"{seconds:.0f} s"
-    unit, factor = ("s", 1.0) if size >= 1 else ("ms", 1e3) if size >= 1e-3 else ("us", 1e6)
-    return f"{seconds * factor:.3g} {unit}" if size * factor < 999.5 else f"{seconds * factor:.0f} {unit}"
 
 
 def ratio_text(ratio: Ratio | None) -> str:
@@ -77,7 +66,7 @@ def brief_lines(found: Bench) -> list[str]:
     """Return the median of each model, and the result in words."""
     timed = [one for one in found.models if one.times is not None]
     medians = [f"{one.name}: median {seconds_text(one.times.median)}" for one in timed if one.times]
-    return [*medians, *found.sentences()]
+    return [*(medians if len(medians) > 1 else []), *found.sentences()]
 
 
 def _show_times(ran: list[Timed], console: Console) -> None:

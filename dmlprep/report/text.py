@@ -110,15 +110,7 @@ def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = Fa
 def show_summary(record: RunRecord, console: Console) -> None:
     """Print the headline, at most three kinds of errors and warnings, and the path of the result."""
     _show_headline(record, console)
-    error = record.error or RunError("")
-    if error.fix:
-        console.print(Text(f"  fix: {printable(error.fix)}", style="dim"))
-    found = [one for one in record.all_findings() if not (one.severity == "note" or one.code == error.code)]
-    groups = list(grouped(found))
-    for group in groups[:_URGENT]:
-        _show_group(group, console, most=1)
-    if len(groups) > _URGENT:
-        console.print(Text(f"and {len(groups) - _URGENT} more kinds of findings", style="dim"))
+    _show_urgent(record, console, ("error", "warning"))
     if record.facts.bench is not None:
         show_bench(record.facts.bench, console)
     _show_bucket(record, console)
@@ -127,15 +119,26 @@ def show_summary(record: RunRecord, console: Console) -> None:
 
 
 def show_briefly(record: RunRecord, console: Console) -> None:
-    """Print a record of ``prepare``: one line, or the errors of the model."""
-    if record.exit_code == 0:
-        console.print(Text(brief_line(record)))
-        return
-    show_findings([one for one in record.findings if one.severity == "error"], console)
-    for step in record.steps:
-        show_findings([one for one in step.findings if one.severity == "error"], console)
-    show_verdicts([one for one in record.verdicts if one.decides and one.outcome != "passed"], console)
-    console.print(Text(f"{printable(record.input)}: nothing was written"))
+    """Print the verdict in one line; after a failure also the errors, and the checks that did not pass."""
+    console.print(Text(brief_line(record)))
+    if record.exit_code:
+        _show_urgent(record, console, ("error",))
+        show_verdicts([one for one in record.verdicts if one.decides and one.outcome != "passed"], console)
+        _show_output(record, console)
+
+
+def _show_urgent(record: RunRecord, console: Console, severities: tuple[str, ...]) -> None:
+    """Print the fix of the error that ended the run, and the first kinds of the other findings."""
+    error = record.error or RunError("")
+    if error.fix:
+        console.print(Text(f"  fix: {printable(error.fix)}", style="dim"))
+    groups = list(
+        grouped([one for one in record.all_findings() if one.severity in severities and one.code != error.code])
+    )
+    for group in groups[:_URGENT]:
+        _show_group(group, console, most=1)
+    if len(groups) > _URGENT:
+        console.print(Text(f"and {len(groups) - _URGENT} more kinds of findings", style="dim"))
 
 
 def _show_headline(record: RunRecord, console: Console) -> None:

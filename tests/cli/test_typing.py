@@ -136,7 +136,9 @@ def test_quiet_says_what_is_wrong(tmp_path: Path, run: Run) -> None:
     options = ("-r", "@vision-fp16", "--pin", "batch=1", "--device", "cpu", "--set", "parity.tolerance=rel:1e-9")
     done = run("prepare", _CNN, "-o", tmp_path / "o", "-q", *options)
     assert done.code == 1
-    assert done.out.startswith("error DP404")
+    assert done.out.startswith(f"{_CNN}: failed (exit code 1): step fp16: ")
+    assert done.out.count("DP404") == 1
+    assert "\n  fix: " in done.out
     assert "nothing was written" in done.out
 
 

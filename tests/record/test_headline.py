@@ -11,7 +11,7 @@ from dmlprep.record import Check, OutputMetrics, RunError, RunRecord, Verdict, f
 from dmlprep.record.nodes import NodeTables
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.run_record import RunFacts, headline
-from dmlprep.record.speed import Bench, Ratio, Timed, Times
+from dmlprep.record.speed import SOFTWARE, Bench, Ratio, Timed, Times
 from tests.record.test_nodes import TABLE
 
 GOOD = PlacementFacts(nodes=4, dml_nodes=4, crossings=0)
@@ -83,7 +83,7 @@ def test_other_commands() -> None:
     ("ratio", "words"),
     [
         (Ratio("m.onnx", 0.36, 0.33, 0.38, 9), "2.8 times as fast as m.onnx (2.6 to 3.0)"),
-        (Ratio("m.onnx", 0.99, 0.9, 1.1, 9), "as fast as m.onnx, within the noise (0.91 to 1.11 times)"),
+        (Ratio("m.onnx", 0.99, 0.9, 1.1, 9), "not clearly faster or slower than m.onnx (0.91 to 1.11 times as fast)"),
         (Ratio("m.onnx", 1.5, 1.4, 1.6, 9), "slower: 1.50 times the time of m.onnx (1.40 to 1.60)"),
         (Ratio("m.onnx", 0.5), "not compared with m.onnx: too few rounds"),
     ],
@@ -93,16 +93,34 @@ def test_a_ratio_in_words(ratio: Ratio, words: str) -> None:
     bench = Bench("gpu", (Timed("m.onnx", "m.onnx", times=calm), Timed("p.onnx", "p.onnx", times=calm, ratio=ratio)))
     assert bench.sentences() == [f"p.onnx is {words}"]
     assert Bench("gpu", (Timed("m.onnx", "m.onnx", times=busy),)).sentences() == [
-        "the machine was busy: p90 is 10 times p10"
+        "m.onnx takes 100 ms for a run",
+        "the machine was busy: p90 is 10 times p10",
     ]
+
+
+@pytest.mark.parametrize(("p90", "note"), [(0.9, ""), (0.11, SOFTWARE)])
+def test_noise_and_software_devices_are_not_called_good(p90: float, note: str) -> None:
+    bench = Bench("gpu", (Timed("m.onnx", "m.onnx", times=Times(9, 0.1, 0.09, p90, 10.0)),), note=note)
+    shown = headline(RunRecord(command="bench", input="m.onnx", facts=RunFacts(bench=bench)))
+    assert shown.level == "warn"
+    assert shown.text.startswith("m.onnx takes 100 ms for a run, ")
+
+
+def test_the_written_record_has_its_headline() -> None:
+    record = _record(AWAY)
+    written = record.to_json()
+    assert msgspec.json.decode(written)["headline"] == {"level": "warn", "text": headline(record).text}
+    assert RunRecord.from_json(written) == record
 
 
 def test_a_notebook_shows_it_escaped() -> None:
     record = _record(AWAY)
+    record.findings = [finding("DP201", "<b>free</b>", severity="warning")]
     record.input = "<script>alert(1)</script>\u202e.onnx"
     record.facts.placement_before = GOOD
     shown = record._repr_html_()
     assert "<script>" not in shown
+    assert "warning DP201 &lt;b&gt;free&lt;/b&gt;" in shown
     assert "\\u202e" in shown
     assert "2 of 4" in shown
     assert "parity on dml" in shown

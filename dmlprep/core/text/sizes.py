@@ -1,4 +1,4 @@
-"""Numbers of bytes and of things, as texts for people write them."""
+"""Numbers of bytes, of seconds and of things, as texts for people write them."""
 
 from __future__ import annotations
 
@@ -13,3 +13,14 @@ def bytes_text(count: int) -> str:
 def count_text(number: int, noun: str) -> str:
     """Return ``1 job`` or ``3 jobs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Three digits with a unit that suits them; empty for ``None``."""
+    if seconds is None:
+        return ""
+    size = abs(seconds)
+    if size >= 100:
+        return f"{seconds:.0f} s"
+    unit, factor = ("s", 1.0) if size >= 1 else ("ms", 1e3) if size >= 1e-3 else ("us", 1e6)
+    return f"{seconds * factor:.3g} {unit}" if size * factor < 999.5 else f"{seconds * factor:.0f} {unit}"
