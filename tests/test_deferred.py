@@ -68,3 +68,33 @@ import sympy.core.symbol
 print(len(found), type(found[0]._expr.args[1]) is sympy.core.symbol.Symbol)
 """
     assert said(code) == "4 True"
+
+
+def test_the_command_line_starts_without_what_commands_need() -> None:
+    code = """
+import sys
+from dmlprep.cli.main import command_line
+sys.argv = ["dmlprep", "--version"]
+try:
+    command_line()
+except SystemExit:
+    heavy = ("dmlprep.api", "dmlprep.record", "dmlprep.pipeline", "msgspec", "numpy", "onnx", "rich", "secrets")
+    print([name for name in heavy if name in sys.modules])
+"""
+    assert said(code).splitlines()[-1] == "[]"
+
+
+def test_a_room_is_imported_without_the_api() -> None:
+    assert said("import sys; from dmlprep import core; print('dmlprep.api' in sys.modules)") == "False"
+
+
+def test_the_package_lists_and_exports_the_api() -> None:
+    code = """
+import dmlprep
+names = dir(dmlprep)
+from dmlprep import *
+from dmlprep import api
+exported = set(api.__all__) <= {*names} & {*globals()}
+print(exported, prepare is api.prepare, dmlprep.api is api, hasattr(dmlprep, "nothing"))
+"""
+    assert said(code) == "True True True False"

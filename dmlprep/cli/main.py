@@ -15,7 +15,6 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
-from dmlprep import api
 from dmlprep.cli.output import echo_page, print_error, print_usage, say
 from dmlprep.cli.stopping import STOPPED, Stopping, exit_code
 from dmlprep.cli.streams import guarded, hold_descriptors
@@ -121,6 +120,8 @@ def cli(ctx: click.Context, debug: bool, limits: dict[str, Any]) -> None:
     130 after Ctrl-C, 143 after SIGTERM.
     """
     if limits:
+        from dmlprep import api
+
         ctx.with_resource(api.limits(**limits))
 
 

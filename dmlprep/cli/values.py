@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dmlprep.api.recipes import read_value
 from dmlprep.core.errors import UsageError
 from dmlprep.portable.bounds import MOST_SIZE, MOST_VALUE
 
@@ -53,6 +52,8 @@ def read_limits(ctx: click.Context, param: click.Parameter, texts: tuple[str, ..
 
 def read_pins(pins: tuple[str, ...]) -> dict[str, Value]:
     """Parse pins: ``batch=1`` -> ``{"batch": 1}``, a size; ``sr:=16000`` -> ``{"sr:": 16000}``, a value."""
+    from dmlprep.api.recipes import read_value
+
     values: dict[str, Value] = {}
     for pin in pins:
         name, given, text = pin.partition(":=")

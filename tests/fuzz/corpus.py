@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from dmlprep import api
-from dmlprep.record import Check, RunRecord, Verdict, finding
+from dmlprep.record import Check, RunError, RunRecord, Verdict, finding
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.run_record import RunFacts
 from tests.package.images import put_image, put_libraries
@@ -139,7 +139,7 @@ def _bisection() -> bytes:
         command="bisect",
         input="m.onnx",
         exit_code=1,
-        error="the models part at conv",
+        error=RunError("the models part at conv"),
         verdicts=[verdict],
         findings=[finding("DP706", "parts", node="conv")],
         facts=RunFacts(bisection=said),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 import sys
 from pathlib import Path
@@ -47,7 +46,7 @@ def _clear(folder: Path) -> None:
                 for inner in os.listdir(below):
                     if not _gone_as_file(inner, below):
                         os.close(_enter(inner, below))  # what cannot be written cannot be moved
-                        waiting.append(secrets.token_hex(16))
+                        waiting.append(os.urandom(16).hex())
                         os.rename(inner, waiting[-1], src_dir_fd=below, dst_dir_fd=top)
             finally:
                 os.close(below)
