@@ -67,7 +67,7 @@ def test_one_model_is_refused(github: GitHub, folder: Path, tmp_path: Path) -> N
     assert (tmp_path / "bin/pip.txt").read_text().split()[-1] == str(ROOT)  # of the action's own checkout
     assert done.step("dmlprep fleet").out.count("::error file=models/wrong type.onnx,title=dmlprep wrong type") == 1
     assert done.summary.startswith("### 2 jobs: 1 failed, 1 review\n")
-    assert "| residual_cnn/one | **look** | " in done.summary
+    assert "| residual_cnn/one | **review** | " in done.summary
     assert "- **wrong type**: " in done.summary
     assert done.outputs == {
         "exit-code": "1",

@@ -104,7 +104,7 @@ def test_a_fresh_environment_installs_it_with_all_that_it_needs(wheel: Path, ind
     said = dmlprep(
         "prepare", "model.onnx", "-o", "out", "--recipe", "@vision-fp16", "--pin", "batch=1", "--html", page, "-q"
     )
-    assert "proved on cpu" in said
+    assert "proved on the CPU" in said
     text = page.read_text(encoding="utf-8")
     for asset in ("page.css", "graph.js", "ribbon.js"):
         assert (ROOT / "dmlprep" / "report" / "page" / asset).read_text(encoding="utf-8").strip() in text, asset
