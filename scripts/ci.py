@@ -102,7 +102,7 @@ STAGES = (
         ),
         counts=False,
     ),
-    Stage("directml", (f"{_TESTS} -n 4 --dist load --dml --slow -m dml",), after="runtime", shares=2),
+    Stage("directml", (f"{_TESTS} -n 2 --dist load --dml --slow -m dml",), after="runtime", shares=2),
     # CPython for Windows with the real DirectML, in the Wine of `dmlprep runtime install`.
     Stage(
         "windows",
@@ -113,7 +113,7 @@ STAGES = (
     ),
     Stage(
         "builds",
-        (f"{_TESTS} --builds --slow -m builds",),
+        (f"{_TESTS} -n 2 --builds --slow -m builds",),
         ((600, "{python} scripts/build_tools.py setup"), (600, "{python} -m pip install -q build pre-commit")),
         shares=2,
     ),
