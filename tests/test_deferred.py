@@ -32,9 +32,9 @@ print("sympy.core" in sys.modules)
     "use",
     [
         "import sympy; print(sympy.Symbol('n') + 1)",
-        "from sympy import Symbol; print(Symbol('n') + 1)",
-        "import sympy.core.symbol; print(sympy.core.symbol.Symbol('n') + 1)",
-        "import onnx_ir; print(onnx_ir.SymbolicDim('n') + 1)",
+        pytest.param("from sympy import Symbol; print(Symbol('n') + 1)", marks=pytest.mark.slow),
+        pytest.param("import sympy.core.symbol; print(sympy.core.symbol.Symbol('n') + 1)", marks=pytest.mark.slow),
+        pytest.param("import onnx_ir; print(onnx_ir.SymbolicDim('n') + 1)", marks=pytest.mark.slow),
         "import onnx_ir, sympy; print(onnx_ir.SymbolicDim(sympy.Symbol('n')) + 1)",
     ],
 )

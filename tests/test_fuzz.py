@@ -33,13 +33,15 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
 
 _LONG = {
     "check-33607480-10034",
+    "check-33607480-10568",
     "check-33607480-8382",
     "check-a5d2da1f-18176",
     "check-ee5336b0-4219",
     "frame-e2917ca9-16193",
+    "genai-9271a915-9457",
     "weights-33607480-589",
 }
-"""Inputs that take over 2 s of processor time, as they may."""
+"""Inputs that take over 1 s of processor time, as they may."""
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,7 @@ def test_a_few_inputs(corpus: Corpus, runner: Runner) -> None:
     assert len({o.case.kind for o in outcomes}) > 5
 
 
+@pytest.mark.slow
 def test_a_seed_makes_the_same_cases(corpus: Corpus) -> None:
     assert [make(3, n, corpus) for n in range(40)] == [make(3, n, corpus) for n in range(40)]
 

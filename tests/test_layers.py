@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -153,6 +154,7 @@ def test_a_tool_comes_in_by_its_door() -> None:
     assert wrong == []
 
 
+@cache
 def tool_of(imported: str) -> str:
     """The narrowest of ``DOORS`` that a module belongs to; empty for none."""
     return max((tool for tool in DOORS if f"{imported}.".startswith(f"{tool}.")), key=len, default="")

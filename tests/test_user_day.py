@@ -57,7 +57,10 @@ CHOSEN = (
 )
 
 
-@pytest.mark.parametrize("name", CHOSEN)
+_LONG = {"bert_encoder", "decoder_cache", "diffusion_unet", "speech_encoder"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (one in _LONG)) for one in CHOSEN])
 def test_prepare_with_the_fitting_recipe(name: str, run: Run, tmp_path: Path) -> None:
     one = fixture(name)
     sources = [one.path, *one.path.parent.glob(f"{one.path.name}.data")]

@@ -112,6 +112,7 @@ def test_operators_of_such_names(label: str, run: Run, tmp_path: Path) -> None:
     _sound(run("prepare", model, "-o", tmp_path / "none", "--device", "cpu"), 1, 3)
 
 
+@pytest.mark.slow
 def test_every_command_and_every_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     model, other = _model(tmp_path / "m.onnx"), _model(tmp_path / "o.onnx", 1.5)

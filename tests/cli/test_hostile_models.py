@@ -83,7 +83,11 @@ def _ended_well(done: Done, name: str) -> None:
     assert _REFUSED.get(name, "") in said
 
 
-_LONG = ("bfloat16_casts", "many_branches", "many_folds", "many_readers", "polynomials", "same_names")
+_LONG = {
+    *("bfloat16_casts", "many_branches", "many_folds", "many_readers", "polynomials", "same_names", "nested_loop_30"),
+    *("nested_loop_31", "deep_functions", "generators_expand", "generators_range", "generators_fill", "many_inputs"),
+    *("chain_20000", "chain_on_cpu", "diamonds", "long_name", "many_parts"),
+}
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def _sound(done: Done) -> Done:
     return done
 
 
+@pytest.mark.slow
 @_few
 @given(labels=st.lists(_model_names, min_size=6, max_size=6))
 def test_of_a_model(labels: list[str], run: Run, tmp_path: Path) -> None:
@@ -195,6 +196,7 @@ _record = st.fixed_dictionaries(
 
 
 # Not made smaller where it fails: that takes minutes.
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=[Phase.generate])
 @given(data=_record)
 def test_of_a_record(data: dict[str, object]) -> None:

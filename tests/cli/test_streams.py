@@ -120,7 +120,9 @@ def test_an_error_names_the_path(encoding: str, tmp_path: Path, dmlprep: Run) ->
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell of Windows cannot close a stream")
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed", [*(pytest.param(one, marks=pytest.mark.slow) for one in (">&-", "2>&-")), "<&- >&- 2>&-"]
+)
 def test_a_closed_stream_takes_everything(closed: str, model: Path) -> None:
     for arguments, code in ((f"check '{model}'", 0), ("report nowhere.json", 2), ("recipe list", 0)):
         command = f"'{sys.executable}' -m dmlprep {arguments} {closed}"

@@ -121,6 +121,7 @@ def test_nothing_says_where(folder: Path) -> None:
         dmlprep.prepare_fleet()
 
 
+@pytest.mark.slow
 def test_jobs_that_left_the_file(folder: Path, run: Run) -> None:
     run("fleet")
     (folder / "fleet.toml").write_text(_TEXT.replace("one = {", "two = {"), encoding="utf-8")

@@ -71,7 +71,7 @@ def _until(process: subprocess.Popen[str], start: str) -> str:
     raise AssertionError(f"it never said {start!r}")
 
 
-@pytest.mark.parametrize("how", ["kill", pytest.param("interrupt", marks=break_off)])
+@pytest.mark.parametrize("how", ["kill", pytest.param("interrupt", marks=[break_off, pytest.mark.slow])])
 def test_it_goes_on_where_it_was(how: str, fleet: Fleet) -> None:
     fleet.write('[defaults]\ndevice = "cpu"\n[models."m/*.onnx"]\n')
     fleet.model("a")

@@ -135,6 +135,7 @@ def test_on_directml_s_stand_in(sent: Path, tmp_path: Path) -> None:
     assert done.returncode == 3
 
 
+@pytest.mark.slow
 def test_a_kit_of_one_model_and_a_key(made: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing to choose"):
         dmlprep.choose_kit(made / "result.zip", kit=made / "kit.zip")

@@ -49,7 +49,12 @@ def run_of(path: Path, **options: object) -> Mapping[str, object]:
         return session.run({"x": np.ones(1, np.float32)})
 
 
-@pytest.mark.parametrize("name", running_away.MODELS)
+_LONG = {"expanded", "tiled", "counted", "together", "nested"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] * (one in _LONG)) for one in running_away.MODELS]
+)
 def test_no_proof_of_a_small_model_takes_all_there_is(name: str, tmp_path: Path, recipe: Path) -> None:
     with dmlprep.limits(run_bytes=300 * _MIB, run_seconds=0.3):
         record = api.prepare(saved(name, tmp_path), out=tmp_path / "out", recipe=recipe, device="cpu")

@@ -106,6 +106,7 @@ def _grows(tmp_path: Path) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_a_session_that_nobody_limits_is_ended_at_the_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "machine_memory", lambda: 500 << 20)
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -124,7 +125,7 @@ def _fake(code: str) -> Child:
     return Child(lambda _exchange: [sys.executable, "-u", "-c", code], "the fake worker")
 
 
-@pytest.mark.parametrize("ends", ["", "\\n"])
+@pytest.mark.parametrize("ends", ["", pytest.param("\\n", marks=pytest.mark.slow)])
 def test_a_worker_that_says_too_much_is_ended(ends: str) -> None:
     """In one line, or in many."""
     child = _fake(f"input()\nwhile True: print('{'a' * 4000}', end='{ends}')")

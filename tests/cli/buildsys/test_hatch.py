@@ -95,11 +95,21 @@ _MODEL = '[[tool.hatch.build.targets.wheel.hooks.dmlprep.models]]\nsource = "mod
     ("models", "said"),
     [
         (_MODEL.format("residual_cnn.onnx") + "pinns = { batch = 3 }", "unknown: ['pinns']"),
-        (_MODEL.format("residual_cnn.onnx") + "settings = ['step.simplify.time_limit=0']", "time_limit"),
+        pytest.param(
+            _MODEL.format("residual_cnn.onnx") + "settings = ['step.simplify.time_limit=0']",
+            "time_limit",
+            marks=pytest.mark.slow,
+        ),
         (_MODEL.format("residual_cnn.onnx") + "pins = { bach = 3 }", "did you mean 'batch'?"),
-        (_MODEL.format("residual_cnn.onnx") + 'pins = { "rate:" = 3 }', "the model has no input 'rate'"),
-        (_MODEL.format("nowhere.onnx"), "nowhere.onnx"),
-        (_MODEL.format("residual_cnn.onnx") * 2, "models[0] goes into mypackage/net as well"),
+        pytest.param(
+            _MODEL.format("residual_cnn.onnx") + 'pins = { "rate:" = 3 }',
+            "the model has no input 'rate'",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(_MODEL.format("nowhere.onnx"), "nowhere.onnx", marks=pytest.mark.slow),
+        pytest.param(
+            _MODEL.format("residual_cnn.onnx") * 2, "models[0] goes into mypackage/net as well", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_build_stops_where_a_model_cannot_be_prepared(models: str, said: str, tmp_path: Path) -> None:

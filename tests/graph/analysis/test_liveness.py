@@ -75,6 +75,7 @@ def test_sizes_of_any_length_are_added_up() -> None:
     assert pooled_bytes(huge, likeness=0.6) == 2 * 10**40 + 1
 
 
+@pytest.mark.slow
 def test_time_grows_with_the_number_of_buffers() -> None:
     """A deep chain, and many buffers that are all held to the end: neither is a matter of squares."""
     began = time.perf_counter()

@@ -6,6 +6,7 @@ import time
 
 import onnx
 import onnx_ir as ir
+import pytest
 from onnx_ir.passes.common import InlinePass
 
 from dmlprep.graph.rewriting.inlining import Inline
@@ -41,6 +42,7 @@ def test_names_are_those_of_onnx_ir() -> None:
         assert ir.to_proto(ours) == ir.to_proto(theirs)
 
 
+@pytest.mark.slow
 def test_thousands_of_calls_take_no_minutes() -> None:
     model = _calls(5000)
     began = time.process_time()

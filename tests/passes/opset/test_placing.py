@@ -208,6 +208,7 @@ def test_an_old_version_that_directml_computes_wrongly_is_raised(opset: int, nod
     np.testing.assert_allclose(run(result, feeds)[0], run(parse(text), feeds)[0], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "opsets"), [(40, 10), (2000, 3)])
 def test_a_large_model_is_lowered_a_few_times_only(nodes: int, opsets: int) -> None:
     """Operators that are written otherwise at each opset count as much as the opsets."""

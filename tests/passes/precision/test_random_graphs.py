@@ -7,6 +7,7 @@ import os
 import numpy as np
 import onnx
 import onnx_ir as ir
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from dmlprep.directml.targets import find_target
@@ -30,6 +31,7 @@ def _all_values(proto: onnx.ModelProto, g) -> onnx.ModelProto:
     return wide
 
 
+@pytest.mark.slow
 @given(graphs(STEPS))
 @settings(
     max_examples=EXAMPLES,

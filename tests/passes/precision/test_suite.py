@@ -10,7 +10,7 @@ from tests.benchmarks.fp16_suite import CLEAN, EXPLAINED, in_scope, judge
 from tests.benchmarks.opset_suite import cases
 
 
-@pytest.mark.parametrize("keep_io", [True, False], ids=["keep_io", "half_io"])
+@pytest.mark.parametrize("keep_io", [pytest.param(True, marks=pytest.mark.slow), False], ids=["keep_io", "half_io"])
 def test_a_sample_of_the_node_suite(keep_io: bool) -> None:
     sample = [c for c in cases() if in_scope(c.model)][::37]
     with warnings.catch_warnings():

@@ -76,7 +76,7 @@ FOUND = [
 ]
 
 
-_LONG = ("bert_encoder", "dynamo_decoder", "diffusion_unet")
+_LONG = ("bert_encoder", "dynamo_decoder", "diffusion_unet", "local_functions", "if_branches", "opset22_cnn")
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,7 @@ def test_what_was_left_out_is_said(tmp_path: Path) -> None:
     assert all("FP16 inputs and outputs" in one.name for one in whole.candidates[:1])
 
 
+@pytest.mark.slow
 def test_group_norm_is_fused_where_only_directml_need_run_it() -> None:
     unet = fixture("diffusion_unet")
     found = dmlprep.tune(unet.path, pins=unet.pins, offline=True, only_directml=True, recipes=["@diffusion-fp16"])
@@ -188,6 +189,7 @@ def test_group_norm_is_fused_where_only_directml_need_run_it() -> None:
     assert any("group-norm" in name for name in names)
 
 
+@pytest.mark.slow
 def test_times_that_are_no_measure_of_a_gpu_choose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     found = dmlprep.tune(CNN.path, pins=CNN.pins, device="cpu", bench=True, bench_seconds=0.2)
     assert (found.chosen, found.chosen_by) == ("@vision-fp16", PLACEMENT)

@@ -158,6 +158,7 @@ def _simplified(models: list[Path], *release: str) -> list[list[str]]:
     return [said.rsplit(" ", 1) for said in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_compiled_function_alone_gives_what_the_package_gives() -> None:
     models = [path for path in sorted(MODELS.glob("*.onnx")) if path.stat().st_size < 1 << 20]
     alone, whole = _simplified(models), _simplified(models, "another release")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 
 from dmlprep.directml.targets import find_target
 from dmlprep.graph.model import Model
@@ -81,6 +82,7 @@ def test_the_front_end_stays_in_fp32_and_the_network_does_not() -> None:
     assert "of its values are below FP16's normal range" in facts.islands["power"]
 
 
+@pytest.mark.slow
 def test_a_search_ends_in_time_with_what_it_has() -> None:
     _, context = _searched(max_seconds=1e-6)
     assert len(context.facts.trials) <= 24

@@ -66,7 +66,8 @@ def test_large_weights_that_are_undone_behind_are_rescaled_without_a_search(shap
     assert [f.node for f in context.findings if f.code == "DP408"] == ["grown_weights"]
 
 
-@pytest.mark.parametrize("plant", ["residual", pytest.param("variance", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", ["residual", "variance"])
 def test_a_fault_at_a_normalisation(plant):
     """What is written out as seven nodes: all that touch the large values stay, and no others."""
     model = _planted("bert", plant, 0.5)
