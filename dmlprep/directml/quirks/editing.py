@@ -163,16 +163,19 @@ class Edit(GraphBuilder):
         self.remove()
         return ""
 
-    def forget_shapes(self, value: ir.Value) -> None:
-        """Drop the shapes noted for ``value`` and for what is computed from it; graph outputs keep theirs."""
+    def correct_shape(self, value: ir.Value, shape: Sequence[int | str | None]) -> None:
+        """Note the shape of ``value``, and forget the sizes that were noted for what is computed from it."""
         stack, seen = [value], {value}
         while stack:
             current = stack.pop()
-            if not current.is_graph_output():
+            if current.shape is not None and current.is_graph_output():  # names of dimensions are the user's
+                current.shape = ir.Shape([None if isinstance(size, int) else size for size in current.shape])
+            else:
                 current.shape = None
             new = {output for user, _ in current.uses() for output in user.outputs} - seen
             seen |= new
             stack += new
+        value.shape = ir.Shape(shape)
 
     def remove(self) -> None:
         """Remove the node; nothing may read its outputs any more."""

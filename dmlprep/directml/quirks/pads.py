@@ -1,6 +1,8 @@
-"""Pad that crops a constant, and Pad with zeros before MaxPool, which are fused: MaxPool pads with minus infinity."""
+"""Pad that crops, Pad with zeros before MaxPool (ONNX Runtime fuses them), and Pad in FP16 with a value attribute."""
 
 from __future__ import annotations
+
+import onnx_ir as ir
 
 from dmlprep.directml.quirks.declaring import DML_OPERATORS, END, MEASURED, ORT_SOURCE, Edit, Match, NodeFacts, Quirk
 from dmlprep.directml.quirks.patterns import only_consumer, scalar
@@ -108,4 +110,31 @@ QUIRK_POOL = Quirk(
     sources=("measured on 1.24.4 and 1.30.0", ORT_SOURCE + "onnxruntime/core/optimizer/pad_fusion.cc"),
     matches=_matches_pool,
     rewrite=_rewrite_pool,
+)
+
+
+def _matches_half(node: NodeFacts) -> str:
+    x, value = node.input(0), node.attribute("value", 0.0)
+    constant = node.attribute("mode", "constant") == "constant"
+    half = x is not None and x.type == "float16" and node.input(1) is None
+    return f"value {value:g} of an FP16 Pad before opset 11" if half and constant and value and any(_pads(node)) else ""
+
+
+def _rewrite_half(_facts: NodeFacts, edit: Edit) -> str:
+    """Pad in FP32."""
+    wide = edit.cast(edit.input(), ir.DataType.FLOAT)
+    padded = edit.before("Pad", [wide], edit.node.attributes, dtype=wide.dtype, shape=edit.output.shape)
+    return edit.become(edit.cast(padded, ir.DataType.FLOAT16))
+
+
+QUIRK_HALF = Quirk(
+    id="pad-half-value",
+    code="DP691",
+    title="Pad in FP16 with a value before opset 11",
+    ops=("Pad",),
+    outcome="wrong numbers",
+    sources=(MEASURED, "https://github.com/microsoft/onnxruntime/issues/1774"),
+    matches=_matches_half,
+    rewrite=_rewrite_half,
+    mended_at=11,
 )

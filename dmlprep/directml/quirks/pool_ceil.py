@@ -75,8 +75,13 @@ def _rewrite_pool(facts: NodeFacts, edit: Edit) -> str:
         return pads
     edit.drop("ceil_mode")
     edit.set("pads", pads)
-    edit.forget_shapes(edit.output)  # onnx infers one element too many for this form
+    _note_sizes(facts, edit)
     return ""
+
+
+def _note_sizes(facts: NodeFacts, edit: Edit) -> None:
+    """Onnx infers one element too many for windows that start in the padding."""
+    edit.correct_shape(edit.output, [*facts.required().dims[:2], *(axis.out for axis in _geometry(facts) or ())])
 
 
 def _floor_pads(facts: NodeFacts) -> list[int] | str:
@@ -117,13 +122,12 @@ def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
         return "one of its windows holds no data"
     edit.drop("ceil_mode", "count_include_pad")
     edit.set("pads", pads)
+    _note_sizes(facts, edit)
     if (parts == 1).all():
-        edit.forget_shapes(edit.output)
         return ""
     old = edit.output
     factor = edit.constant(parts.astype(x.numpy_type), "data")
     average = edit.before(facts.op, list(edit.node.inputs), edit.node.attributes, dtype=old.dtype)
-    edit.forget_shapes(old)
     return edit.become(edit.before("Mul", [average, factor], dtype=old.dtype))
 
 
