@@ -106,8 +106,6 @@ def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
     x = facts.required()
     if x.type not in ("float", "float16"):
         return "its input is neither FP32 nor FP16"
-    if len({pad for a in axes for pad in (a.before, a.after)}) > 1:
-        return "its paddings differ, and ONNX Runtime's CPU provider does not count them as ONNX does"
     if any(a.size + a.before + a.after < a.reach for a in axes):
         return "its kernel is longer than its padded input"  # ONNX and ONNX Runtime differ there
     pads = _floor_pads(facts)
