@@ -33,8 +33,8 @@ def test_models_of_one_target_are_one_run() -> None:
 
 def test_a_rule_explains_itself_by_its_page() -> None:
     (rule,) = to_object([_record("m.onnx", "ort-1.30", "DP201")])["runs"][0]["tool"]["driver"]["rules"]
-    assert rule["fullDescription"]["text"].startswith("DirectML compiles a graph whose shapes are all fixed")
-    assert rule["help"]["text"].startswith("Pin the input dimension")
+    assert rule["fullDescription"]["text"].startswith("A shape is known only at run time, so DirectML does not fuse")
+    assert rule["help"]["text"].startswith("Pin the dimension")
     assert "## Source" in rule["help"]["markdown"]
 
 
