@@ -41,11 +41,8 @@ def releases(found: Sequence[Quirk]) -> str:
     spans = [f"ort-{q.first} and later" if q.last is None else f"ort-{q.first} to ort-{q.last}" for q in found]
     by_outcome = [f"{span} ({quirk.outcome})" for span, quirk in zip(spans, found, strict=True)]
     seen = sorted({m for q in found for m in q.measured_on}, key=lambda m: [int(n) for n in m.split(".")])
-    more = (
-        ", on a CPU driver; it may be that driver's fault"
-        if any(q.confidence == "environment" for q in found)
-        else "; other releases are inferred from these"
-    )
-    known = f"measured on the real provider of ONNX Runtime {', '.join(seen)}{more}" if seen else found[0].confidence
-    line = f"Releases: {'; '.join(by_outcome if len(set(spans)) > 1 else spans[:1])}. How sure: {known}."
+    doubt = " The CPU driver may be the cause." if any(q.confidence == "environment" for q in found) else ""
+    few = ", ".join(seen) if len(seen) < 3 else f"{len(seen)} releases, {seen[0]} to {seen[-1]}"
+    known = f"Measured on {few}.{doubt}" if seen else f"How sure: {found[0].confidence}."
+    line = f"Releases: {'; '.join(by_outcome if len(set(spans)) > 1 else spans[:1])}. {known}"
     return textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False)

@@ -83,6 +83,8 @@ def test_the_page_names_the_releases_that_were_measured() -> None:
     missing = {}
     for quirk in (quirk for quirk in quirks() if (PAGES / f"{quirk.code}.md").exists()):
         source = (PAGES / f"{quirk.code}.md").read_text(encoding="utf-8").partition("## Source")[2]
+        if "Releases: " in source:  # a line that test_page.py compares
+            continue
         if unnamed := set(quirk.measured_on) - set(re.findall(r"\b1\.\d\d\.\d\b", source)):
             missing[f"{quirk.code}.md"] = unnamed
     assert missing == {}
