@@ -40,11 +40,9 @@ DATA = TOP / "tests" / "directml" / "quirks" / "conformance.json"
 PAGES = TOP / "docs" / "codes"
 
 UNEXPLAINED = {
-    "test_affine_grid_3d_": "a Split into more parts than there are elements, in a branch that is not taken: refused "
-    "when the session is made (narrowing_error). The CPU provider would refuse it if it ran.",
-    "test_clip_min_greater_than_max": "min and max are inputs: that they cross cannot be told from the file.",
-    "test_rotary_embedding_": "the sizes of its Split are computed in the graph: split-empty-output finds it where "
-    "simplify has folded them.",
+    "test_affine_grid_3d_": "a branch that does not run has a Split with more parts than elements (narrowing_error)",
+    "test_clip_min_greater_than_max": "`min` and `max` are inputs: the file does not show that they cross",
+    "test_rotary_embedding_": "the graph computes the sizes of a Split; a rule applies after simplify folds them",
 }
 """Start of a case's name -> why no quirk stands for it."""
 

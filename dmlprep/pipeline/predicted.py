@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FACTOR = 2.0
 """How many times the predicted error a device may be off: the emulation predicts DirectML's error within this factor
-(measured on five models in both roundings, docs/precision.md)."""
+(measured on five models in both roundings, docs/figures.md)."""
 
 
 def device_rounding(session: SessionOptions | None = None) -> Rounding:

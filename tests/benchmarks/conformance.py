@@ -197,30 +197,26 @@ def work(
             yield key, case, restamped(case.model, opset)
 
 
-PAGE = """# DirectML and ONNX's node tests
+PAGE = """# Where DirectML fails ONNX's node tests
+
+This page shows which of ONNX's node tests DirectML computes wrongly, refuses or crashes on. Look up an operator
+here before you blame your model. `dmlprep explain CODE` explains a row, and [fix-quirks](passes/fix-quirks.md)
+rewrites most of these nodes.
+
+`python tests/benchmarks/conformance.py` writes this page: do not edit it.
+
+## The newest release
 
 {device}. ONNX {onnx}, {count} cases ({restamped} of them restamped to opset {restamp}), {seconds:.0f} s.
-Made by `python tests/benchmarks/conformance.py`; do not edit.
 
-A case is *on DirectML* when at least one of its nodes ran there. This is DirectML's own code with its generic shaders
-on a CPU Vulkan driver: it shows the provider's partitioning, fusion and operator semantics, not a vendor's kernels or
-driver.
+A case is *on DirectML* if at least one of its nodes ran there.
 
 | result | on DirectML | all on the CPU |
 |---|---|---|
 {table}
 
-## On DirectML and wrong
-
-| case | max abs d / max abs reference | nodes on DirectML |
-|---|---|---|
-{wrong}
-
-## On DirectML and refused or crashed
-
-| case | what happened | message |
-|---|---|---|
-{failed}
+**Limits.** The device is a CPU Vulkan driver with DirectML's generic shaders. So the page shows the provider's
+partitioning, fusion and operator semantics. It does not show the kernels or the driver of a GPU maker.
 """
 
 MEANING = {
@@ -238,11 +234,12 @@ MEANING = {
 
 
 def releases_section() -> str:
-    """What scripts/make_conformance_data.py found to be DirectML's fault, release by release."""
+    """Return the faults of DirectML that scripts/make_conformance_data.py found, by release and by quirk."""
     data = json.loads((Path(__file__).parents[1] / "directml" / "quirks" / "conformance.json").read_text())
-    codes = {quirk.id: quirk.code for quirk in quirks()}
+    codes = {quirk.id: quirk.code for quirk in reversed(quirks())}
+    by_outcome = {(quirk.id, quirk.outcome): quirk.code for quirk in reversed(quirks())}
     releases = list(data["releases"])
-    lines = ["", "## Release by release", "", DATA_TEXT, ""]
+    lines = ["", "## Release by release", "", RELEASES_TEXT, ""]
     lines += [
         "| release | DirectML | cases that it loads | the suite's result | DirectML's fault |",
         "|---|---|---|---|---|",
@@ -252,35 +249,39 @@ def releases_section() -> str:
         lines.append(
             f"| {name} | {version[1] if version else ''} | {head['cases']} | {head['right']} | {head['faults']} |"
         )
-    lines += ["", f"| case | {' | '.join(releases)} | quirk |", "|---" * (len(releases) + 2) + "|"]
+    lines += ["", "## DirectML's faults", "", FAULTS_TEXT, ""]
+    lines += ["| quirk | what happens | releases | cases |", "|---|---|---|---|"]
+    groups: dict[tuple[str, str], tuple[set[str], set[str], set[float]]] = {}
     for case, rows in data["faults"].items():
-        cells = [
-            " ".join([SHORT[rows[r][0]], *([f"{rows[r][1]:g}"] if rows[r][1] else [])]) if r in rows else ""
-            for r in releases
-        ]
-        found = sorted({codes[row[2]] for row in rows.values() if row[2]})
-        lines.append(f"| {case} | {' | '.join(cells)} | {', '.join(found) or data['unexplained'].get(case, '')} |")
+        for release, (outcome, error, quirk) in rows.items():
+            code = by_outcome.get((quirk, outcome), codes.get(quirk, ""))
+            why = f"[{code}](codes/{code}.md)" if code else data["unexplained"].get(case, "")
+            shown, cases, errors = groups.setdefault((why, SHORT[outcome]), (set(), set(), set()))
+            shown.add(release)
+            cases.add(case.removeprefix("test_").partition("@")[0])
+            errors |= {error} if error else set()
+    for (why, outcome), (shown, cases, errors) in sorted(groups.items(), key=lambda item: (item[0][0][0] != "[", item)):
+        span = [release for release in releases if release in shown]
+        which = "all" if span == releases else span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}"
+        most = f", by up to {max(errors):.2g}" if errors else ""
+        lines.append(f"| {why} | {outcome}{most} | {which} | {', '.join(f'`{case}`' for case in sorted(cases))} |")
     return "\n".join(lines) + "\n"
 
 
-DATA_TEXT = """Cases with nodes on DirectML, on that release, that the CPU provider gets right and DirectML does not.
-Blank: right, or of an opset that the release does not load. A figure is max abs d / max abs reference. The other cases
-without the suite's result are those of the release's CPU provider."""
+RELEASES_TEXT = """A fault is a case with nodes on DirectML that the CPU provider gets right and DirectML does not.
+The other cases without the suite's result are those of the release's CPU provider."""
+
+FAULTS_TEXT = """The error is max |d| / max |reference|, the largest of all releases and cases of the row. Names are
+without `test_`. A row without a quirk says why no rule detects it."""
 
 SHORT = {
-    "wrong numbers": "wrong",
+    "wrong numbers": "wrong result",
     "create fails": "refused",
     "run fails": "refused",
     "crash": "crash",
     "no answer": "no answer",
     "too much memory": "memory",
 }
-
-
-def tidy(message: str) -> str:
-    """A message without the paths and addresses of the machine that ONNX Runtime was built on."""
-    message = re.sub(r"[A-Z]:\\\S+( \(caller: [0-9A-Fx]+\))?|Exception\(\d+\)|tid\([0-9a-f]+\)", "", message)
-    return " ".join(message.replace("|", "/").split())[:120]
 
 
 def page(table: dict[str, Any], device: str, seconds: float) -> str:
@@ -291,21 +292,6 @@ def page(table: dict[str, Any], device: str, seconds: float) -> str:
     order = [key for key in MEANING if counts[key, True] or counts[key, False]]
     lines = [f"| {MEANING[key]} | {counts[key, True]} | {counts[key, False]} |" for key in order]
 
-    def nodes(row: dict[str, Any]) -> str:
-        return ", ".join(sorted({k.rpartition(":")[2] for k, v in (row["placed"] or {}).items() if v == "DML"}))
-
-    # Where the CPU provider differs from the suite as well, the case says nothing of DirectML.
-    wrong = [
-        f"| {name} | {row['rel'][0]:.2g} | {nodes(row)} |"
-        for name, row in sorted(real.items())
-        if row["result"] == "differs" and name in on_dml and row.get("cpu") == "match"
-    ]
-    bad = ("create_fail", "run_fail", "crash", "timeout", "memory", "protocol")
-    failed = [
-        f"| {name} | {MEANING[row['result']]} | {tidy(row.get('error', ''))} |"
-        for name, row in sorted(real.items())
-        if row["result"] in bad and row.get("cpu") == "match"
-    ]
     return (
         PAGE.format(
             device=device,
@@ -315,8 +301,6 @@ def page(table: dict[str, Any], device: str, seconds: float) -> str:
             restamp=RESTAMP,
             seconds=seconds,
             table="\n".join(lines),
-            wrong="\n".join(wrong),
-            failed="\n".join(failed),
         )
         + releases_section()
     )
