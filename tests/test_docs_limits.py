@@ -43,19 +43,20 @@ def test_of_onnx_s_compiled_code() -> None:
     a_mib = "each MiB of the model without its weights"
     least = "a sixteenth" if door.DEFAULT.answer * 16 == door.DEFAULT.memory else "another share"
     assert _rows("onnx's compiled code") == {
-        "processor time": f"{few.seconds:g} s, and {more.seconds - few.seconds:g} s for {a_mib}",
-        "time by the clock": f"{_WORDS[door.PATIENCE]} times that: other programs may have the processor",
-        "memory": f"{few.memory // MIB} MiB, and {(more.memory - few.memory) // MIB} MiB for {a_mib}",
-        "what comes back": f"{few.answer // MIB} MiB, and {(more.answer - few.answer) // MIB} times the model without "
-        f"its weights; with `onnx_bytes`, at least {least} of that",
+        "CPU time": f"{few.seconds:g} s, plus {more.seconds - few.seconds:g} s for {a_mib}",
+        "wall time": f"{_WORDS[door.PATIENCE]} times the CPU time",
+        "memory": f"{few.memory // MIB} MiB, plus {(more.memory - few.memory) // MIB} MiB for {a_mib}",
+        "size of the answer": f"{few.answer // MIB} MiB, plus {(more.answer - few.answer) // MIB} times the model "
+        f"without its weights; with `onnx_bytes`, at least {least} of that",
     }
 
 
 def test_of_what_is_made_of_a_model() -> None:
     rows = _rows("What is made of a model")
     assert rows == {
-        "`made_bytes`": f"{budget.BYTES // MIB} MiB, and {budget.BYTES_PER_BYTE} for each byte of the model's files",
-        "`made_nodes`": f"{budget.NODES:,}, and {budget.NODES_PER_NODE} for each node of the file",
+        "`made_bytes`": f"{budget.BYTES // MIB} MiB, plus {budget.BYTES_PER_BYTE} bytes for each byte of the model's "
+        "files",
+        "`made_nodes`": f"{budget.NODES:,}, plus {budget.NODES_PER_NODE} for each node of the file",
         "`folded_elements`": f"{budget.ELEMENTS:,}",
     }
     of_runs = {"run_bytes", "run_seconds"}
@@ -68,36 +69,35 @@ def test_of_models_that_run() -> None:
     few, more = allowance(0), allowance(MIB)
     size = "of the model's files and inputs"
     assert _rows("What one run may take") == {
-        "memory of the worker": f"{few.nbytes // MIB} MiB, and {(more.nbytes - few.nbytes) // MIB} for each byte "
-        f"{size}",
-        f"processor time, of at most {PROCESSORS} processors": f"{few.seconds:g} s, and "
+        "memory of the worker": f"{few.nbytes // MIB} MiB, plus {(more.nbytes - few.nbytes) // MIB} bytes for each "
+        f"byte {size}",
+        f"CPU time, on at most {PROCESSORS} processors": f"{few.seconds:g} s, plus "
         f"{more.seconds - few.seconds:g} s for each MiB {size}",
     }
     small = allowance(100_000 + 640 * 640 * 3 * 4)
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert f"may hold {small.nbytes / GIB:.2g} GiB and compute for {small.seconds:.0f} s" in text
-    assert f"A model of 100 MB may hold {allowance(10**8).nbytes / GIB:.0f} GiB" in text
+    assert f"may use {small.nbytes / GIB:.2g} GiB and {small.seconds:.0f} s of CPU time" in text
+    assert f"A model of 100 MB may use {allowance(10**8).nbytes / GIB:.0f} GiB" in text
 
 
 def test_all_limits() -> None:
     sim, onnx = onnxsim, door.DEFAULT
     assert _rows("All limits") == {
         "time of one load or run": f"{SessionOptions().time_limit:g} s",
-        "memory and processor time of one load or run on the CPU": f"{allowance(0).nbytes // MIB} MiB and "
-        f"{allowance(0).seconds:g} s, more for large models and inputs",
-        "memory of a worker, with all processes below it": f"{100 * SHARE:g} % of the machine's or the container's "
-        "memory",
-        "onnxsim": f"{_SIMPLIFY.time_limit:g} s; {sim.MEMORY // GIB} GiB and {sim.MEMORY_A_BYTE} times the model "
-        "without its weights, and no more than a worker",
-        "onnx's compiled code": f"{onnx.seconds:g} s, {onnx.memory // GIB} GiB and more for large models",
-        "what is made of a model": f"{budget.BYTES // MIB} MiB, {budget.NODES:,} nodes and more for large models",
+        "memory and CPU time of one load or run on the CPU": f"{allowance(0).nbytes // MIB} MiB and "
+        f"{allowance(0).seconds:g} s, plus more for large models and inputs",
+        "memory of a worker and its child processes": f"{100 * SHARE:g} % of the memory of the system or the container",
+        "onnxsim": f"{_SIMPLIFY.time_limit:g} s; {sim.MEMORY // GIB} GiB plus {sim.MEMORY_A_BYTE} times the model "
+        "without its weights, at most the limit of a worker",
+        "onnx's compiled code": f"{onnx.seconds:g} s and {onnx.memory // GIB} GiB, plus more for large models",
+        "what is made of a model": f"{budget.BYTES // MIB} MiB and {budget.NODES:,} nodes, plus more for large models",
         "a picture, a sound or a tokenizer that `feeds` and `genai` read": (
-            f"{reading.SECONDS:g} s, {reading.MEMORY / GIB:g} GiB and {tokenizers.MEMORY_A_BYTE} times the size of a "
-            "tokenizer; `DMLPREP_MEMORY_LIMIT` lowers the memory"
+            f"{reading.SECONDS:g} s; {reading.MEMORY / GIB:g} GiB plus {tokenizers.MEMORY_A_BYTE} times the size of a "
+            "tokenizer"
         ),
         "a kit on the other machine": f"{_default(pack_kit, 'time_limit'):g} s",
-        "documents (recipes, records, contracts, configs)": (
-            f"{RECIPE_BYTES // MIB} MiB, {DOCUMENT_BYTES // MIB} MiB; {MAX_DEPTH} deep"
+        "recipes; records, contracts and configs": (
+            f"{RECIPE_BYTES // MIB} MiB; {DOCUMENT_BYTES // MIB} MiB; {MAX_DEPTH} levels deep"
         ),
         "numbers of options and recipes": f"{bounds.MOST_FEEDS:,} feeds, 2^31 - 1 elements in one dimension",
     }

@@ -2,7 +2,7 @@
 
 Debian 13 (trixie), which is stable and changes only by security updates, holds all but two pieces: libvkd3d is 1.2
 there, DirectML needs 2.1. That library, and the C library it was built for, come from Debian 14 (forky); a newer C
-library serves older programs, that is its promise. ``docs/runtime.md`` weighs this against the other ways.
+library serves older programs, that is its promise.
 """
 
 from __future__ import annotations
