@@ -14,7 +14,7 @@ from dmlprep.process.starting import allowed_memory
 _ON_CPU, _ON_DML = 250 << 20, 1536 << 20
 _TIMES = 2.5
 """Bytes of a base, and how many times the weights are held: above all that ``tests/benchmarks/fleet.py --memory``
-measured (docs/fleet.md). The base of DirectML is that on Linux: Wine, and a driver that computes on the CPU."""
+measured (docs/figures.md). The base of DirectML is that on Linux: Wine, and a driver that computes on the CPU."""
 
 
 def memory_needed(nbytes: int, *, dml: bool) -> int:
