@@ -74,7 +74,7 @@ CONTEXT = {
 }
 """What the file has around the part that a page shows."""
 
-ELSEWHERE = {"onnxruntime_genai"}
+ELSEWHERE = {"onnxruntime_genai", "dmlprep_loader"}
 """Packages of apps: what imports them is compiled only."""
 
 
