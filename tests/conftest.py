@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(_BUILDS, action="store_true", help="run the tests that run whole build systems (minutes)")
     parser.addoption(_DOCS, action="store_true", help="run the tests that build the site and follow the tutorial")
     parser.addoption("--slow", action="store_true", help="run the tests that are marked slow, too (minutes)")
-    parser.addoption("--sample", metavar="SEED", help="run a tenth of the tests; SEED chooses which")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -78,20 +76,12 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item], option: str, wha
             item.add_marker(pytest.mark.skip(reason=f"{what}: run pytest {option}"))
 
 
-def _deselect(config: pytest.Config, items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]) -> int:
-    """Take tests out of the run, and return how many."""
-    out = [item for item in items if unwanted(item)]
-    items[:] = [item for item in items if not unwanted(item)]
-    if out:
-        config.hook.pytest_deselected(items=out)
-    return len(out)
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--slow"):
-        config.stash[_LEFT_OUT] = _deselect(config, items, lambda item: "slow" in item.keywords)
-    if seed := config.getoption("--sample"):
-        _deselect(config, items, lambda item: zlib.crc32(f"{seed} {item.nodeid}".encode()) % 10 != 0)
+        out = [item for item in items if "slow" in item.keywords]
+        items[:] = [item for item in items if "slow" not in item.keywords]
+        config.stash[_LEFT_OUT] = len(out)
+        config.hook.pytest_deselected(items=out)
     _leave_out(config, items, _BUILDS, "runs a whole build system")
     _leave_out(config, items, _DOCS, "builds the site or follows the tutorial")
     if config.getoption(_OPTION):
