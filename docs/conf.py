@@ -38,7 +38,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
-html_show_search_summary = False  # it would fetch pages, which a browser refuses where the site is opened as files
+
 exclude_patterns = ["conf.py"]
 
 _HUNDREDS = {
