@@ -85,9 +85,10 @@ def test_no_page_needs_the_network(site: Path) -> None:
 
 @pytest.mark.docs
 def test_the_reference_is_made_of_the_code(site: Path) -> None:
-    commands = (site / "reference" / "cli.html").read_text(encoding="utf-8")
-    assert [name for name in COMMANDS if f'id="dmlprep-{name}"' not in commands] == []
-    assert "dmlprep-prepare-pin" in commands  # the anchor of an option
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in (site / "reference" / "commands").glob("*.html")}
+    assert pages.keys() == COMMANDS.keys()
+    assert [name for name, page in pages.items() if f'id="dmlprep-{name}"' not in page] == []
+    assert "dmlprep-prepare-pin" in pages["prepare"]  # the anchor of an option
     functions = (site / "reference" / "api.html").read_text(encoding="utf-8")
     assert [name for name in api.__all__ if name[0].islower() and f'id="dmlprep.{name}"' not in functions] == []
     assert 'href="#dmlprep.record.RunRecord"' in functions  # a type in a signature leads to its place
