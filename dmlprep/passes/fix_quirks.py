@@ -51,9 +51,10 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
                 raise UsageError(f"unknown quirk {name!r}", where="fix-quirks, skip", fix=suggest(name, known))
         fixed: Counter[tuple[str, str]] = Counter()
         refused: dict[tuple[str, str, str], tuple[Hit, str]] = {}
+        found: list[Hit] = []
         for round_ in range(_MAX_ROUNDS):
-            frozen = context.before if not round_ else None
-            hits = [h for h in _hits(model, context.target, self.options, frozen) if _key(h) not in refused]
+            found = _hits(model, context.target, self.options, context.before if not round_ else None)
+            hits = [h for h in found if h.quirk.rewrite is not None and _key(h) not in refused]
             if not hits:
                 break
             context.progress(round_ / _MAX_ROUNDS, f"{len(hits)} nodes")
@@ -67,7 +68,8 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
         for (quirk, code), count in sorted(fixed.items()):
             changed = "1 node" if count == 1 else f"{count} nodes"
             context.report("DP640", f"{quirk} ({code}): {changed} rewritten", quirk=quirk, count=count)
-        for hit, why in refused.values():
+        no_form = [(hit, f"{hit.quirk.outcome} on DirectML") for hit in found if hit.quirk.rewrite is None]
+        for hit, why in [*refused.values(), *no_form]:
             text = f"{hit.quirk.id} ({hit.quirk.code}), {hit.detail}: {why}"
             context.report("DP641", text, node=hit.node.label, quirk=hit.quirk.id)
         context.facts.rewritten = {quirk: count for (quirk, _), count in sorted(fixed.items())}
@@ -83,7 +85,7 @@ def _hits(model: Model, target: Target, options: FixQuirksOptions, frozen: Froze
         return []
     graph = build(model.ir, Knowledge.swept(model.ir, frozen))
     infer_contrib(model.ir, graph)
-    return [h for h in find_quirks(graph, target) if h.quirk.rewrite is not None and h.quirk.id not in options.skip]
+    return [h for h in find_quirks(graph, target) if h.quirk.id not in options.skip]
 
 
 def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:

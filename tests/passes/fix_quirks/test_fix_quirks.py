@@ -208,6 +208,12 @@ REFUSED = {
         21,
         "four bits is not constant",
     ),
+    "a quirk without an equal form": (
+        "g (float[1,2,8,8] x, float[1,4] r, int64[1] i) => (float[1,2,2,2] y) "
+        '{ y = RoiAlign <mode: string = "max", output_height = 2, output_width = 2> (x, r, i) }',
+        16,
+        "wrong numbers on DirectML",
+    ),
     "a computed scale of data without an axis": (
         "g (uint8 x, float[1] s, uint8[1] z) => (float y) { y = DequantizeLinear (x, s, z) }",
         17,
