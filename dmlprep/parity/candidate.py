@@ -37,7 +37,7 @@ def usable_device(device: SessionDevice, session: SessionOptions | None = None) 
     status = runtime.dml_status(session=session)
     if not status.available:
         fix = f" ({status.fix})" if status.fix else ""
-        return (status.reason or "no DirectML session can be had here") + fix, status.device
+        return (status.reason or "no DirectML session is possible on this machine") + fix, status.device
     return "", status.device
 
 

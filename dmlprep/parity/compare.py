@@ -82,8 +82,8 @@ def compare(
         return trial.failed(no_output("the comparison", min(left_out), candidate.code))
     if not answered.judge.decided and (drawn := reference.random_node()):
         text = (
-            f"the original draws random numbers ({drawn}), and gives other outputs on the same feed each time; "
-            "pin the input that scales them to 0"
+            f"the original draws random numbers ({drawn}): its outputs "
+            "differ in each run; pin the input that scales them to 0"
         )
         return trial.not_run(text)
     if not results:
@@ -96,17 +96,17 @@ def compare(
 def _nothing_to_compare(reference: Reference, trial: Trial, progress: Progress) -> Verdict | None:
     """Run the original. The verdict where it gives nothing to compare with."""
     if not reference.feeds:
-        return trial.not_run("there are no feeds")
+        return trial.not_run("no feeds")
     try:
         count = reference.compute(progress)
     except SessionFailure as failure:
         if failure.kind == "limit":
             return trial.not_run(f"limit: the original: {failure.message}; {failure.next_step}", failure=failure)
-        return trial.not_run(f"the original does not run on the CPU, so there is nothing to compare with: {failure}")
+        return trial.not_run(f"the original does not run on the CPU, so it cannot be compared: {failure}")
     if count == 0:
         return trial.not_run("the model has no outputs")
     if not any(tells_something(a) for index in range(len(reference.feeds)) for a in reference.outputs(index).values()):
-        return trial.not_run("every output of the original is empty, NaN or infinite: there is no number to compare")
+        return trial.not_run("every output of the original is empty, NaN or infinite: no number to compare")
     return None
 
 
@@ -142,7 +142,7 @@ def _describe(trial: Trial, fp16: bool, reference: Reference, release: str, unme
     other = reference.device if reference.device is not None and reference.device.provider != "cpu" else None
     by = f"reference by {other}" if other is not None else ""
     at = f"the original at {reference.lowered}" if reference.lowered is not None else ""
-    as_mended = "the original as it was mended, which does not load as it is" if reference.mended else ""
+    as_mended = "the original with repairs (it does not load without them)" if reference.mended else ""
     as_written = f"the original with {reference.written_out}" if reference.written_out else ""
     other_release = another_release(trial.info, release) if trial.device == "dml" else ""
     noise = f"the original's own noise was not measured: {unmeasured}" if unmeasured else ""

@@ -38,7 +38,7 @@ class JudgingOptions:
         known = [value.name or "" for value in model.ir.graph.outputs]
         for name in self.measures:
             if name not in known:
-                what, fix = f"there is no output {name!r} to measure", f"it has: {', '.join(known)}"
+                what, fix = f"no output {name!r} to measure", f"it has: {', '.join(known)}"
                 raise InputError(what, where=str(model.path or ""), fix=fix)
 
 
@@ -113,7 +113,7 @@ class Judge:
             return with_outcome(outcome="failed", reason=reason, findings=[*map(differs, failed), *verdict.findings])
         weak = [_proves_nothing(m, reasons[m.output]) for m in results if m.output in reasons]
         if weak and (len(weak) == len(results) or not all(m.passed for m in results)):
-            reason = f"{weak[0].message}; give inputs that prove more with --feeds"
+            reason = f"{weak[0].message}; pass inputs that prove more with --feeds"
             return with_outcome(outcome="not-proven", reason=reason, findings=[*weak, *verdict.findings])
         close = _close(str(verdict.check), self._comparison.errors, results)
         return with_outcome(outcome="passed", reason="", findings=[*weak, *close, *verdict.findings])
@@ -123,7 +123,7 @@ class Judge:
         if metrics.output in self._weak:
             return self._weak[metrics.output]
         if metrics.only_faint:
-            return f"it has no probability of {ACTIVE:g} or more: nothing was found in these inputs"
+            return f"it has no probability of {ACTIVE:g} or more: the model detects nothing in these inputs"
         near = metrics.passed and metrics.error <= _FAR_BELOW * self._tolerance.max_rel
         if near or not self._tolerance.beyond_proof(own := metrics.noise):
             return ""
@@ -133,7 +133,7 @@ class Judge:
         return metrics.output in self._maps and metrics.max_abs > ACTIVE
 
     def _by_metric(self, verdict: Verdict, metric: UserMetric, code: str) -> Verdict:
-        allowed = "" if metric.bound is None else f", {metric.bound:g} is allowed"
+        allowed = "" if metric.bound is None else f", allowed: {metric.bound:g}"
         wrong = [
             finding(code, f"metric {metric.name}: {value:.4g} on feed {number}{allowed}", value=value)
             for number, (value, passed) in enumerate(self._values, 1)
@@ -169,13 +169,13 @@ def _close(check: str, errors: list[float], results: Sequence[OutputMetrics]) ->
         return []
     if worst <= 1.0:
         shares = ", ".join(percent(share, 0) for share in errors)
-        text = f"at their worst elements the feeds take {shares} of what is allowed, and other feeds may fail"
+        text = f"the worst elements of the feeds reach {shares} of the tolerance: other feeds might fail"
     else:
         times = ", ".join(f"{share:.2g}" for share in errors)
         most = max(results, key=lambda m: m.max_rel / m.bound if m.bound > 0 else 0.0)
         text = (
-            f"output {most.output!r} passes by what it is read for; its worst element is {times} "
-            "times as far off as one element may be, feed by feed, and other feeds may fail"
+            f"output {most.output!r} passes by its kind of output; its worst element is {times}"
+            "times the tolerance of one element, feed by feed: other feeds might fail"
         )
     return [finding("DP711", f"{check}: {text}", shares=list(errors))]
 

@@ -46,7 +46,7 @@ def loads(original: Model, made: Model, time_limit: float = 600.0, host: Session
         return Verdict(LOADS, "passed", device=device, seconds=round(time.perf_counter() - began, 3))
     why, limit = "", None
     if failure.kind not in ("load", "crash"):
-        why, limit = f"it cannot be tried: {failure.message}", failure
+        why, limit = f"not tried: {failure.message}", failure
     elif lacks_a_kernel(failure.message):
         why = f"the CPU has no kernel for a node: {failure.message}; DirectML may have one"
     elif _loaded(original, options, host)[1] is not None:

@@ -295,10 +295,10 @@ class Reference:
         Where the original did not run on inputs that were made, the reason says how to give others.
         """
         if self.inputs == "seeded" and verdict.outcome == "not-run" and self._refused:
-            remedy = f"the inputs were made: {REAL_INPUTS}"
+            remedy = f"the inputs are synthetic: {REAL_INPUTS}"
             findings = [msgspec.structs.replace(one, remedy=remedy) for one in verdict.findings]
             sizes = f"{sizes_text(self.feeds[0])}; --pin, --size and parity.sizes set others"
-            reason = f"{verdict.reason}; the inputs were made from a seed ({sizes}): {REAL_INPUTS}"
+            reason = f"{verdict.reason}; the inputs are synthetic ({sizes}): {REAL_INPUTS}"
             verdict = msgspec.structs.replace(verdict, reason=reason, findings=findings)
         return verdict.on(self.inputs, remind=remind)
 
@@ -324,9 +324,9 @@ class Reference:
 
     def _without_noise(self) -> str:
         if self.judging_options.noise == "off":
-            return "the settings leave it out"
+            return "the settings skip it"
         if self.lowered is not None or self.device is None or self.device.provider != "cpu":
-            return "it does not run on the CPU provider as others do"
+            return "no such provider runs"
         if self.judging_options.noise == "auto" and self._seconds > _NOISE_SECONDS:
             return f"the original took {self._seconds:.0f} s"
         return "it draws random numbers" if self.random_node() else ""
@@ -347,7 +347,7 @@ class Reference:
         except SessionFailure as failure:
             return last_bit, "" if last_bit else failure.message.splitlines()[0]
         if (wrong := self._misread(unoptimized, last_bit)) > 0:
-            at_default = f"gives other outputs, {wrong:.2g} off: a fusion changes what it computes"
+            at_default = f"gives other outputs, {wrong:.2g} off: a fusion changes its result"
             self._outputs, self.lowered = outputs, Lowered("disabled", "numbers", at_default)
             return last_bit, ""
         return {name: max(error, last_bit.get(name, 0.0)) for name, error in unoptimized.items()}, ""

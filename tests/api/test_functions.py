@@ -112,7 +112,7 @@ def test_check_with_verify_adds_the_session_s_verdict(monkeypatch: pytest.Monkey
 
 
 def test_check_with_verify_is_not_run_without_directml() -> None:
-    with pytest.raises(CheckNotRun, match="no DirectML session can be had here"):
+    with pytest.raises(CheckNotRun, match="no DirectML session is possible on this machine"):
         dmlprep.check(CNN, verify=True)
     with pytest.raises(UsageError, match="no kernels are known"):
         dmlprep.check(CNN, target="winml-11", verify=True)

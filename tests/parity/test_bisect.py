@@ -407,7 +407,7 @@ def test_a_node_that_makes_more_of_a_difference_is_said_to(tmp_path: Path) -> No
     feed = {"x": np.array([[0.5, 0.499, 0.4985, 0.0]], np.float32)}
     found = bisect(parse(text, tmp_path / "a.onnx"), parse(off, tmp_path / "b.onnx"), [feed])
     assert (found.outcome, found.op_types, found.reproduced) == ("found", ["Softmax"], False)
-    assert "times that of it" in found.reason
+    assert "multiplies that error by" in found.reason
     (before,) = found.before
     assert 0 < before.max_rel < 1e-5
     issue = issue_text(found, 1e-5, "all")

@@ -434,7 +434,7 @@ def test_missing_files(source: str) -> None:
 
 def test_a_wrong_name_lists_the_inputs(bert: Model, arrays: dict[str, np.ndarray]) -> None:
     arrays["input_idz"] = arrays.pop("input_ids")
-    with pytest.raises(InputError, match="no input is called 'input_idz' and input 'input_ids' is missing") as caught:
+    with pytest.raises(InputError, match="no input is named 'input_idz' and input 'input_ids' is missing") as caught:
         fit_feeds(bert, [arrays])
     assert "attention_mask" in caught.value.fix
 

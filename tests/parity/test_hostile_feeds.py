@@ -33,7 +33,7 @@ def test_a_header_that_promises_more_than_there_is(shape: tuple[int, ...], tmp_p
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("x.npy", _header(shape) + b"\0" * 8)
     for source in (f"x={tmp_path / 'x.npy'}", str(tmp_path / "x.npz"), str(tmp_path)):
-        with pytest.raises(InputError, match="its header says") as caught:
+        with pytest.raises(InputError, match="its header announces") as caught:
             load_feeds([source])
         assert caught.value.code == "DP705"
 
@@ -83,7 +83,7 @@ def test_an_archive_that_unpacks_to_more_than_any_feed(tmp_path: Path, monkeypat
     path = tmp_path / "x.npz"
     np.savez_compressed(path, x=np.zeros(1 << 20, np.float32))
     assert path.stat().st_size < 1 << 15
-    with pytest.raises(InputError, match="no more than 1048576 are read"):
+    with pytest.raises(InputError, match="at most 1048576 are read"):
         load_feeds([str(path)])
 
 
@@ -105,7 +105,7 @@ def test_sizes_and_numbers_that_nothing_can_hold(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="more elements") as caught:
         make_feeds(model, {"n": 1 << 62})
     assert caught.value.fix
-    with pytest.raises(UsageError, match="feeds are asked for"):
+    with pytest.raises(UsageError, match="feeds are too many"):
         make_feeds(model, count=10**20)
 
 
@@ -129,7 +129,7 @@ def test_a_small_file_that_becomes_large(tmp_path: Path) -> None:
     with limited(Limits(made_bytes=1 << 20)):
         assert load_feeds([tmp_path / "plain.npz"])[0]["x"].shape == x.shape
         with pytest.raises(
-            InputError, match="its arrays have 2097280 bytes, and no more than 1048576 are read"
+            InputError, match="its arrays have 2097280 bytes, at most 1048576 are read"
         ) as caught:
             load_feeds([tmp_path / "small.npz"])
     assert "--limit made_bytes=2097280" in caught.value.fix

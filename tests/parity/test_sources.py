@@ -185,14 +185,14 @@ def test_a_name_that_is_no_file_name(photos: Path, tmp_path: Path) -> None:
     ("model", "options", "says"),
     [
         (READS, {}, "no input that takes pictures"),
-        (CNN, {"input": "z"}, "no input is called 'z'"),
+        (CNN, {"input": "z"}, "no input is named 'z'"),
         (CNN, {"sizes": {"m": 2}}, "no input has a dimension 'm'"),
-        (CNN, {"values": {"z": np.array(1)}}, "no input is called 'z'"),
+        (CNN, {"values": {"z": np.array(1)}}, "no input is named 'z'"),
         (CNN, {"pictures": Pictures(mean=[1, 2])}, "2 numbers for 3 channels"),
         (
             CNN.replace("{", "{ ", 1).replace("x)", "x, float[n, 3, 8, 12] w)", 1),
             {},
-            "several inputs may take pictures: x, w",
+            "several inputs accept pictures: x, w",
         ),
         (CNN.replace("x)", "x, float[2] w)", 1), {"values": {"w": np.ones((2, 2, 2))}}, "no array of shape"),
     ],

@@ -59,7 +59,7 @@ def bench(request: BenchRequest) -> Bench:
         CheckNotRun: feeds cannot be made up for an input, or there is no such device here.
     """
     if not request.models:
-        raise UsageError("there is no model to measure", fix="dmlprep bench MODEL [MODEL ...]")
+        raise UsageError("no model to measure", fix="dmlprep bench MODEL [MODEL ...]")
     files = Unchanged(contents=False)
     opened = {path: files.take_model(path) for path in dict.fromkeys(request.models)}
     models = list(opened.values())

@@ -73,11 +73,11 @@ def overridden_like(original: Model, prepared: Model, path: Path, name: str) -> 
     free = [dim for one in graph_inputs(original) for dim in one.dims or () if not isinstance(dim, int)]
     sizes = overrides(original, fixed_sizes(original, prepared))
     if not free:
-        return Variant(name, original, path, why_not="its sizes are fixed already")
+        return Variant(name, original, path, why_not="its sizes are already fixed")
     if not any(isinstance(dim, str) for dim in free):
-        return Variant(name, original, path, why_not="its free sizes have no names that a session could override")
+        return Variant(name, original, path, why_not="its free dimensions have no names to override")
     if not sizes:
-        return Variant(name, original, path, why_not="the result leaves its sizes free too")
+        return Variant(name, original, path, why_not="its sizes are still free in the result")
     return Variant(name, original, path, sizes, frame=between(original.ir, prepared.ir))
 
 
@@ -151,8 +151,8 @@ class _Runner:
         if self.device == "dml":
             self.host.memory()  # what is let go of after loading is seen now, or never
         if missing := [value.name for value in self.session.inputs if value.name not in self.feed]:
-            fix = "give it a value with --feeds"
-            raise InputError(f"it has an input {missing[0]!r} that is not fed", fix=fix, code="DP705")
+            fix = "pass a value with --feeds"
+            raise InputError(f"input {missing[0]!r} has no value", fix=fix, code="DP705")
         self.session.bind(adapt_feed(self.feed, self.session.inputs, str(self.variant.path)))
         (first,) = self.session.time(1, 0.0)
         self.found = replace(self.found, idle_memory=idle, load_seconds=self.session.load_seconds, first_seconds=first)

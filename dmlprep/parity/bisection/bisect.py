@@ -85,12 +85,12 @@ def bisect(
     try:
         truth = Reference.of(original, feeds, like=opened, sizes=sizes, seeds=1, time_limit=session.time_limit)
     except CheckNotRun as error:
-        raise CheckNotRun(f"there is nothing to bisect with: {error.what}", code="DP703", fix=error.fix) from error
+        raise CheckNotRun(f"no inputs to bisect with: {error.what}", code="DP703", fix=error.fix) from error
     tried: list[SettingResult] = []
     with truth:
         if between(truth.model.ir, opened.ir) is not None:
-            what = "the candidate has a frame around it, whose inputs are not the reference's"
-            fix = "bisect what is prepared without the step 'frame'; compare holds the framed model against it"
+            what = "the candidate has a frame: its inputs differ from those of the reference"
+            fix = "bisect a model prepared without the step 'frame'; compare checks the framed model"
             raise InputError(what, where=str(candidate), code="DP705", fix=fix)
         if matrix:
             tried = try_settings(truth, opened, device=device, tolerance=tolerance, session=session, progress=progress)
@@ -141,7 +141,7 @@ def _bisect(
             try:
                 result = _Search(prober, cuts, chosen, device, same_file, progress, wanted, answers).result(along)
             except SessionFailure as failure:
-                result = Bisection("not-run", f"a part of the models does not run by itself: {failure.message}")
+                result = Bisection("not-run", f"a part of the models does not run alone: {failure.message}")
     result.total_nodes = len(cuts.nodes)
     result.runs = prober.runs
     result.device = prober.device or info
@@ -156,16 +156,17 @@ def _sentence(result: Bisection, device: SessionDevice, parting: str) -> str:
         by = f"{worst.non_finite} elements not finite"
     text = f"{parting} at {named(result)} ({by})"
     if result.hidden:
-        text += "; exposing intermediate values hides the fault, so it lies in how the nodes are fused"
-        text += f", and the fusion is {result.fused_by}" if result.fused_by else ""
+        text += "; the fault disappears when intermediate values are exposed: the fusion of these nodes causes it"
+        text += f", and this fusion is {result.fused_by}" if result.fused_by else ""
     if not result.reproduced:
         already = max((m.max_rel for m in result.before), default=0.0)
-        fed = f"what it is fed is {already:.2g} off already, within the tolerance"
+        fed = f"its inputs are already {already:.2g} off, within the tolerance"
         if not result.hidden and worst.max_rel > _GROWS * already > 0:
-            return text + f"; alone it agrees: {fed}, and it makes {worst.max_rel / already:.2g} times that of it"
-        text += "; alone it agrees, so small differences before it add up here, or its surroundings matter"
+            grows = worst.max_rel / already
+            return text + f"; alone it agrees: {fed}, and the node multiplies that error by {grows:.2g}"
+        text += "; alone it agrees: small earlier differences add up here, or the nodes around it matter"
         return text + (f" ({fed})" if already else "")
-    alone = "alone with what reads it, it" if result.with_readers else "alone it"
+    alone = "together with its consumers it" if result.with_readers else "alone it"
     if device == "cpu":
         return text + f"; {alone} differs too"
     if result.on_cpu:
@@ -208,7 +209,7 @@ class _Search:
         models = self.prober.models
         common = [name for name in self.reference if name in self.candidate]
         if not common:
-            raise InputError("the two models have no outputs in common", where=str(models["candidate"].path))
+            raise InputError("the two models have no common outputs", where=str(models["candidate"].path))
         self.seen = {n: differ(n, self.reference[n], self.candidate[n], self.tolerance) for n in common}
         self.apart = [m for m in self.seen.values() if not m.passed]
         if not self.apart and not along:
@@ -242,14 +243,14 @@ class _Search:
         for before in (True, False):
             edge = hiding
             while side := [c for c in self._between() if (c < edge if before else c > edge)]:
-                self._tell(len(side), " beside a fusion")
+                self._tell(len(side), " next to a fusion")
                 chosen = [side[len(side) // 2]]
                 if not self._look(chosen, self._across(chosen)):
                     edge = chosen[0]
         self.hidden = bool(self._between())
 
     def _tell(self, left: int, where: str = "") -> None:
-        self.progress(1 - left / len(self.cuts.nodes), f"run {self.prober.runs + 1}, {left} places left{where}")
+        self.progress(1 - left / len(self.cuts.nodes), f"run {self.prober.runs + 1}, {left} positions left{where}")
 
     def _between(self) -> list[int]:
         return [cut for cut in self.cuts.whole(self.known) if self.low < cut < self.high]
@@ -335,7 +336,7 @@ class _Search:
         if not result.reproduced:
             fed = [n for n in result.inputs if n in self.reference and n in self.candidate]
             result.before = [differ(n, self.reference[n], self.candidate[n], self.tolerance) for n in fed]
-        parting = "the device parts from the CPU" if self.same_file else "the models part"
+        parting = "the device differs from the CPU" if self.same_file else "the models differ"
         result.reason = _sentence(result, self.device, parting)
         return result
 

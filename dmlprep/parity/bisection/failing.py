@@ -48,9 +48,9 @@ def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, pro
     )
     result.reason = f"the candidate does not run with {named(result)}: {result.failure}"
     if bypassed:
-        result.reason += f"; {bypassed} more between them do not matter and are left out of the reproduction"
+        result.reason += f"; {bypassed} nodes between them do not matter and are not in the reproduction"
     if not part.said:
-        result.reason += "; these nodes alone run, so their surroundings matter"
+        result.reason += "; these nodes run alone, so the nodes around them matter"
     return result
 
 
@@ -95,7 +95,7 @@ def _start(
             return _Part(whole.model, {**whole.fed, **recorded}, whole.said)
     fails, runs, shortest = -1, high - 1, one
     while runs - fails > 1:
-        progress(0.5, f"run {prober.runs + 1}, {runs - fails} places left for the start")
+        progress(0.5, f"run {prober.runs + 1}, {runs - fails} positions left for the start")
         middle = (fails + runs) // 2
         tried = _attempt(prober, cuts, middle, outputs, device)
         if tried.said:

@@ -129,7 +129,7 @@ def check_folder(folder: Path, force: bool) -> None:
     """
     check_path(folder / FILES[0])
     if folder.exists() and not folder.is_dir():
-        raise OutputError("a file of this name exists", where=str(folder), fix="name a folder with -o")
+        raise OutputError("a file of this name exists", where=str(folder), fix="pass a folder with -o")
     there = [folder / name for name in (*FILES, _DATA) if os.path.lexists(folder / name)]
     if there and not force:
         raise OutputError("the file exists", where=str(there[0]), fix="pass --force to replace it, or another -o")
@@ -174,8 +174,8 @@ def issue_text(found: Bisection, bound: float, level: str) -> str:
     lines += ["", "## To reproduce", "", "Needs numpy and onnxruntime (on Windows onnxruntime-directml):", ""]
     lines += ["    python reproduce.py", ""]
     if not found.reproduced:
-        lines += ["These nodes alone agree, and the script says so; the difference shows in the whole model only.", ""]
-    lines += ["`node.onnx` holds the nodes above with their weights, `inputs.npz` what was fed, `expected.npz` what"]
+        lines += ["These nodes alone agree, as the script reports. Only the whole model shows the difference.", ""]
+    lines += ["`node.onnx` contains the nodes above with their weights, `inputs.npz` the inputs, `expected.npz` what"]
     lines += ["the CPU provider computed for the reference model.", ""]
     return "\n".join(lines)
 

@@ -92,7 +92,7 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
         elif not path.exists():
             raise unfit_feed("no such file", str(source), meant(path, f"give {_FORMS}"))
         else:
-            raise unfit_feed("not a form of feeds that dmlprep reads", str(source), f"give {_FORMS}")
+            raise unfit_feed("not a format of feeds", str(source), f"give {_FORMS}")
     if single:
         named = ", ".join(str(s) for s in sources if not isinstance(s, Mapping) and "=" in str(s))
         feeds.append(GivenFeed(single, named))
@@ -146,7 +146,7 @@ def _npz(path: Path) -> dict[str, Array]:
     except _BROKEN as error:
         raise _broken(path, error) from error
     if not arrays:
-        raise unfit_feed("holds no arrays", path)
+        raise unfit_feed("contains no arrays", path)
     return arrays
 
 
@@ -157,7 +157,7 @@ def _check_members(file: BinaryIO, size: int) -> None:
         members = archive.infolist()
         total = sum(member.file_size for member in members)
         if total > most:
-            what = f"its arrays have {total} bytes, and no more than {most} are read"
+            what = f"its arrays have {total} bytes, at most {most} are read"
             fix = "pass smaller inputs"
             if total <= FEED_BYTES:
                 fix += f", save it without compression, or raise the limit: dmlprep --limit made_bytes={total} COMMAND"
@@ -175,14 +175,15 @@ def _check_header(file: IO[bytes], size: int) -> None:
         return  # no array: numpy says what it is
     known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in known:
-        raise Unfit("its version of .npy is one for arrays with named fields", "save plain arrays")
+        raise Unfit("this version of .npy is for arrays with named fields", "save plain arrays")
     try:
         shape, _, dtype = known[version](file)
     except MemoryError:
-        raise Unfit("its header is nested too deep", "save it again, whole") from None  # for Python's parser
+        raise Unfit("its header is nested too deeply", "save it again") from None  # for Python's parser
     needed = math.prod(shape) * dtype.itemsize
     if not dtype.hasobject and file.tell() + needed > size:
-        raise Unfit(f"its header says {needed} bytes, and it has {max(size - file.tell(), 0)}", "save it again, whole")
+        rest = max(size - file.tell(), 0)
+        raise Unfit(f"truncated: its header announces {needed} bytes, the file has {rest}", "save it again")
 
 
 def _broken(path: Path, error: Exception) -> InputError:
@@ -190,7 +191,8 @@ def _broken(path: Path, error: Exception) -> InputError:
     if isinstance(error, Unfit):
         what, fix = str(error), error.fix
     elif "allow_pickle" in str(error) or "Object arrays" in str(error):
-        what, fix = "holds Python objects (pickle), which dmlprep never loads", "save plain arrays (dtype not object)"
+        what = "contains Python objects (pickle), which dmlprep never loads"
+        fix = "save plain arrays (dtype not object)"
     elif not what:
         what, fix = f"cannot be read as numpy arrays: {error}", "save it again"
     return unfit_feed(what, path, fix)
@@ -213,13 +215,13 @@ def _folder(path: Path) -> list[GivenFeed]:
         return [GivenFeed(arrays, str(path))]
     if bundles := sorted(path.glob("*.npz")):
         return [GivenFeed(_npz(file), str(file)) for file in bundles]
-    raise unfit_feed("holds no feeds", path, "put .npy, .npz or input_0.pb files in it")
+    raise unfit_feed("contains no feeds", path, "put .npy, .npz or input_0.pb files in it")
 
 
 def _protos(folder: Path) -> dict[str, Array]:
     files = sorted(folder.glob("input_*.pb"), key=_number)
     if not files:
-        raise unfit_feed("holds no input_0.pb", folder)
+        raise unfit_feed("contains no input_0.pb", folder)
     feed: dict[str, Array] = {}
     for file in files:
         tensor = onnx.TensorProto()

@@ -40,7 +40,7 @@ def _following() -> Iterator[None]:
     try:
         yield
     except (ValueError, IndexError, ZeroDivisionError) as error:
-        raise unfit(f"the note of the frame cannot be followed: {error}") from error
+        raise unfit(f"the metadata of the frame is not usable: {error}") from error
 
 
 def _type(original: ir.Model, picture: Picture) -> str:

@@ -66,7 +66,7 @@ def make_feeds(
         CheckNotRun: an input is no tensor, or of a type that values cannot be made up for.
     """
     if count > MOST_FEEDS:
-        raise UsageError(f"{count} feeds are asked for", fix=f"ask for {MOST_FEEDS} at most")
+        raise UsageError(f"{count} feeds are too many", fix=f"ask for at most {MOST_FEEDS}")
     inputs, fixed = graph_inputs(model), values or {}
     ranked = {one.name: one.dims for one in graph_inputs(like)} if like is not None else {}
     inputs = [replace(one, dims=ranked.get(one.name)) if one.dims is None else one for one in inputs]
@@ -112,7 +112,7 @@ def _check_room(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
     sizes = " x ".join(map(str, shapes[largest]))
     what = f"to make inputs of {sizes} takes {needed >> 20:,} MiB, and {model.budget.most_bytes >> 20:,} may be taken"
     fix = (
-        "give its free dimensions smaller sizes (--pin, --size, parity.sizes in the recipe), give inputs of your own "
+        "give its free dimensions smaller sizes (--pin, --size, parity.sizes in the recipe), pass your own inputs "
         f"with --feeds, or raise the limit: dmlprep --limit made_bytes={needed} COMMAND"
     )
     raise UsageError(what, where=f"input {largest}", fix=fix, code="DP703")
@@ -137,13 +137,13 @@ def _index_limit(model: Model, like: Model | None, name: str) -> int | None:
 def _numpy_type(one: Input) -> np.dtype:
     if one.dtype is None:
         kind = type(one.value.type).__name__.removesuffix("Type").lower() if one.value.type is not None else "untyped"
-        what = f"input {one.name!r} is no tensor ({kind}), and no value can be made up for it"
+        what = f"input {one.name!r} is not a tensor ({kind}): dmlprep cannot generate values for it"
         raise CheckNotRun(what, code="DP703", fix="make it a tensor input when exporting")
     if one.dtype == ir.DataType.STRING:
         return np.dtype(object)
     if one.dtype.name.startswith(("UNDEFINED", "FLOAT8", "COMPLEX")) or one.dtype.bitwidth < 8:
-        what = f"input {one.name!r} is {one.dtype.name}, and no value can be made up for it"
-        raise CheckNotRun(what, code="DP703", fix="give feeds of your own")
+        what = f"input {one.name!r} has type {one.dtype.name}: dmlprep cannot generate values for it"
+        raise CheckNotRun(what, code="DP703", fix="pass your own inputs with --feeds")
     return np.dtype(one.dtype.numpy())
 
 
@@ -158,8 +158,8 @@ def _fill(
 ) -> Array:
     kind = _numpy_type(one)
     if one.dims is None:
-        what = f"input {one.name!r} has no shape, not even a rank"
-        raise CheckNotRun(what, code="DP703", fix="give feeds of your own")
+        what = f"input {one.name!r} has no shape and no rank"
+        raise CheckNotRun(what, code="DP703", fix="pass your own inputs with --feeds")
     shape = shapes[one.name]
     rng = np.random.default_rng([seed, zlib.crc32(one.name.encode())])
     if kind.kind == "O":
@@ -316,7 +316,7 @@ def fit_feeds(
         for key, array in feed.items():
             if key.startswith("#") and key[1:].isdigit() and key not in inputs:
                 if int(key[1:]) >= len(order):
-                    raise unfit_feed(f"there is an input_{key[1:]}.pb, and the model has {len(order)} inputs", place)
+                    raise unfit_feed(f"input_{key[1:]}.pb has no input: the model has {len(order)} inputs", place)
                 key = order[int(key[1:])]
             named[key] = np.asarray(array)
         _check_names(named, inputs, place, optional)
@@ -354,7 +354,7 @@ def _check_names(feed: Feed, inputs: Mapping[str, Input], place: str, optional: 
     unknown = sorted(set(feed) - set(inputs))
     missing = sorted(set(inputs) - set(feed) - set(optional))
     if unknown or missing:
-        problems = [f"no input is called {unknown[0]!r}"] if unknown else []
+        problems = [f"no input is named {unknown[0]!r}"] if unknown else []
         problems += [f"input {missing[0]!r} is missing"] if missing else []
         raise unfit_feed(" and ".join(problems), place, f"the model's inputs: {', '.join(inputs) or 'none'}")
 

@@ -145,8 +145,8 @@ def check_values(feed: Feed, values: Mapping[str, Value]) -> None:
     """
     for name, value in values.items():
         if name in feed and not np.all(feed[name] == np.asarray(value).astype(feed[name].dtype)):
-            what = f"the feed has another value for input {name!r} than {value}, to which it is pinned"
-            fix = "leave the input out of the feed, or pin the value that it has there"
+            what = f"the feed has another value for input {name!r} than its pinned value {value}"
+            fix = "remove the input from the feed, or pin the value in the feed"
             raise InputError(what, where=getattr(feed, "source", "feeds"), code="DP705", fix=fix)
 
 

@@ -95,7 +95,7 @@ def feeds_from(request: FeedsRequest) -> Made:
     inputs = graph_inputs(model)
     check_sizes(model, request.sizes)
     if wrong := sorted(set(request.values) - {one.name for one in inputs}):
-        raise InputError(f"no input is called {wrong[0]!r}", where="--set", fix=f"it has: {_said(inputs)}")
+        raise InputError(f"no input is named {wrong[0]!r}", where="--set", fix=f"it has: {_said(inputs)}")
     kind, one, files = _chosen(request, model, inputs)
     for file in files:
         try:
@@ -106,7 +106,7 @@ def feeds_from(request: FeedsRequest) -> Made:
             raise unreadable(error, file) from error
     items: list[Any] = [line for file in files for line in lines(file)] if kind == "text" else list(files)
     if not items:
-        raise InputError("holds no text", where=str(files[0]))
+        raise InputError("contains no text", where=str(files[0]))
     shape = known_shape(inputs, one, request.sizes)
     batched = len(shape) > (3 if kind == "pictures" else 1)
     model.budget.require([size or 1 for size in shape], 16, f"input {one.name!r}", str(request.model))
@@ -140,15 +140,15 @@ def _chosen(request: FeedsRequest, model: Model, inputs: Sequence[Input]) -> tup
     fitting = [kind for kind in by_kind if takes[kind]]
     there = " and ".join(by_kind)
     if not fitting:
-        what = f"{request.model} has no input that takes {there}" + (f" ({request.input!r})" if request.input else "")
+        what = f"{request.model} has no input for {there}" + (f" ({request.input!r})" if request.input else "")
         where = "--input" if request.input else str(request.sources[0])
         raise UsageError(what, where=where, fix=f"name the input with --input; it has: {_said(inputs)}")
     if len(fitting) > 1:
-        what, where = f"there are {there}, and the model takes either", str(request.sources[0])
-        raise UsageError(what, where=where, fix="name files of one kind")
+        what, where = f"the sources are {there}, and the model accepts either", str(request.sources[0])
+        raise UsageError(what, where=where, fix="pass files of one kind")
     kind = fitting[0]
     if len(takes[kind]) > 1:
-        what = f"several inputs may take {kind}: {', '.join(one.name for one in takes[kind])}"
+        what = f"several inputs accept {kind}: {', '.join(one.name for one in takes[kind])}"
         raise UsageError(what, where=str(request.model), fix="choose with --input")
     return kind, takes[kind][0], by_kind[kind]
 
@@ -158,7 +158,7 @@ def _takers(request: FeedsRequest, model: Model, inputs: Sequence[Input], kind: 
     if request.input:
         named = [one for one in inputs if one.name == request.input]
         if not named:
-            raise InputError(f"no input is called {request.input!r}", where="--input", fix=f"it has: {_said(inputs)}")
+            raise InputError(f"no input is named {request.input!r}", where="--input", fix=f"it has: {_said(inputs)}")
         by_hand = kind == "pictures" and bool(request.pictures.layout)
         return [one for one in named if by_hand or _may_take(model, one, kind)]
     takers = [one for one in inputs if _may_take(model, one, kind)]
@@ -183,7 +183,7 @@ def _sources(sources: Sequence[Path]) -> dict[Kind, list[Path]]:
         files = sorted(f for f in source.rglob("*") if f.is_file()) if source.is_dir() else [source]
         kinds = [(kind, file) for file in files for kind, known in _SUFFIXES.items() if file.suffix.lower() in known]
         if not kinds:
-            what = "holds no pictures, no sound and no text" if source.is_dir() else "not a kind of file that is read"
+            what = "contains no pictures, audio or text" if source.is_dir() else "unsupported kind of file"
             forms = "; ".join(f"{kind} ({' '.join(sorted(known))})" for kind, known in _SUFFIXES.items())
             raise InputError(what, where=str(source), fix=f"give {forms}")
         if source.is_dir():
@@ -209,10 +209,10 @@ def _there(request: FeedsRequest) -> set[Path]:
     """Feeds that the folder holds, by their names; they would be taken together with the new ones."""
     existing = sorted(request.out.glob("*.npz")) if request.out.is_dir() else []
     if existing and not request.force:
-        fix = "pass --force to replace them, or name another folder"
-        raise OutputError(f"feeds are there already ({existing[0].name})", where=str(request.out), fix=fix)
+        fix = "pass --force to replace them, or choose another folder"
+        raise OutputError(f"the folder already contains feeds ({existing[0].name})", where=str(request.out), fix=fix)
     if request.out.exists() and not request.out.is_dir():
-        raise OutputError("a file of this name exists", where=str(request.out), fix="name a folder")
+        raise OutputError("a file of this name exists", where=str(request.out), fix="pass a folder")
     return {path for path in existing if is_plain_file(path) and re.fullmatch(r"\d+(-[\w-]+)?", path.stem)}
 
 
@@ -237,8 +237,8 @@ def _tokenizer(request: FeedsRequest) -> Path:
     folders = [request.model.parent, *(s if s.is_dir() else s.parent for s in request.sources)]
     file = request.tokenizer or next((f for d in folders if (f := d / "tokenizer.json").is_file()), None)
     if file is None:
-        what = "no tokenizer.json is beside the model or the text"
-        raise UsageError(what, where="--tokenizer", fix="name it: --tokenizer FILE")
+        what = "no tokenizer.json next to the model or the text"
+        raise UsageError(what, where="--tokenizer", fix="pass --tokenizer FILE")
     return file
 
 
@@ -266,7 +266,7 @@ def _set(name: str, value: Array, like: Array) -> Array:
     try:
         return np.broadcast_to(array, like.shape).copy()
     except ValueError:
-        what = f"{list(array.shape)} values are no array of shape {list(like.shape)}"
+        what = f"{list(array.shape)} values do not fit the shape {list(like.shape)}"
         raise InputError(what, where=f"--set {name}") from None
 
 

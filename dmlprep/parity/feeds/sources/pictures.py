@@ -67,14 +67,14 @@ def pictures(one: Input, shape: Sequence[int | None], files: Sequence[Path], how
     """
     layout = how.layout or layout_of(one)
     if len(layout) != len(shape):
-        what = f"input {one.name!r} has {len(shape)} axes, and no layout of pictures is known for them"
-        fix = "say it: --layout nchw, nhwc, chw or hwc, with as many axes as the input has"
+        what = f"input {one.name!r} has {len(shape)} axes: their layout is unknown"
+        fix = "pass --layout nchw, nhwc, chw or hwc, with as many axes as the input has"
         raise UsageError(what, where="--layout", fix=fix)
     size = {axis: shape[place] for place, axis in enumerate(layout)}
     channels = size["c"] or (1 if how.colour == "gray" else 3)
     if channels not in _CHANNELS:
         what = f"input {one.name!r} has {channels} channels in layout {layout}"
-        raise UsageError(what, where="--layout", fix="pictures have 1, 3 or 4; say another --layout or --input")
+        raise UsageError(what, where="--layout", fix="pictures have 1, 3 or 4; pass another --layout or --input")
     first = read_picture(files[0], channels, (size["h"] or 0, size["w"] or 0), how.fit, most)
     if (needed := 16 * len(files) * first.size) > most:
         raise too_large(f"an input of {len(files)} pictures like this", needed, str(files[0]))
@@ -95,7 +95,7 @@ def _values(batch: Array, one: Input, how: Pictures) -> Array:
     for name, numbers in (("--mean", how.mean), ("--deviation", how.deviation)):
         if len(numbers) not in (1, channels):
             what = f"{len(numbers)} numbers for {channels} channels"
-            raise UsageError(what, where=name, fix="give one, or one for each channel")
+            raise UsageError(what, where=name, fix="give one number, or one for each channel")
     values = (batch / 255.0 * how.scale - np.asarray(how.mean)) / np.asarray(how.deviation)
     if kind.kind in "iu":
         limits = np.iinfo(kind)

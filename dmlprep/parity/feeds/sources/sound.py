@@ -41,8 +41,8 @@ def sound(
         UsageError: the input is not of the shape of sound.
     """
     if not is_sound(one):
-        what = f"input {one.name!r} {list(one.dims or ())} has no axes for sound"
-        fix = "name the input that takes samples: [batch, samples]; features such as spectrograms come from --feeds"
+        what = f"input {one.name!r} {list(one.dims or ())} has no axes for audio"
+        fix = "choose an input of samples with --input: [batch, samples]; pass spectrograms with --feeds"
         raise UsageError(what, where="--input", fix=fix)
     dims = one.dims or ()
     place = 1 if len(dims) == 3 and dims[2] == 1 else len(dims) - 1
