@@ -105,5 +105,5 @@ def test_candidates_of_tune_run_from_a_kit_and_the_choice_is_prepared(tmp_path: 
     done = _dmlprep("kit", "choose", tmp_path / "there" / "result.zip", "--kit", kit, "-o", tuned)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "dml on windows" in tuned.read_text(encoding="utf-8")
-    assert "a software device: no measure of a GPU" in done.stdout
+    assert "a software device: not the times of a GPU" in done.stdout
     _prepare(one.path, {}, tmp_path / "out", str(tuned))

@@ -80,7 +80,7 @@ def command(model: Path, sources: tuple[Path, ...], out: Path, quiet: bool, outp
     if quiet:
         return 0
     for shaped, shape in made.shapes.items():
-        seeded = ", made from a seed: --set gives it a value" if shaped in made.seeded else ""
+        seeded = ", synthetic: --set gives it a value" if shaped in made.seeded else ""
         echo(f"  {shaped}: {list(shape)}{seeded}")
     echo(f"use them: {command_line('--feeds', out)}")
     return 0

@@ -174,7 +174,7 @@ def _close(check: str, errors: list[float], results: Sequence[OutputMetrics]) ->
         times = ", ".join(f"{share:.2g}" for share in errors)
         most = max(results, key=lambda m: m.max_rel / m.bound if m.bound > 0 else 0.0)
         text = (
-            f"output {most.output!r} passes by its kind of output; its worst element is {times}"
+            f"output {most.output!r} passes by its kind of output; its worst element is {times} "
             "times the tolerance of one element, feed by feed: other feeds might fail"
         )
     return [finding("DP711", f"{check}: {text}", shares=list(errors))]

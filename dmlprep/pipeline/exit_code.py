@@ -19,13 +19,13 @@ def judge(record: RunRecord, plan: Plan) -> None:
             what, fix = "failed", _HOW_TO_MEND.get(code, "dmlprep bisect finds the first node that differs")
         elif verdict.outcome == "not-proven":
             record.exit_code = verdict.exit_code
-            record.error = RunError(f"{verdict.check} is not proven by these inputs: {verdict.reason}", code="DP709")
+            record.error = RunError(f"{verdict.check} is not proved by these inputs: {verdict.reason}", code="DP709")
             return
         elif on_dml and on_wish:
             continue
         else:
             code = next((f.code for f in verdict.findings), "")
-            what, fix = "was demanded and did not run" if on_dml else "did not run", _how_to_run(verdict)
+            what, fix = "was required but did not run" if on_dml else "did not run", _how_to_run(verdict)
         record.exit_code = verdict.exit_code
         record.error = RunError(f"{verdict.check} {what}: {verdict.reason}", fix=fix, code=code)
         return
@@ -34,22 +34,22 @@ def judge(record: RunRecord, plan: Plan) -> None:
 _HOW_TO_MEND = {
     "DP407": 'set step.fp16.islands="auto", or keep the nodes that lose digits in FP32 (step.fp16.keep_operators); '
     "parity.tolerance accepts more",
-    "DP713": "leave out the step that changed the model last, and report the model's structure",
+    "DP713": "remove the last step that changed the model, and report the model's structure",
 }
 
-DML_HERE = "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor tells"
+DML_HERE = "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor shows what is missing"
 
 
 def _how_to_run(verdict: Verdict) -> str:
     if verdict.ended == "memory":
-        return "take smaller sizes or a machine with more memory, or allow more: DMLPREP_MEMORY_LIMIT"
+        return "use smaller sizes or a machine with more memory, or raise DMLPREP_MEMORY_LIMIT"
     if verdict.ended == "timeout":
-        return "raise parity.time_limit (seconds), or take smaller sizes or a machine with less to do"
+        return "raise parity.time_limit (seconds), or use smaller sizes or a less busy machine"
     if verdict.ended:
         return next(f.remedy for f in verdict.findings if f.code == "DP703")
     if verdict.check.provider == "dml":
         return DML_HERE
     if verdict.check.provider == "cpu":
-        inputs = "give real inputs with --feeds (dmlprep feeds makes them), or sizes with --pin"
+        inputs = "pass real inputs with --feeds (dmlprep feeds makes them), or sizes with --pin"
         return f"{inputs}; --set parity.cpu=false writes the result without this proof"
     return '--set parity.fp16_emulation="off" writes the result without this proof'

@@ -131,7 +131,7 @@ class Session(Adapter):
         """
         if self.require_dml and self.device == "cpu":
             what = "a DirectML session is required on a device that has none"
-            raise UsageError(what, where="device cpu, require_dml", fix="leave one of the two out")
+            raise UsageError(what, where="device cpu, require_dml", fix="remove one of the two")
         if self.require_dml or self.device == "dml" or self.gpu is not None:
             return {"parity.dml": "require"}
         return {"parity.dml": "off"} if self.device == "cpu" else {}
@@ -276,14 +276,14 @@ def _check(name: str, option: Option, value: Any, default: object) -> None:
     if option.choices and value not in option.choices:
         fix = f"one of: {', '.join(option.choices)}"
     elif option.kind is dict and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
-        fix = f"give values by name: {name}={_EXAMPLES[name]}"
+        fix = f"pass values by name: {name}={_EXAMPLES[name]}"
     elif option.kind is list and isinstance(value, str | Mapping):
-        fix = f"give a list: {name}=[...]"
+        fix = f"pass a list: {name}=[...]"
     elif option.kind in (int, float) and value is not default:
         least, most = option.least, option.most
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or (least is not None and not least <= value) or (most is not None and not value <= most):
-            fix = f"give a number from {least:g} to {most:g}"
+            fix = f"pass a number from {least:g} to {most:g}"
     if fix:
         raise UsageError(f"{_plain(value)!r} is not a value of {name}", where=name, fix=fix)
 

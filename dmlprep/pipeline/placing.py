@@ -53,7 +53,7 @@ def note_after(
     if not changed:
         facts.placement_after = facts.placement_before
         return
-    assert facts.nodes is not None, "note_before came first"
+    assert facts.nodes is not None, "note_before must come first"
     facts.placement_after, table, facts.memory = _placed(model, target, frozen, vram)
     facts.nodes = msgspec.structs.replace(facts.nodes, after=table)
 

@@ -49,7 +49,7 @@ def apply_prediction(
         "the fp16 emulation": max(output.max_rel for output in predicted.outputs),
         "the original's own noise": max(output.noise or 0.0 for output in predicted.outputs),
         # Quantised models round on the way: a last bit turns into a whole step, which no emulation can foretell closer.
-        "the original, its inputs moved by last bits,": last_bits,
+        "the original, with the last bits of its inputs changed,": last_bits,
     }
     by = max(foretold, key=lambda name: foretold[name])
     verdict = msgspec.structs.replace(measured, predicted=foretold[by], predicted_by=by)

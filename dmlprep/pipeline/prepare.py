@@ -198,7 +198,7 @@ def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord,
     record.facts.files = list(map(str, (request.source, *data_files(model), *recipes, *request.read)))
     demand_valid(model.ir, request.source, model.opened)
     if request.metric is not None and request.metric.named_by:
-        text = f"{request.metric.named_by} names the metric {request.metric.name}, whose code decides about this model"
+        text = f"{request.metric.named_by} names the metric {request.metric.name}, whose code judges this model"
         record.findings.append(finding("DP712", text))
     _check_device(request, record)
     if record.exit_code:
@@ -261,7 +261,7 @@ def check_out(request: PrepareRequest) -> None:
         what = "this is the input model, and input is never overwritten"
         raise OutputError(what, where=str(model), fix="choose another folder with -o")
     if request.out.suffix != ".onnx" and os.path.exists(request.out) and not os.path.isdir(request.out):
-        raise OutputError("a file of this name exists", where=str(request.out), fix="name a folder, or a .onnx file")
+        raise OutputError("a file of this name exists", where=str(request.out), fix="pass a folder or an .onnx file")
     for path in (request.files.folder / name for name in (request.files.head, *request.files.others)):
         if os.path.isdir(path):
             raise OutputError("this is a directory", where=str(path), fix="choose another name with -o")

@@ -81,9 +81,9 @@ class Transactions:
             if isinstance(error, OSError):
                 what = f"a temporary file cannot be written: {error.strerror or error}"
                 where = f"{where}: {error.filename or tempfile.gettempdir()}"
-                fix = "free some space there, or set TMPDIR to a folder with more"
+                fix = "free some space there, or set TMPDIR to a folder with more space"
                 raise OutputError(what, where=where, fix=fix) from error
-            fix = "please report this with the model's structure; leave the step out meanwhile"
+            fix = "please report this with the model's structure; remove the step for now"
             raise InternalError(f"{type(error).__name__}: {error}", where=where, fix=fix) from error
 
     def _held_to_contract(self, step: AnyPass, before: Frozen, changed: bool, context: Context) -> Frozen:
@@ -91,7 +91,7 @@ class Transactions:
         now = model.snapshot()
         if now.same_as(before) == changed:
             claim = "changed something" if changed else "changed nothing"
-            raise InternalError(f"the pass says that it {claim}, which is not so", fix="please report this")
+            raise InternalError(f"the pass reports that it {claim}, but that is wrong", fix="please report this")
         if not changed:
             return before
         if step.keeps_interface:
@@ -103,17 +103,17 @@ class Transactions:
             limits = ("opset", model.opset, target.max_opset), ("IR version", model.ir.ir_version, target.max_ir)
             for what, version, most in limits:
                 if version > most:
-                    text = f"the model stands at {what} {version}, above {target.name}"
+                    text = f"the model has {what} {version}, too new for {target.name}"
                     raise InternalError(text, fix="please report this")
         names = Counter(n.name for n in nodes(model.ir) if n.name)
         doubled = sorted(n for n, times in names.items() if times > 1)
         if doubled:
             names_before = Counter(n.name for n in nodes(thaw(before)) if n.name)
             if any(names_before[name] < 2 for name in doubled):  # otherwise the user's own model has them
-                raise InternalError(f"two nodes are called {doubled[0]!r}", fix="please report this")
+                raise InternalError(f"two nodes are named {doubled[0]!r}", fix="please report this")
         if wrong := check(model.ir, frozen=now):
             what = f"the result is not valid: {wrong}"
-            raise ModelRefused(what, fix="leave this step out, and report the model's structure", code="DP003")
+            raise ModelRefused(what, fix="remove this step, and report the model's structure", code="DP003")
         return now
 
 

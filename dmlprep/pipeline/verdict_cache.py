@@ -118,7 +118,7 @@ class KeptVerdicts:
         if verdict.check.provider != "dml" or verdict.outcome != "passed" or verdict.device is None:
             return None
         when = f"{measured:%Y-%m-%d %H:%M} UTC"
-        text = f"{verdict.check} was measured on {when}, on equal files and an equal device, and kept"
+        text = f"{verdict.check} comes from the cache, measured on {when} with the same files and device"
         findings = [*verdict.findings, finding("DP714", text, measured=entry.measured)]
         return msgspec.structs.replace(verdict, measured=entry.measured, seconds=0.0, findings=findings)
 
@@ -166,7 +166,7 @@ def _contents(path: Path) -> bytes:
     with os.fdopen(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
-            raise OSError("no file that was written here")
+            raise OSError("dmlprep did not write this file")
         if sys.platform != "win32" and status.st_uid != os.getuid():
             raise OSError("another user's file")
         return file.read(_LARGEST)

@@ -40,4 +40,4 @@ class Bisected(msgspec.Struct, omit_defaults=True):
         if not len(self.values) == len(self.places) == len(self.errors):
             raise ValueError("a value of a bisection has a place and an error")
         if any(not 0 <= place < self.total_nodes for place in self.places):
-            raise ValueError("a value of a bisection is made by one of the nodes")
+            raise ValueError("a value of a bisection is the output of one of the nodes")

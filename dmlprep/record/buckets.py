@@ -112,13 +112,13 @@ class BucketsFile(msgspec.Struct, frozen=True):
         except OSError as error:
             raise unreadable(error, path) from error
         except Unfit as error:
-            raise InputError(f"no list of buckets: {error}", where=str(path), fix=fix) from error
+            raise InputError(f"not a list of buckets: {error}", where=str(path), fix=fix) from error
         for name in document.files:
             if wrong := file_name_problem(name):
-                raise InputError(f"it names a file {name!r}, which {wrong}", where=str(path), fix=fix)
+                raise InputError(f"it lists a file {name!r}, which {wrong}", where=str(path), fix=fix)
         for bucket in document.buckets:
             if set(bucket.sizes) != set(document.dimensions):
-                what = f"the bucket {bucket.name!r} does not say the size of each of {', '.join(document.dimensions)}"
+                what = f"the bucket {bucket.name!r} lacks the size of one of {', '.join(document.dimensions)}"
                 raise InputError(what, where=str(path), fix=fix)
         return document
 

@@ -33,13 +33,13 @@ _PROVIDERS, _FLOATS, _ROLES = frozenset("dc"), frozenset("hsmn"), frozenset("csk
 def numbers(column: str) -> list[int]:
     """Parse the numbers of a column; ``ValueError`` for anything else."""
     if len(column) > _CHARACTERS * NODES:
-        raise ValueError("a column is longer than any table")
+        raise ValueError("a column is too long")
     return [_number(one) for one in column.split()]
 
 
 def _bounded(texts: list[str], most: int) -> None:
     if len(texts) > most or any(len(text) > NAME_LENGTH for text in texts):
-        raise ValueError(f"there are more than {most} texts, or one of more than {NAME_LENGTH} characters")
+        raise ValueError(f"more than {most} texts, or one of more than {NAME_LENGTH} characters")
 
 
 def _number(text: str) -> int:
@@ -69,10 +69,10 @@ class CrossingTable(msgspec.Struct, frozen=True, omit_defaults=True):
         count = len(self.values)
         _bounded(self.values, CROSSINGS)
         if count > self.total or len(self.to) != count or not set(self.to) <= _PROVIDERS:
-            raise ValueError("the crossings contradict each other")
+            raise ValueError("the copies between CPU and GPU contradict each other")
         for column in (self.producer, self.consumer, self.nbytes):
             if len(numbers(column)) != count:
-                raise ValueError("a column of the crossings has another length")
+                raise ValueError("a column of the copies has another length")
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
             raise ValueError("the nodes contradict their number")
         for letters, known in ((self.providers, _PROVIDERS), (self.floats, _FLOATS), (self.roles, _ROLES)):
             if len(letters) != count or not set(letters) <= known:
-                raise ValueError("a column of letters has another length, or letters that mean nothing")
+                raise ValueError("a column of letters has another length, or unknown letters")
         texts = (
             (self.operator, len(self.operators), 0),
             (self.reason, len(self.reasons), 0),
@@ -146,13 +146,13 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
             _within(self.graph, 0, len(self.graphs), count)
         _within(self.partition, -1, self.total, count)
         if len(self.inputs) > INPUTS * _CHARACTERS * NODES:
-            raise ValueError("a column is longer than any table")
+            raise ValueError("a column is too long")
         rows = self.inputs.split()
         if len(rows) != count or any(not 0 <= one < count for row in self.reads() for one in row):
-            raise ValueError("the inputs name nodes that are not there")
+            raise ValueError("the inputs name nodes that do not exist")
         for column in (self.crossings.producer, self.crossings.consumer):
             if any(not -1 <= one < count for one in numbers(column)):
-                raise ValueError("a crossing names a node that is not there")
+                raise ValueError("a copy names a node that does not exist")
 
     def reads(self) -> Iterator[list[int]]:
         """The nodes that each node reads."""
@@ -175,6 +175,6 @@ class NodeTables(msgspec.Struct, frozen=True, omit_defaults=True):
 def _within(column: str, least: int, end: int, count: int) -> None:
     found = numbers(column)
     if len(found) != count:
-        raise ValueError("a column has another length than there are nodes")
+        raise ValueError("the length of a column is not the number of nodes")
     if any(not least <= one < end for one in found):
-        raise ValueError("a number leads beyond its table")
+        raise ValueError("a number is outside its table")

@@ -158,7 +158,7 @@ class RunRecord(msgspec.Struct):
         except Unfit as error:
             raise msgspec.ValidationError(str(error)) from error
         if record.format > FORMAT:
-            raise msgspec.ValidationError(f"format {record.format} is of a newer dmlprep; this one reads {FORMAT}")
+            raise msgspec.ValidationError(f"format {record.format} is from a newer dmlprep; this one reads {FORMAT}")
         return record
 
     @classmethod

@@ -8,10 +8,10 @@ from typing import Literal
 
 from dmlprep.core.text.sizes import seconds_text
 
-SOFTWARE = "a software device: no measure of a GPU"
+SOFTWARE = "a software device: not the times of a GPU"
 """The note next to times of such a device."""
 
-ON_CPU = "times of the CPU: no measure of a GPU"
+ON_CPU = "times of the CPU, not of a GPU"
 """The note for a choice for a GPU by such times."""
 
 _EQUAL = 0.02

@@ -10,7 +10,7 @@ from dmlprep.portable.output_metrics import OutputMetrics
 from dmlprep.record.check import Check, FailureKind, Provider
 from dmlprep.record.findings import Finding, finding
 
-REAL_INPUTS = "give real ones with --feeds; dmlprep feeds makes them from pictures, sound or text"
+REAL_INPUTS = "pass real inputs with --feeds; dmlprep feeds makes them from pictures, audio or text"
 """The remedy for inputs that were made."""
 
 EXIT_CODES = {"passed": 0, "failed": 1, "not-proven": 3, "not-run": 3}
@@ -81,14 +81,14 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         if self.outcome != "passed" and not self.reason:
-            raise ValueError("a verdict that did not pass says why")
+            raise ValueError("a verdict that did not pass needs a reason")
 
     def on(self, inputs: Literal["", "given", "seeded"], *, remind: bool = True) -> Verdict:
         """The same, with where its inputs came from; ``remind``: with a finding that made ones prove less (DP710)."""
         verdict = msgspec.structs.replace(self, inputs=inputs)
         if not (verdict.on_made_inputs and remind):
             return verdict
-        text = f"the inputs were made from a seed, and prove less than real ones: {REAL_INPUTS}"
+        text = f"the inputs are synthetic, and prove less than real inputs: {REAL_INPUTS}"
         return msgspec.structs.replace(verdict, findings=[*self.findings, finding("DP710", text, remedy="")])
 
     @property

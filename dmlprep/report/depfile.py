@@ -22,10 +22,10 @@ def lines(record: RunRecord) -> bytes:
     try:
         return "".join(f"{name}\n" for name in kept).encode()
     except UnicodeEncodeError:
-        raise OutputError("a file has a name that UTF-8 cannot hold", where=record.input, fix=_RENAME) from None
+        raise OutputError("a file name is not valid UTF-8", where=record.input, fix=_RENAME) from None
 
 
-_RENAME = "rename the file, or leave --depfile out"
+_RENAME = "rename the file, or omit --depfile"
 
 
 def _named(record: RunRecord) -> list[str]:

@@ -53,7 +53,7 @@ def show_fleet(record: FleetRecord, console: Console, *, brief: bool = False) ->
         why = shortened(printable(job.error), _REASON)
         console.print(Text(f"{printable(job.name)}: {job.word}: {why}"))
     if len(wrong) > _ROWS:
-        console.print(Text(f"{len(wrong) - _ROWS} more are in fleet.json"))
+        console.print(Text(f"{len(wrong) - _ROWS} more in fleet.json"))
 
 
 def _show_table(jobs: Sequence[JobRecord], console: Console) -> None:
@@ -62,7 +62,7 @@ def _show_table(jobs: Sequence[JobRecord], console: Console) -> None:
         rows.append((job.name, Text(job.word, style=_STYLE.get(job.word, "red")), *numbers_of(job)))
     show_table(console, COLUMNS, rows, left=("verdict",))
     if len(jobs) > _ROWS:
-        console.print(Text(f"{len(jobs) - _ROWS} more are in fleet.json", style="dim"))
+        console.print(Text(f"{len(jobs) - _ROWS} more in fleet.json", style="dim"))
     if any(job.exit_code for job in jobs):
         console.print()
 

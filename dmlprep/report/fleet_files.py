@@ -39,13 +39,13 @@ def report_names(shard: str = "") -> tuple[str, str, str, str, str]:
 def check_reports(out: Path, shard: str, own: str, *, force: bool = False) -> None:
     """Refuse, before the work, a folder with such files that no fleet wrote; ``own`` is the folder of a fleet."""
     if os.path.lexists(out) and not os.path.isdir(out):
-        raise OutputError("this is no folder", where=str(out), fix="name a folder with -o")
+        raise OutputError("not a folder", where=str(out), fix="pass a folder with -o")
     if force or os.path.isdir(out / own):
         return
     for name in report_names(shard):
         if os.path.lexists(out / name):
             fix = "choose another folder with -o, or pass --force to replace it"
-            raise OutputError("the file exists, and no fleet wrote it", where=str(out / name), fix=fix)
+            raise OutputError("the file exists, and dmlprep fleet did not write it", where=str(out / name), fix=fix)
 
 
 def write_reports(out: Path, record: FleetRecord, findings: Sequence[RunRecord]) -> None:
@@ -85,7 +85,7 @@ def _cells(job: JobRecord) -> list[Markdown]:
 
 
 def _more(count: int) -> list[str]:
-    return [f"{count - _ROWS} more are in fleet.json", ""] if count > _ROWS else []
+    return [f"{count - _ROWS} more in fleet.json", ""] if count > _ROWS else []
 
 
 def render_junit(record: FleetRecord) -> bytes:

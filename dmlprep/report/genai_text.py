@@ -32,14 +32,14 @@ def lines(check: FolderCheck) -> list[str]:
     findings = [one for record in check.records for one in record.findings]
     shown = [one for one in findings if one.severity != "note"]
     notes = len(findings) - len(shown)
-    texts += ["", *(finding_lines(shown) or ["nothing is wrong"])]
+    texts += ["", *(finding_lines(shown) or ["no problems"])]
     return [*texts, f"{count_text(notes, 'note')}; --format json has them"] if notes else texts
 
 
 def _model(model: CheckedModel) -> str:
     name = f"  {printable(model.section)}: {printable(model.file.name)}"
     if model.examined is None:
-        return f"{name}, not checked"
+        return f"{name}, unchecked"
     record, placement = model.examined.record, model.examined.placement
     text = f"{name}, opset {record.opset_before.get('', record.opset_before.get('ai.onnx', 0))}"
     if placement is not None:
@@ -56,7 +56,7 @@ def _needs(needs: Needs | None) -> list[str]:
     cache = f"cache {bytes_text(needs.cache)} at max_length {needs.max_length} and batch {needs.batch}"
     texts = [
         f"memory of the device: weights {bytes_text(needs.weights)}, {cache}, together {bytes_text(needs.total)}",
-        f"  besides, logits of a prompt: {bytes_text(needs.logits_token)} for each of its tokens",
+        f"plus logits of a prompt: {bytes_text(needs.logits_token)} for each of its tokens",
     ]
     if needs.longest_fit is not None and needs.batch_fit is not None:
         texts.append(f"  that fit: max_length {needs.longest_fit} at batch {needs.batch}; batch {needs.batch_fit}")
@@ -67,7 +67,7 @@ def brief_line(check: FolderCheck) -> str:
     """Return ``folder: 2 errors, 1 warning``."""
     every = [one.severity for record in check.records for one in record.findings]
     parts = [count_text(count, name) for name in ("error", "warning") if (count := every.count(name))]
-    return f"{printable(str(check.folder.path))}: {', '.join(parts) or 'nothing is wrong'}"
+    return f"{printable(str(check.folder.path))}: {', '.join(parts) or 'no problems'}"
 
 
 def render_json(check: FolderCheck) -> bytes:
@@ -111,7 +111,7 @@ def figure_lines(check: GenaiCheck) -> Iterator[str]:
     if check.logits is not None:
         yield from _logits(check.logits)
     if check.cache is not None:
-        yield f"the same tokens at once: logits differ by {check.cache:.2g} at most"
+        yield f"the same tokens in one call: logits differ by {check.cache:.2g} at most"
     if (of := check.perplexity) is not None:
         both = f"original {of.original:.6g}, prepared {of.prepared:.6g}"
         yield f"perplexity over {of.tokens} tokens: {both}, ratio {of.ratio:.5g}"

@@ -16,7 +16,7 @@ from dmlprep.record.outlook import Fate, Outlook
 from dmlprep.record.placement import PlacementFacts
 
 _SHOWN = 12
-_CHOSEN = {"placement": ", where fewest nodes leave DirectML", "option": ", as the step's option says", "target": ""}
+_CHOSEN = {"placement": ", which keeps the most nodes on DirectML", "option": ", set in the step", "target": ""}
 
 
 def in_short(outlook: Outlook, model: str) -> list[str]:
@@ -31,7 +31,7 @@ def in_short(outlook: Outlook, model: str) -> list[str]:
     changed = (fused, crossings) != (before.partitions, before.crossings)
     changed |= best.after.dml_nodes - best.after.fused_nodes < before.dml_nodes - before.fused_nodes
     if changed and (fused or crossings < before.crossings):
-        effect.append(f"make {_count(fused, 'fused partition')} with {_count(crossings, 'crossing')}")
+        effect.append(f"make {_count(fused, 'fused partition')} with {_copies(crossings)}")
     if not effect:
         return []
     said = [f"prepare would {' and '.join(effect)}: {_command(outlook, model)}"]
@@ -47,8 +47,8 @@ def in_one_line(outlook: Outlook, model: str) -> str:
     if after is None:
         return f"{model}: prepare would refuse it: {best.refused}"
     parts = [f"{after.dml_nodes} of {after.nodes} nodes on DirectML after {outlook.recipe} ({outlook.target})"]
-    parts += [_count(after.crossings, "crossing")] if after.crossings else []
-    parts += [f"sizes to give: {outlook.pins}"] if outlook.pins else []
+    parts += [_copies(after.crossings)] if after.crossings else []
+    parts += [f"free sizes: {outlook.pins}"] if outlook.pins else []
     return f"{model}: {', '.join(parts)}"
 
 
@@ -63,8 +63,8 @@ def in_full(outlook: Outlook, model: str) -> list[str]:
         return [*found, "", f"prepare would refuse this model: {outlook.refused}"]
     found += ["", *_placements(outlook)]
     found += [memory_line(outlook.best.memory)] if outlook.best.memory is not None else []
-    found += _groups("comes to DirectML:", (f for f in outlook.best.fates if f.step), lambda f: f"by step {f.step}")
-    found += _groups("stays on the CPU, and no option brings it to DirectML:", outlook.best.staying, lambda f: f.reason)
+    found += _groups("moves to DirectML:", (f for f in outlook.best.fates if f.step), lambda f: f"by step {f.step}")
+    found += _groups("stays on the CPU (no option moves it to DirectML):", outlook.best.staying, lambda f: f.reason)
     found += _half(outlook)
     return [*found, "", f"run: {_command(outlook, model)}"]
 
@@ -82,14 +82,14 @@ def _command(outlook: Outlook, model: str) -> str:
 def _sizes(outlook: Outlook) -> list[str]:
     if not outlook.free:
         return []
-    found = ["sizes that are free, so that DirectML fuses nothing that depends on them:"]
+    found = ["free sizes (DirectML does not fuse nodes that depend on them):"]
     for name, places in list(outlook.free.items())[:_SHOWN]:
         found.append(f"  {name}" if name in places else f"  {name} ({', '.join(places)})")
     if outlook.example is None:
-        return [*found, "give each one with --pin NAME=SIZE or --pin INPUT:AXIS=SIZE"]
+        return [*found, "pass each one with --pin NAME=SIZE or --pin INPUT:AXIS=SIZE"]
     if outlook.example.refused:
-        return [*found, f"{outlook.pins} does not do: {outlook.example.refused}"]
-    return [*found, f"below, {outlook.pins} stands for them: put your own sizes there"]
+        return [*found, f"{outlook.pins} does not work: {outlook.example.refused}"]
+    return [*found, f"the lines below use {outlook.pins} as an example: choose your own sizes"]
 
 
 def _step(number: int, step: StepRecord, outlook: Outlook) -> list[str]:
@@ -116,7 +116,7 @@ def _placement(placed: PlacementFacts) -> str:
     text = f"{placed.dml_nodes} of {placed.nodes} nodes on DirectML"
     if placed.flop_share is not None:
         text += f", {percent(placed.flop_share)} of operations"
-    return f"{text}; {_count(placed.partitions, 'fused partition')}, {_count(placed.crossings, 'crossing')}"
+    return f"{text}; {_count(placed.partitions, 'fused partition')}, {_copies(placed.crossings)}"
 
 
 def _groups(title: str, fates: Iterable[Fate], says: Callable[[Fate], str]) -> list[str]:
@@ -142,10 +142,14 @@ def _count(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number or 'no'} {what}s"
 
 
+def _copies(number: int) -> str:
+    return f"{number or 'no'} {'copy' if number == 1 else 'copies'} between CPU and GPU"
+
+
 def memory_line(found: MemoryEstimate) -> str:
     """``memory of the device: about 120.1 MB (weights 102.2 MB, activations 16.8 MB, ...), and 107.9 MB shared``."""
     if not found.known:
-        return f"memory of the device: not known, {found.unknown}"
+        return f"memory of the device: unknown, {found.unknown}"
     parts = [("weights", found.weights), ("activations", found.activations), ("inputs and outputs", found.feeds)]
     said = ", ".join(f"{name} {bytes_text(count)}" for name, count in parts)
     shared = bytes_text(max(found.shared_peak, found.shared_load))

@@ -54,7 +54,7 @@ def _summary(placement: Placement) -> list[str]:
     fused = sum(n.partition is not None for n in placement.nodes)
     count = len(placement.crossings)
     unknown = sum(c.nbytes is None for c in placement.crossings)
-    crossing = f"crossings: {count_text(count, 'tensor')}"
+    crossing = f"copies between CPU and GPU: {count_text(count, 'tensor')}"
     if unknown < count:
         crossing += f", {bytes_text(placement.crossing_bytes)} a run"
     if unknown:

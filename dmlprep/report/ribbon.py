@@ -181,7 +181,7 @@ def _copied(table: NodeTable) -> Iterator[Copied]:
         zip(*columns, strict=True), numbers(crossings.nbytes), strict=True
     ):
         text = bytes_text(size) if size >= 0 else "not known"
-        yield Copied(value, to == "d", named(producer, "an input"), named(consumer, "a node left out"), text)
+        yield Copied(value, to == "d", named(producer, "an input"), named(consumer, "a skipped node"), text)
 
 
 def _away(table: NodeTable) -> list[Away]:

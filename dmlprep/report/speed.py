@@ -53,12 +53,12 @@ def show_bench(found: Bench, console: Console) -> None:
         show_table(console, ["", *_cells(ran[0])], [(one.name, *_cells(one).values()) for one in ran])
     for one in found.models:
         if one.not_apart:
-            console.print(Text(f"{printable(one.name)}: copies not apart: {one.not_apart}", style="dim"))
+            console.print(Text(f"{printable(one.name)}: copies not measured separately: {one.not_apart}", style="dim"))
     if against := next((one.ratio.to for one in ran if one.ratio is not None), ""):
-        said = f"ratios of medians and of p10, to {printable(against)}; in brackets, where they lie with 95 %"
+        said = f"ratios of medians and of p10, to {printable(against)}; in brackets, the 95 % interval"
         console.print(Text(said, style="dim"))
     if ran:
-        inputs = {"seeded": ", on made inputs", "given": ", on the given inputs"}.get(found.inputs, "")
+        inputs = {"seeded": ", with synthetic inputs", "given": ", with your inputs"}.get(found.inputs, "")
         console.print(Text(f"{found.rounds} rounds in {found.seconds:.0f} s{inputs}", style="dim"))
 
 

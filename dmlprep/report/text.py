@@ -68,7 +68,7 @@ def _show_group(group: FindingGroup, console: Console, most: int | None = None) 
     for item in shown:
         console.print(Text(f"  {item}"))
     if left_out := group.left_out + len(group.items) - len(shown):
-        console.print(Text(f"  and {left_out} more; all are in the record", style="dim"))
+        console.print(Text(f"  and {left_out} more in the record", style="dim"))
     if group.remedy:
         console.print(Text(f"  fix: {group.remedy}", style="dim"))
 
@@ -79,7 +79,7 @@ def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = Fa
         line = Text(f"{verdict.check}: ")
         line.append(verdict.outcome, style=f"bold {_OUTCOME[verdict.outcome]}")
         if verdict.on_made_inputs:
-            line.append(" on made inputs")
+            line.append(" with synthetic inputs")
         if not verdict.decides:
             line.append(", for information")
         if verdict.outcome != "passed":
@@ -94,7 +94,7 @@ def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = Fa
                 line.append(f"; {note}")
         console.print(line)
         if verdict.measured:
-            console.print(Text(f"  measured {verdict.measured}, and kept; --fresh measures again", style="dim"))
+            console.print(Text(f"  measured {verdict.measured}, from the cache; --fresh measures again", style="dim"))
         if brief:
             continue
         if verdict.device is not None:
@@ -150,7 +150,7 @@ def _show_headline(record: RunRecord, console: Console) -> None:
 
 def _show_bucket(record: RunRecord, console: Console) -> None:
     if (bucket := record.facts.bucket) is not None and bucket.data:
-        shared = f", {bytes_text(bucket.shared_bytes)} of them also of buckets before it" if bucket.shared_bytes else ""
+        shared = f", {bytes_text(bucket.shared_bytes)} of them shared" if bucket.shared_bytes else ""
         console.print(Text(printable(f"bucket {bucket.name}: weights of {bytes_text(bucket.data_bytes)}{shared}")))
 
 

@@ -21,7 +21,7 @@ def show_tuned(found: Tuned, console: Console, *, with_recipe: bool, brief: bool
         if with_recipe:
             console.print(Text(found.recipe.rstrip("\n")))
         return
-    rows = [("as it came", *_cells(found.before), "", "")]
+    rows = [("unchanged", *_cells(found.before), "", "")]
     rows += [_row(one, chosen=one.name == found.chosen) for one in found.candidates if one.figures is not None]
     show_table(console, ("", *_COLUMNS), rows, left=(_COLUMNS[-1],))
     for one in found.candidates:
@@ -32,13 +32,13 @@ def show_tuned(found: Tuned, console: Console, *, with_recipe: bool, brief: bool
             console.print(line)
     if found.free:
         names = ", ".join(found.free)
-        said = f"sizes that are free: {names}. DirectML fuses nothing that depends on them: --pin NAME=SIZE gives them"
+        said = f"free sizes: {names}. DirectML does not fuse nodes that depend on them: fix them with --pin NAME=SIZE"
         console.print(Text(said, style="bold yellow"))
     for text in found.left_out:
         console.print(Text(f"not tried: {text}", style="dim"))
     ratio = next((one.time for one in found.candidates if one.time is not None), None)
     if ratio is not None:
-        said = f"time: median as a multiple of that of {printable(ratio.to)}; in brackets, where it lies with 95 %"
+        said = f"time: median as a multiple of that of {printable(ratio.to)}; in brackets, the 95 % interval"
         console.print(Text(said, style="dim"))
     if found.bench is not None and found.bench.note:
         console.print(Text(found.bench.note, style="bold yellow"))
@@ -59,7 +59,7 @@ def _choice(found: Tuned) -> Text:
         line.append(f"proved ({', '.join(one.devices)})", style="green")
     else:
         line.append("not proved", style="bold yellow")
-    line.append(", the fastest of those that were timed" if found.chosen_by == TIME else ", the best by placement")
+    line.append(", the fastest of the timed candidates" if found.chosen_by == TIME else ", the best by placement")
     return line
 
 

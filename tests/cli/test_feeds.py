@@ -29,7 +29,7 @@ def test_feeds_are_made_named_and_used(model: Path, tmp_path: Path, run: Run) ->
     assert done.out.splitlines() == [
         f"wrote 1 feed from pictures into {out}",
         "  x: [1, 3, 8, 8]",
-        "  gain: [], made from a seed: --set gives it a value",
+        "  gain: [], synthetic: --set gives it a value",
         f"use them: --feeds {out}",
     ]
     compared = run("compare", model, model, "--feeds", out)
@@ -39,7 +39,7 @@ def test_feeds_are_made_named_and_used(model: Path, tmp_path: Path, run: Run) ->
 
 def test_verdicts_on_made_inputs_say_so_and_how_to_give_real_ones(model: Path, run: Run) -> None:
     done = run("compare", model, model)
-    assert done.out.startswith("parity on cpu: passed on made inputs (")
+    assert done.out.startswith("parity on cpu: passed with synthetic inputs (")
     assert "give real ones with --feeds; dmlprep feeds makes them" in done.out
     said = json.loads(run("compare", model, model, "--format", "json").out)
     assert said["inputs"] == "seeded"
@@ -51,11 +51,11 @@ def test_an_original_that_does_not_run_on_made_inputs(tmp_path: Path, run: Run) 
     path = parse(text, tmp_path / "fixed.onnx")
     done = run("compare", path, path, "--size", "n=2")
     assert done.code == 3
-    assert "the inputs were made from a seed (x [2, 4]; --pin, --size and parity.sizes set others): give" in done.out
+    assert "the inputs are synthetic (x [2, 4]; --pin, --size and parity.sizes set others): give" in done.out
     np.savez(tmp_path / "real.npz", x=np.ones((2, 4), np.float32))
     given = run("compare", path, path, "--feeds", tmp_path / "real.npz")
     assert given.code == 3
-    assert "made from a seed" not in given.out
+    assert "synthetic" not in given.out
 
 
 def test_values_of_other_inputs(model: Path, tmp_path: Path, run: Run) -> None:

@@ -20,7 +20,7 @@ from tests.in_process import Run
 
 MODEL = fixture("residual_cnn").path
 
-SAID = "parity on cpu: passed on made inputs (worst relative error 0.001 at logits, 2 feeds, tolerance fp16-cpu)"
+SAID = "parity on cpu: passed with synthetic inputs (worst relative error 0.001 at logits, 2 feeds, tolerance fp16-cpu)"
 COMMAND = "use it: dmlprep prepare model.onnx -o out --recipe @vision-fp16 --pin batch=1 --pin height=224"
 
 

@@ -97,7 +97,7 @@ def test_parts_have_files_of_their_own(folder: Path, run: Run) -> None:
         (("none.toml",), "none.toml"),
         (("--shard", "9/8"), "3/8"),
         (("--only", "residual_cn"), "did you mean"),
-        (("-o", "fleet.toml"), "this is no folder"),
+        (("-o", "fleet.toml"), "not a folder"),
         (("--jobs", "0"), "--jobs"),
     ],
 )

@@ -245,7 +245,7 @@ def _is_of(fleet: Fleet, lock: Path) -> bool:
         ('recipe = "@vision-pf16"', "did you mean '@vision-fp16'"),
         ('target = "ort-1.99"', "ort-1"),
         ('settings = ["parity.sedes=3"]', "did you mean 'seeds'"),
-        ("require_dml = true", "leave one of the two out"),
+        ("require_dml = true", "remove one of the two"),
     ],
 )
 def test_what_is_wrong_with_all_is_told_before_anything_runs(fleet: Fleet, line: str, said: str) -> None:

@@ -128,9 +128,7 @@ def test_a_small_file_that_becomes_large(tmp_path: Path) -> None:
     np.savez(tmp_path / "plain.npz", x=x)
     with limited(Limits(made_bytes=1 << 20)):
         assert load_feeds([tmp_path / "plain.npz"])[0]["x"].shape == x.shape
-        with pytest.raises(
-            InputError, match="its arrays have 2097280 bytes, at most 1048576 are read"
-        ) as caught:
+        with pytest.raises(InputError, match="its arrays have 2097280 bytes, at most 1048576 are read") as caught:
             load_feeds([tmp_path / "small.npz"])
     assert "--limit made_bytes=2097280" in caught.value.fix
     assert load_feeds([tmp_path / "small.npz"])[0]["x"].shape == x.shape

@@ -125,7 +125,7 @@ def test_prepare_neither_passes_nor_refuses_it(tmp_path: Path) -> None:
     record = api.prepare(source, out=tmp_path / "out", device="cpu")
     assert record.exit_code == 3
     assert "--feeds" in str(record.error)
-    assert str(record.error).startswith("parity on cpu is not proven by these inputs: output 'y': its largest")
+    assert str(record.error).startswith("parity on cpu is not proved by these inputs: output 'y': its largest")
     assert str(record.error).count("not proven") == 1
     assert not (tmp_path / "out" / "model.onnx").exists()
     feeds = [{"x": 15 + one["x"]} for one in _discs()]

@@ -87,7 +87,7 @@ def test_what_stays_is_said_with_its_reason(tmp_path: Path) -> None:
     assert [f.op for f in ahead.staying] == ["NonMaxSuppression-11"]
     assert {f.node: f.step for f in ahead.fates} == {"round": "opset", "nms": ""}
     text = "\n".join(in_full(ahead, "m.onnx"))
-    assert "stays on the CPU, and no option brings it to DirectML" in text
+    assert "stays on the CPU (no option moves it to DirectML)" in text
     assert "DP502 DirectML has no kernel" in text
     assert "1 of 2 nodes on DirectML" in text
     assert "100 %" not in text
@@ -104,7 +104,8 @@ def test_check_and_plan_do_not_contradict_each_other(tmp_path: Path) -> None:
     assert remedies["NonMaxSuppression"].startswith("no option brings it to DirectML")
     assert remedies["Round"] == "dmlprep prepare brings it to DirectML (opset 21)"
     assert in_short(said, "m.onnx") == [
-        "prepare would bring 1 of 2 compute nodes from the CPU to DirectML and make 1 fused partition with 1 crossing: "
+        "prepare would bring 1 of 2 compute nodes from the CPU to DirectML "
+        "and make 1 fused partition with 1 copy between CPU and GPU: "
         "dmlprep prepare m.onnx -o out"
     ]
 
@@ -130,7 +131,8 @@ def test_check_shows_the_command_where_one_fused_graph_grows(tmp_path: Path) -> 
     assert (said.before.partitions, said.before.fused_nodes) == (1, 2)
     assert (said.after.partitions, said.after.fused_nodes) == (1, 4)
     assert in_short(said, "m.onnx")[0] == (
-        "prepare would make 1 fused partition with no crossings: dmlprep prepare m.onnx -o out --pin batch=1"
+        "prepare would make 1 fused partition with no copies between CPU and GPU: "
+        "dmlprep prepare m.onnx -o out --pin batch=1"
     )
 
 
@@ -160,7 +162,7 @@ def test_a_refusal_is_told_and_is_no_crash(tmp_path: Path) -> None:
     assert ahead.example is not None
     assert ahead.example.refused
     assert ahead.best is ahead
-    assert "--pin n=1 does not do" in "\n".join(in_full(ahead, "m.onnx"))
+    assert "--pin n=1 does not work" in "\n".join(in_full(ahead, "m.onnx"))
 
 
 def test_a_size_of_no_dimension_is_an_error(tmp_path: Path) -> None:

@@ -128,5 +128,5 @@ def test_noise_above_the_emulated_error_is_what_is_predicted() -> None:
     assert [v.prediction for v in told] == [
         "the fp16 emulation predicted 0.001",
         "the original's own noise predicted 0.013",
-        "the original, its inputs moved by last bits, predicted 0.06",
+        "the original, with the last bits of its inputs changed, predicted 0.06",
     ]

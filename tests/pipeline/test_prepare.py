@@ -132,7 +132,7 @@ def test_what_killed_runs_left_is_cleared_and_what_lives_is_not(model: Path, out
 def test_a_demanded_directml_that_is_not_there_ends_the_run_before_the_steps(model: Path, tmp_path: Path) -> None:
     record = api.prepare(model, out=tmp_path / "result", pins={"batch": 1}, require_dml=True)
     assert (record.exit_code, record.steps) == (3, [])
-    assert str(record.error).startswith("parity on dml was demanded and did not run: ")
+    assert str(record.error).startswith("parity on dml was required but did not run: ")
     assert "[DP803] (dmlprep runtime install" in str(record.error)
     assert [(f.code, f.node) for f in record.all_findings()] == [("DP803", "")]
     assert not (tmp_path / "result").exists()

@@ -100,7 +100,7 @@ def test_a_table_of_thousands_shows_the_worst() -> None:
     text = _text(msgspec.structs.replace(RECORD, jobs=jobs))
     assert len(text.splitlines()) < 220
     assert text.splitlines()[3].startswith("bad")
-    assert "2801 more are in fleet.json" in text
+    assert "2801 more in fleet.json" in text
 
 
 def test_the_index_has_every_job_and_loads_nothing() -> None:
@@ -191,7 +191,7 @@ def test_the_table_is_bounded() -> None:
     record = FleetRecord(file="f", jobs=[_job("|" * 5000 + str(n), 1, error="*" * 9000) for n in range(3000)])
     text = render_markdown(record)
     assert len(text.encode()) < 1 << 20  # GitHub's limit
-    assert text.count("2800 more are in fleet.json") == 2
+    assert text.count("2800 more in fleet.json") == 2
 
 
 def _rendered(text: str) -> str:

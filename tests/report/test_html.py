@@ -68,14 +68,14 @@ def test_made_inputs_are_told_in_every_form() -> None:
     record = _record()
     record.verdicts = [record.verdicts[0].on("seeded"), record.verdicts[1].on("seeded", remind=False)]
     page = render_html(record)
-    assert page.count("</span> on made inputs") == 1  # the other one did not run
+    assert page.count("</span> with synthetic inputs") == 1  # the other one did not run
     assert "give real ones with --feeds" in page
-    assert "failed on made inputs, outputs differ" in render_text(record)
+    assert "failed with synthetic inputs, outputs differ" in render_text(record)
     (result,) = [one for one in to_object([record])["runs"][0]["results"] if one["ruleId"] == "DP710"]
     assert result["level"] == "note"
     assert "dmlprep feeds makes them" in result["message"]["text"]
     assert RunRecord.from_json(record.to_json()).verdicts[0].inputs == "seeded"
-    assert "on made inputs" not in render_text(_record())
+    assert "with synthetic inputs" not in render_text(_record())
 
 
 def test_options_stand_as_a_recipe_writes_them() -> None:

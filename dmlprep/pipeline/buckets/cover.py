@@ -68,7 +68,7 @@ def cover(counts: Mapping[Size, int], count: int, multiple: int = 1) -> Cover:
         UsageError: ``count`` is out of range, or a size rounded up is too large.
     """
     if not 1 <= count <= MOST_BUCKETS:
-        raise UsageError(f"{count} buckets cannot be", where="count", fix=f"ask for 1 to {MOST_BUCKETS}")
+        raise UsageError(f"{count} is not a number of buckets", where="count", fix=f"pass 1 to {MOST_BUCKETS}")
     candidates, optimal = _candidates(_rounded(counts, multiple), count)
     return _cover(counts, candidates[-1], optimal=optimal)
 
@@ -80,14 +80,14 @@ def cover_within(counts: Mapping[Size, int], waste: float, multiple: int = 1) ->
         UsageError: ``waste`` is below 1, or no set of ``MOST_BUCKETS`` wastes so little; or as ``cover``.
     """
     if not waste >= 1:
-        raise UsageError(f"a waste of {waste} cannot be", where="waste", fix="1 is no padding at all; give 1.3 or so")
+        raise UsageError(f"invalid waste {waste}", where="waste", fix="pass at least 1 (no padding), such as 1.3")
     candidates, optimal = _candidates(_rounded(counts, multiple), MOST_BUCKETS)
     for boxes in candidates:
         chosen = _cover(counts, boxes, optimal=optimal)
         if chosen.waste <= waste:
             return chosen
-    what = f"no set of at most {MOST_BUCKETS} buckets that was found wastes so little: the best has {chosen.waste:.4g}"
-    raise UsageError(what, where="waste", fix="allow more, or leave out the multiple that sizes are rounded to")
+    what = f"no set of at most {MOST_BUCKETS} buckets wastes so little: the best has {chosen.waste:.4g}"
+    raise UsageError(what, where="waste", fix="allow more waste, or omit the multiple to which sizes are rounded")
 
 
 def _candidates(counts: Mapping[Size, int], most: int) -> tuple[list[list[Size]], bool]:
@@ -134,12 +134,12 @@ def _merged(counts: Mapping[Size, int], most: int) -> list[list[Size]]:
 
 def _rounded(counts: Mapping[Size, int], multiple: int) -> dict[Size, int]:
     if not 1 <= multiple <= MOST_SIZE:
-        raise UsageError(f"{multiple} is no multiple", where="multiple", fix="give a whole number from 1")
+        raise UsageError(f"{multiple} is not a multiple", where="multiple", fix="give a whole number from 1")
     rounded: Counter[Size] = Counter()
     for size, count in counts.items():
         up = tuple(-(-one // multiple) * multiple for one in size)
         if max(up) > MOST_SIZE:
-            raise UsageError(f"{max(size)} rounded up is too large", where="multiple", fix="round to less")
+            raise UsageError(f"{max(size)} rounded up is too large", where="multiple", fix="use a smaller multiple")
         rounded[up] += count
     return rounded
 

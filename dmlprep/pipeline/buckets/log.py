@@ -23,7 +23,7 @@ _LINE = 4096
 """Characters of a line."""
 
 _BETWEEN = re.compile(r"[\s,;]+")
-_FIX = "write a request a line: height=480 width=640; or JSON objects, or CSV with a first line of names"
+_FIX = "write one request per line: height=480 width=640; or JSON objects, or CSV with a first line of names"
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ def read_log(path: Path, dims: Sequence[str] = ()) -> Sizes:
         if missing := [name for name in names if name not in sizes]:
             raise InputError(f"the size of {missing[0]!r} is missing", where=where, fix=_FIX)
         if not dims and (strange := [name for name in sizes if name not in names]):
-            what, fix = f"{strange[0]!r} is no dimension of the lines before", "say with --dim which are meant"
+            what, fix = f"{strange[0]!r} is not a dimension of the lines above", "choose the dimensions with --dim"
             raise InputError(what, where=where, fix=fix)
         counts[tuple(_size(sizes[name], name, where) for name in names)] += 1
         if len(counts) > MOST_DISTINCT:
-            what = f"there are more than {MOST_DISTINCT} different sizes"
+            what = f"more than {MOST_DISTINCT} different sizes"
             raise InputError(what, where=where, fix="round them first")
     if not counts:
-        raise InputError("there is no size in it", where=str(path), fix=_FIX)
+        raise InputError("it contains no sizes", where=str(path), fix=_FIX)
     return Sizes(names, dict(counts))
 
 
@@ -96,7 +96,7 @@ def _requests(text: str, path: Path, some: bool) -> Iterator[tuple[int, dict[str
         cells = [cell.strip() for cell in line.split(",")]
         if first and "=" not in line and not line.startswith("{"):
             if not all(cells) or len(set(cells)) < len(cells):
-                raise InputError("the first line is no list of names, and holds no sizes", where=where, fix=_FIX)
+                raise InputError("the first line is neither a list of names nor sizes", where=where, fix=_FIX)
             header = cells
         elif header is not None:
             if len(cells) != len(header):
@@ -107,7 +107,7 @@ def _requests(text: str, path: Path, some: bool) -> Iterator[tuple[int, dict[str
             try:
                 yield number, parse_json(line, dict[str, Any])
             except Unfit as error:
-                raise InputError(f"the line is no JSON object: {error}", where=where, fix=_FIX) from error
+                raise InputError(f"the line is not a JSON object: {error}", where=where, fix=_FIX) from error
         else:
             yield number, _pairs(line, where, some)
         first = False
@@ -120,7 +120,7 @@ def _pairs(line: str, where: str, some: bool) -> dict[str, Any]:
         if not (name and equals and size):
             if some:
                 continue
-            fix = f"{_FIX}; or say with --dim which names are meant"
+            fix = f"{_FIX}; or choose the names with --dim"
             raise InputError(f"{word[:60]!r} is no size", where=where, fix=fix)
         if sizes.setdefault(name, size) != size:
             raise InputError(f"{name[:60]!r} has two sizes", where=where, fix=_FIX)
@@ -131,6 +131,6 @@ def _size(given: Any, name: str, where: str) -> int:
     if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) <= 10:
         given = int(given)
     if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= MOST_SIZE:
-        what, fix = f"{str(given)[:60]!r} is no size of {name!r}", f"give a whole number from 1 to {MOST_SIZE}"
+        what, fix = f"{str(given)[:60]!r} is not a size of {name!r}", f"pass a whole number from 1 to {MOST_SIZE}"
         raise InputError(what, where=where, fix=fix)
     return given

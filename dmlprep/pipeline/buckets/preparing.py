@@ -78,24 +78,24 @@ def check_buckets(buckets: Sequence[Mapping[str, int]], pins: Mapping[str, objec
     """
     where = "--bucket"
     if not buckets or not all(buckets):
-        raise UsageError("a bucket has no size", where=where, fix="write DIM=SIZE,DIM=SIZE (batch=1,height=512)")
+        raise UsageError("a bucket has no sizes", where=where, fix="write DIM=SIZE,DIM=SIZE (batch=1,height=512)")
     if len(buckets) > MOST_BUCKETS:
-        fix = f"give at most {MOST_BUCKETS}; dmlprep buckets finds the few that cover a log"
+        fix = f"pass at most {MOST_BUCKETS}; dmlprep buckets finds the few that cover a log"
         raise UsageError(f"{len(buckets)} buckets are too many", where=where, fix=fix)
     names = list(buckets[0])
     if both := next((name for name in names if name in pins), ""):
-        what = f"{both!r} is given a size for all buckets, and one for each"
-        raise UsageError(what, where=where, fix="leave out --pin for it", code="DP204")
+        what = f"{both!r} has a size for all buckets, and one in each bucket"
+        raise UsageError(what, where=where, fix="remove its --pin", code="DP204")
     by_name: dict[str, dict[str, int]] = {}
     for sizes in buckets:
         if set(sizes) != set(names):
             other = ", ".join(sorted(set(sizes) ^ set(names)))
-            what = f"the buckets do not give sizes to the same dimensions: {other} is missing in one of them"
-            raise UsageError(what, where=where, fix="give every bucket a size for each dimension")
+            what = f"the buckets set different dimensions: {other} is missing in one bucket"
+            raise UsageError(what, where=where, fix="set each dimension in every bucket")
         ordered = {name: sizes[name] for name in names}
         name = bucket_name(ordered)
         if name in by_name:
-            raise UsageError(f"the bucket {name} is given twice", where=where, fix="give it once")
+            raise UsageError(f"the bucket {name} is duplicated", where=where, fix="pass it once")
         if wrong := file_name_problem(f"{name}.run.json"):
             fix = "rename the dimensions in the model, or use INPUT:AXIS for them"
             raise UsageError(f"the bucket's file {name}.run.json {wrong}", where=where, fix=fix)
@@ -170,7 +170,7 @@ def _fitting(
         fits = [name for name, sizes in buckets.items() if all(_fits(one, feed.get(one.name), sizes) for one in inputs)]
         if not fits:
             what = f"feed {index + 1} has the sizes of no bucket"
-            fix = "give feeds of the buckets' sizes; a bucket without feeds gets seeded ones"
+            fix = "pass feeds of the buckets' sizes; a bucket without feeds gets synthetic inputs"
             raise InputError(what, where=str(getattr(feed, "source", "feeds")), code="DP705", fix=fix)
         for name in fits:
             by_bucket[name].append(feed)
@@ -191,7 +191,7 @@ def _take_back(run: BucketRun) -> None:
         record.output = ""
         if not record.exit_code:
             record.exit_code = code
-            record.error = RunError(f"it passed, and is not written, because another bucket failed: {', '.join(bad)}")
+            record.error = RunError(f"not written, although it passed: another bucket failed: {', '.join(bad)}")
 
 
 def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force: bool) -> FileSet:
@@ -203,9 +203,9 @@ def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force:
     where = str(out)
     check_name(out, OutputError)
     if out.suffix.lower() == ".onnx":
-        raise OutputError("buckets are several models, and this is one file", where=where, fix="name a folder")
+        raise OutputError("buckets are several models, but this is one file", where=where, fix="pass a folder")
     if os.path.exists(out) and not os.path.isdir(out):
-        raise OutputError("a file of this name exists", where=where, fix="name a folder")
+        raise OutputError("a file of this name exists", where=where, fix="pass a folder")
     names = [DATA, *(f"{name}{suffix}" for name in buckets for suffix in (".onnx", ".run.json"))]
     FileSet(out, BUCKETS, tuple(names)).recover()
     with suppress(InputError):  # what is no list of buckets says of no file that it is ours
@@ -254,7 +254,7 @@ def _listed(records: Mapping[str, RunRecord], results: Mapping[str, Result], dat
     entries = []
     for name, record in records.items():
         facts = record.facts.bucket
-        assert facts is not None, "a run with a bucket notes it"
+        assert facts is not None, "a run with a bucket records it"
         graph = results[name].model.ir.graph
         entries.append(
             BucketEntry(

@@ -62,7 +62,7 @@ def suggest_for(model: Model) -> tuple[str, str]:
         outputs = [value for value in graph.outputs if value.shape is not None]
         enlarges = operators & {"Resize", "DepthToSpace", "ConvTranspose"} and len(outputs) == len(pictures) == 1
         if enlarges and _is_picture(outputs[0]) and _sides(outputs[0]) != _sides(pictures[0]):
-            return "@super-resolution-fp16", "pictures go in, and pictures of another size come out"
+            return "@super-resolution-fp16", "its inputs are pictures, its outputs pictures of another size"
         if pictures and operators & {"Conv", "MatMul", "Gemm"} and not _tokens(inputs):
             return "@vision-fp16", f"its input {pictures[0].name} is a picture"
         if "Conv" in operators and len(maps) == len(inputs):
@@ -71,8 +71,8 @@ def suggest_for(model: Model) -> tuple[str, str]:
     if (recurrent := operators & _RECURRENT) and ("Conv" in operators or not tokens):
         return "@speech-fp16", f"it has {min(recurrent)}"
     if tokens:
-        return "@transformer-fp16", f"its input {tokens[0]} takes tokens"
-    return "@static-fp32", "no other recipe fits it for sure"
+        return "@transformer-fp16", f"its input {tokens[0]} is tokens"
+    return "@static-fp32", "no other recipe clearly fits"
 
 
 def _is_picture(value: ir.Value) -> bool:
@@ -148,7 +148,7 @@ def begin_project(models: Sequence[Path], file: Path, *, results: str, ask: Ask 
     folder = file.absolute().parent
     paths = models or models_around(folder)
     if not paths:
-        raise UsageError("no .onnx file is here", where=str(folder), fix="name the model: dmlprep init MODEL")
+        raise UsageError("no .onnx file in this folder", where=str(folder), fix="pass the model: dmlprep init MODEL")
     begun = Begun(file, results)
     for model in paths:
         try:
@@ -174,7 +174,7 @@ def models_around(folder: Path) -> list[Path]:
         models = [one for one in sorted(files) if one.endswith(".onnx")]
         paths += [Path(place) / one for one in models if one != "model.onnx" or "run.json" not in files]
         if len(paths) > _MOST:
-            raise UsageError(f"more than {_MOST} models are here", where=str(folder), fix="name those that are meant")
+            raise UsageError(f"more than {_MOST} models in this folder", where=str(folder), fix="pass some of them")
     return paths
 
 

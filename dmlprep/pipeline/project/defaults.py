@@ -110,7 +110,7 @@ def own_models(project: Project) -> list[Path]:
     """
     models = list(dict.fromkeys(one for pattern in project.models for one in project.files(pattern)))
     if not models:
-        what = "the project file names no model that is there"
+        what = "the project file names no existing model"
         raise UsageError(what, where=project.file, fix="see its [models] tables: dmlprep init MODEL writes them")
     return models
 
@@ -143,9 +143,9 @@ def result_places(models: Sequence[Path], out: Path | None, project: Project | N
 def _place(model: Path, out: Path | None, project: Project | None, *, several: bool) -> Path:
     if out is not None:
         if several and out.suffix.lower() == ".onnx":
-            raise UsageError(f"{out} is one file, and several models are given", where="--out", fix="name a folder")
+            raise UsageError(f"{out} is one file, but there are several models", where="--out", fix="pass a folder")
         return out / stem_of(model) if several else out
     if project is not None and (folder := defaults_for(project, model).out) is not None:
         return project.inside(folder)
-    what = "nobody says where the result goes, and no project file says it for this model"
+    what = "no output folder: the command and the project file set none for this model"
     raise UsageError(what, where=str(model), fix="add -o FOLDER ('--out')")

@@ -84,7 +84,7 @@ def read_project(path: Path) -> Project:
     reader.check_owner()
     data = _table(path) if path.name == _PYPROJECT else reader.document()
     if data is None:
-        raise reader.wrong("it has no table [tool.dmlprep]", "write one, or name another file")
+        raise reader.wrong("it has no table [tool.dmlprep]", "add it, or pass another file")
     defaults = reader.entry(data, axes={"models": dict[str, Any]})
     tables = defaults.pop("models", {})
     models = {pattern: reader.entry(table, name=f"models.{toml_key(pattern)}") for pattern, table in tables.items()}
@@ -92,7 +92,7 @@ def read_project(path: Path) -> Project:
 
 
 def _reader(path: Path) -> Reader:
-    return Reader(path, "DP904", "docs/project-file.md", "project file", "leave it out with --no-project")
+    return Reader(path, "DP904", "docs/project-file.md", "project file", "ignore it with --no-project")
 
 
 def _table(path: Path) -> dict[str, object] | None:

@@ -84,7 +84,7 @@ class Reader:
             UsageError: it is no table, or has an unknown or ill-typed field.
         """
         if not isinstance(data, Mapping):
-            raise self.wrong(f"'{name}' is no table", f"write it as [{name}]; see {self._page}")
+            raise self.wrong(f"'{name}' is not a table", f"write it as [{name}]; see {self._page}")
         fields = [f.name for f in msgspec.structs.fields(kind) if f.name not in more]
         prefix = f"{name}." if name else ""
         for key in data:
@@ -123,8 +123,8 @@ class Reader:
         folder, led = (Path(os.path.realpath(one)) for one in (self.path.absolute().parent, place))
         if not led.is_relative_to(folder):
             raise self.wrong(
-                f"'{name}' leads out of the folder of the {self._kind}: {led}",
-                "add -o FOLDER to the command ('--out'; out= in Python) if results go there, or choose a folder inside",
+                f"'{name}' is outside the folder of the {self._kind}: {led}",
+                "add -o FOLDER to the command ('--out'; out= in Python) for results there, or choose a folder inside",
             )
         return place
 

@@ -60,7 +60,7 @@ def _msbuild(models: Sequence[Suggestion], results: str) -> str:
         # The targets hand both to a shell in double quotes, and split the sizes at semicolons.
         if any(_ACTS.search(name) or printable(name) != name for name in (one.path, *names)) or ";" in "".join(names):
             shown = re.sub("-(?=-)", "- ", xml_text(one.path))  # "--" would end the comment
-            lines.append(f"  <!-- left out, as MSBuild cannot hold its path or the name of a size: {shown} -->")
+            lines.append(f"  <!-- skipped, because MSBuild does not allow its path or the name of a size: {shown} -->")
             continue
         pins = f' Pins="{";".join(map(msbuild_text, names))}"' if one.sizes else ""
         path = msbuild_text(one.path.replace("/", "\\"))

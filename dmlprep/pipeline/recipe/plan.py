@@ -84,12 +84,12 @@ def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
         steps.append(PlannedStep(name, step, options))
     last = steps[-1] if steps else None
     if last is not None and any(s.pass_.name == "frame" for s in steps[:-1]):
-        what = f"step {last.name!r} is behind the frame, which goes on last"
-        fix = "write [step.frame] behind all other steps: they see the model itself"
+        what = f"step {last.name!r} follows the frame, which must be last"
+        fix = "write [step.frame] after all other steps"
         raise RecipeError(what, where=recipe.name, fix=fix, code="DP903")
     if pins and not pinned:
         raise RecipeError(
-            "pins were given, but the recipe has no step 'pin'",
+            "the recipe has no step 'pin' for these pins",
             where=recipe.name,
             fix="add [step.pin] to the recipe, or use a recipe that pins",
             code="DP903",
@@ -129,7 +129,7 @@ def _read(folder: Path, config: object, where: str) -> dict[str, object]:
     try:
         held = parse_json(read_text(path, _BYTES), Any, lenient=True)
         if not isinstance(held, dict):
-            raise Unfit("it holds no table", "give the preprocessor_config.json of the model")
+            raise Unfit("it contains no table", "pass the preprocessor_config.json of the model")
         return as_table(held)
     except OSError as error:
         what, fix = explain(error, path)

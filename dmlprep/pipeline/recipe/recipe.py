@@ -152,7 +152,7 @@ def _convert(data: dict[str, Any], name: str) -> Recipe:
         text, fix = wrong_value(error, ParitySettings, "parity.")  # no field of [limits] takes words
         raise RecipeError(text, where=name, fix=fix, code="DP901") from error
     if not recipe.doc.strip():
-        fix = "say in one line what the recipe is for"
+        fix = "describe the recipe in one line"
         raise RecipeError("field 'doc' is empty", where=name, fix=fix, code="DP901")
     return recipe
 
@@ -183,7 +183,7 @@ def apply_settings(recipe: Recipe, settings: Mapping[str, object]) -> Recipe:
     values: object = settings
     if not isinstance(values, Mapping) or not all(isinstance(field, str) for field in values):
         fix = 'settings={"parity.seeds": 4}'
-        raise RecipeError("settings are values by field", where="settings", fix=fix, code="DP901")
+        raise RecipeError("settings must be values by field", where="settings", fix=fix, code="DP901")
     data = msgspec.to_builtins(recipe)
     data.pop("name")
     for field, value in settings.items():
@@ -212,7 +212,7 @@ def _misplaced(recipe: Recipe, data: Mapping[str, object], keys: list[str], valu
         fix = f"{recipe.name} has no step {keys[0]!r}: {suggest(keys[0], list(recipe.step))}"
         if keys[0] in recipe.step:
             fix = f"write --set {'.'.join(['step', *keys])}={toml_value(value)}"
-        return f"{keys[0]} is a step, and its fields are under step", fix
+        return f"{keys[0]} is a step: its fields are under step", fix
     return None
 
 

@@ -181,11 +181,11 @@ def search(model: Model, target: Target, ways: Ways, progress: Progress = lambda
     for base in ways.bases:
         run.rest(rows, Variant(base), run.opsets(Variant(base)))
     if ways.io == "keep" and any(step_of(base, "fp16") for base in ways.bases):
-        run.left_out.append("FP16 inputs and outputs: an application would have to feed FP16 (--io any tries them)")
+        run.left_out.append("FP16 inputs and outputs: an application must then feed FP16 (--io any tries them)")
     if not ways.only_directml:
         run.left_out.append("GroupNorm: only DirectML runs the result (--only-directml tries it)")
     if not ways.timed:
-        run.left_out.append("fused attention: only times tell whether it gains (--bench and --kit try it)")
+        run.left_out.append("fused attention: only timing shows whether it helps (--bench and --kit try it)")
     if run.late:
         names = ", ".join(run.late[:5]) + (f" and {len(run.late) - 5} more" if len(run.late) > 5 else "")
         run.left_out.append(f"{names}: {ways.seconds:g} seconds had passed (--search-seconds)")
@@ -257,7 +257,7 @@ class _Search:
         numbers = self._tree.figures(at)[0]
         return (
             f"after the opset step {numbers.cpu_compute} compute nodes are on the CPU, in {numbers.partitions} fused "
-            f"partitions with {numbers.crossings} crossings; what went on is as good, or better"
+            f"partitions with {numbers.crossings} copies between CPU and GPU; skipped: no better"
         )
 
     def _leave(self, text: str) -> None:

@@ -38,7 +38,7 @@ def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] |
     began = time.perf_counter()
     bases = [_pinned(recipe, request.pins) for recipe in request.recipes]
     if not bases or len({base.target for base in bases}) > 1:
-        raise UsageError("recipes for one target are needed", where="--recipe", fix="choose it with --target")
+        raise UsageError("tune needs one target", where="--recipe", fix="choose it with --target")
     target = find_target(bases[0].target)
     _check_device(request, bases[0])
     files = Unchanged(contents=False)
@@ -79,7 +79,7 @@ def _check_device(request: TuneRequest, base: Recipe) -> None:
     parity = apply_settings(base, request.proof).parity
     if request.prove and parity.dml == "require" and (reason := missing_device(request.session)):
         fix = "dmlprep runtime install (Linux), or run on Windows with a GPU; --offline ranks without a proof"
-        raise CheckNotRun(f"DirectML is required and cannot answer: {reason}", where="--device", code="DP803", fix=fix)
+        raise CheckNotRun(f"DirectML is required but not available: {reason}", where="--device", code="DP803", fix=fix)
 
 
 def _candidate(row: Row, request: TuneRequest) -> Candidate:
@@ -87,7 +87,7 @@ def _candidate(row: Row, request: TuneRequest) -> Candidate:
     doc = f"Found by dmlprep tune for {request.source.name}: {name}."
     reason = row.refused
     if row.figures is not None and not row.figures.runs:
-        reason = "no provider has a kernel for one of its nodes, so that no session can be made"
+        reason = "one of its nodes has no kernel in any provider"
     text = recipe_toml(msgspec.structs.replace(row.variant.recipe, doc=doc))
     return Candidate(name, text, row.figures, reason=reason, same=tuple(row.same))
 
@@ -102,7 +102,7 @@ def base_recipes(
         UsageError: none is named.
     """
     if not names:
-        raise UsageError("no recipe is named to start from", where="--recipe", fix="leave it out, or name one")
+        raise UsageError("no recipe to start from", where="--recipe", fix="omit the option, or name a recipe")
     recipes = [_with_whole_path(load_recipe(name)) for name in dict.fromkeys(names)]
     for name, value in (settings or {}).items():
         taken: list[Recipe] = []
@@ -154,12 +154,13 @@ def _notes(tuned: Tuned, one: Candidate, by: str) -> list[str]:
     on_cpu = f"nodes on the CPU: {numbers.cpu_nodes} of {numbers.nodes}"
     notes = [
         f"dmlprep {__version__} tune {PurePath(tuned.model).name}: {one.name}, by {by}",
-        f"{on_cpu}; fused partitions: {numbers.partitions}; crossings: {numbers.crossings}; opset {numbers.opset}",
+        f"{on_cpu}; fused partitions: {numbers.partitions}; "
+        f"copies between CPU and GPU: {numbers.crossings}; opset {numbers.opset}",
         f"proved on: {', '.join(one.devices)}"
         if one.proof == "passed"
         else "not proved: prepare proves what it writes",
     ]
-    return [*notes, f"sizes that are free: {', '.join(tuned.free)}"] if tuned.free else notes
+    return [*notes, f"free sizes: {', '.join(tuned.free)}"] if tuned.free else notes
 
 
 def _none(tuned: Tuned) -> Tuned:

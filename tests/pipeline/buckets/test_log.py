@@ -45,9 +45,9 @@ def test_named_dimensions_are_read_among_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "there is no size in it"),
+        ("", "it contains no sizes"),
         ("height=480\nwidth=2\n", ":2: the size of 'height' is missing"),
-        ("height=480\nheight=2 width=2\n", ":2: 'width' is no dimension of the lines before"),
+        ("height=480\nheight=2 width=2\n", ":2: 'width' is not a dimension of the lines above"),
         ("height=480 hello\n", "'hello' is no size"),
         ("height=0\n", "'0' is no size of 'height'"),
         ("height=-4\n", "'-4' is no size of 'height'"),

@@ -170,7 +170,7 @@ def test_the_recipe_that_fits(name: str, recipe: str) -> None:
         (
             "(float[1,16,8] x, float[1,2,128,7] in_cache0) => (float[1,2,128,7] y) { y = Conv (in_cache0, v) }",
             "@static-fp32",
-            "no other recipe fits it for sure",
+            "no other recipe clearly fits",
         ),
         (
             "(float[1,6,8,8] x) => (float[1,6,8,8] y) { y = Conv (x, v) }",

@@ -300,7 +300,7 @@ def test_the_command(run: Run, tmp_path: Path) -> None:
     assert said["chosen"] == "@vision-fp16"
     assert said["candidates"][0]["figures"]["partitions"] == 1
     done = run("tune", CNN.path, "--offline", "-q")
-    assert "sizes that are free: batch" in done.out
+    assert "free sizes: batch" in done.out
     assert "[step.opset]" in done.out  # the recipe itself, where it is not written
     with pytest.raises(OutputError):
         dmlprep.tune(CNN.path, out=out, offline=True)
