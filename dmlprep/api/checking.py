@@ -130,7 +130,7 @@ def examine(
     from dmlprep.pipeline.check import check_model
 
     if target == "all" and verify:
-        raise UsageError("--verify compares with the one release that is installed", fix="leave out --target all")
+        raise UsageError("--verify compares with the single installed release", fix="remove --target all")
     targets = [find_target(name) for name in (target_names() if target == "all" else [target])]
     session = Adapter(**where).resolve("dml" if verify else "cpu")
     has = None if vram is None else vram_bytes(vram)
@@ -161,7 +161,7 @@ def explain(what: str | Path, *, node: str | None = None, target: str = "latest"
         return page(str(what).upper())
     path = Path(what)
     if path.suffix == "" and not path.exists():
-        raise UsageError(f"{str(what)!r} is no model", where="--node", fix="dmlprep explain --node NAME model.onnx")
+        raise UsageError(f"{str(what)!r} is not a model", where="--node", fix="dmlprep explain --node NAME model.onnx")
     start_worker()
     from dmlprep.directml.placement.explain import explain_node
     from dmlprep.directml.targets import find_target
@@ -218,6 +218,6 @@ def limits(
     try:
         found = msgspec.convert({name: limit for name, limit in given.items() if limit is not None}, Limits)
     except msgspec.ValidationError as error:
-        raise UsageError(f"a limit is wrong: {error}", where="limits", fix="see docs/foreign-models.md") from error
+        raise UsageError(f"invalid limit: {error}", where="limits", fix="see docs/foreign-models.md") from error
     with limited(found), door.limited(door.other_limits(onnx_seconds, onnx_bytes)):
         yield

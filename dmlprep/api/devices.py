@@ -78,7 +78,7 @@ def _cpu_findings() -> list[Finding]:
         with cpu_host() as host:
             host.worker()
     except SessionFailure as error:
-        remedy = "install it again with the line of pip that you installed it with"
+        remedy = "install it again with the same pip command"
         return [finding("DP805", f"ONNX Runtime cannot be loaded: {error.message}", remedy=remedy)]
     return []
 

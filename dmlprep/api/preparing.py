@@ -190,7 +190,7 @@ def cover_sizes(sizes: Sizes, *, waste: float | None = None, count: int | None =
     from dmlprep.pipeline.buckets import cover, cover_within
 
     if waste is not None and count is not None:
-        raise UsageError("a waste and a number of buckets are asked for", where="waste", fix="leave out one of the two")
+        raise UsageError("both a waste and a number of buckets are set", where="waste", fix="remove one of the two")
     if count is not None:
         return cover(sizes.counts, count, multiple)
     return cover_within(sizes.counts, 1.3 if waste is None else waste, multiple)

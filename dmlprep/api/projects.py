@@ -181,7 +181,7 @@ def prepare_project(
     PrepareOptions(**options)  # what is wrong with them, before those of the file are added
     found = read_project(project)
     if found is None:
-        raise UsageError("no project file is here", where=str(Path.cwd()), fix="dmlprep.init_project() writes one")
+        raise UsageError("no project file", where=str(Path.cwd()), fix="dmlprep.init_project() writes one")
     done = ProjectRun()
     chosen = {name: {} if value is None and name in ("pins", "settings") else value for name, value in options.items()}
     for model, place in result_places(found, [*map(Path, models)], Path(out) if out is not None else None).items():
@@ -276,8 +276,8 @@ def prepare_fleet(
     from dmlprep.report.fleet_files import check_reports, write_reports
 
     if prune and (only or shard):
-        fix = "run it once more with prune alone"
-        raise UsageError("prune is for all jobs of the file, not for some of them", where="prune", fix=fix)
+        fix = "run it again with prune alone"
+        raise UsageError("prune needs all jobs of the file", where="prune", fix=fix)
     read = read_fleet(Path(file))
     folder = _folder(read, out)
     part = read_shard(shard)
@@ -315,7 +315,7 @@ def _engine(scheduler: str, jobs: int | None) -> Callable[[], Engine]:
 
         return partial(LocalEngine, room(jobs))
     if jobs is not None:
-        raise UsageError("--jobs is of this machine, and the workers run the jobs", fix="leave one of the two out")
+        raise UsageError("--jobs has no effect: the workers run the jobs", fix="remove one of the two")
 
     def cluster() -> Engine:
         from dmlprep.fleet.cluster import ClusterEngine  # Dask is imported where there are jobs to run
@@ -348,6 +348,6 @@ def _folder(read: FleetFile, out: str | Path | None) -> Path:
     """Return the folder of all results."""
     folder = Path(out) if out is not None else read.out
     if folder is None:
-        fix = "write out under [defaults], or give it"
-        raise UsageError("nothing says where the results go", where=read.file, fix=fix, code="DP905")
+        fix = "write out under [defaults], or pass it"
+        raise UsageError("no output folder", where=read.file, fix=fix, code="DP905")
     return folder

@@ -80,7 +80,7 @@ def tune(
         if written is not None:
             check_output(Path(written), force=force)
     if kit is not None and offline:
-        raise UsageError("a kit holds what was proved", where="kit, offline", fix="leave one of the two out")
+        raise UsageError("kit needs a proof, which offline skips", where="kit, offline", fix="remove one of the two")
     session = Session(**where)
     proof = session.proof
     found = run(

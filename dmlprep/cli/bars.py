@@ -36,7 +36,7 @@ def err(quiet: bool = False) -> Console:
 
 def say_code(console: Console, file: str, code: str) -> None:
     """Write to stderr, also with ``-q``, which code is about to run because a file names it."""
-    (err() if console.quiet else console).print(f"{file} names the metric {code}: its code runs now", soft_wrap=True)
+    (err() if console.quiet else console).print(f"{file} sets the metric {code}: dmlprep runs it now", soft_wrap=True)
 
 
 def words(form: str) -> ProgressColumn:

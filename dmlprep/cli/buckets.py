@@ -27,17 +27,17 @@ _MOST_WASTE = 1e6
 @option(
     "--waste RATIO",
     type=Number(1, _MOST_WASTE),
-    help="Few buckets that pad to at most this, elements padded over elements asked for.  [default: 1.3]",
+    help="Largest padding: padded elements divided by requested elements.  [default: 1.3]",
 )
-@option("--count N", type=click.IntRange(1, MOST_BUCKETS), help="In its place: at most N buckets that pad little.")
+@option("--count N", type=click.IntRange(1, MOST_BUCKETS), help="Instead: at most N buckets, with the least padding.")
 @option(
     "--multiple N",
     type=click.IntRange(1, MOST_SIZE),
     default=1,
-    help="Sizes of buckets are multiples of N, as models that halve their input demand it.",
+    help="Round sizes up to multiples of N, which models that halve their input need.",
     show_default=False,
 )
-@option("--dim NAME", "dims", multiple=True, help="Read this from each line, and leave the rest out.")
+@option("--dim NAME", "dims", multiple=True, help="Dimension to read from each line. Repeatable; others are ignored.")
 @output_options("text", "json")
 def command(
     log: Path,

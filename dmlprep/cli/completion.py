@@ -49,7 +49,7 @@ def command(shell: str, install: bool, force: bool) -> int:
         echo_page(text)
         return 0
     if shell not in _PLACES:
-        echo(f"{shell} looks nowhere by itself; add this line:")
+        echo(f"{shell} has no folder for completions; add this line:")
         echo(_BY_HAND[shell])
         return 0
     from dmlprep.core.files import check_output

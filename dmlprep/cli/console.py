@@ -77,7 +77,7 @@ class ProgressObserver(Bars, Observer):
         self._begin(name)
 
     def check_finished(self, verdict: Verdict) -> None:
-        kept = f", measured {verdict.measured[:10]} and kept" if verdict.measured else ""
+        kept = f", from the cache ({verdict.measured[:10]})" if verdict.measured else ""
         self._end(f"{verdict.outcome}{kept}", str(verdict.check))
 
     def measured(self, found: Bench) -> None:
@@ -135,7 +135,7 @@ class FleetProgress(Bars, FleetObserver):
             self._console.print(f"{self._ended}/{self._total} {row.name}: {row.word}, {row.seconds:.1f} s")
 
     def job_removed(self, name: str, whole: bool) -> None:
-        said = "removed" if whole else "not removed as a whole: files that are not of the fleet, or another run"
+        said = "removed" if whole else "not fully removed: it has files of another run or program"
         self._console.print(f"{printable(name)}: {said}")
 
 

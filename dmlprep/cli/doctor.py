@@ -27,7 +27,7 @@ def _show_adapters(output_format: str) -> None:
         print_json({"adapters": rows, "reason": reason})
         return
     for one, ways in found:
-        kind = "software, which the provider refuses" if one.software and one.luid else "software"
+        kind = "software adapter, which the provider refuses" if one.software and one.luid else "software"
         kind = kind if one.software else "hardware"
         driver = f", driver {one.driver}" if one.driver else ""
         ids_text = f"{one.vendor or 'unknown vendor'} {one.vendor_id:04x}:{one.model_id:04x}"
@@ -37,7 +37,7 @@ def _show_adapters(output_format: str) -> None:
             echo(f"  memory {dedicated} MiB dedicated, {shared} MiB shared; LUID {one.luid:016x}")
             echo(f"  chosen by: {', '.join(ways)}")
     if reason:
-        echo(f"DirectML has no adapter here: {reason}")
+        echo(f"DirectML has no adapter on this machine: {reason}")
 
 
 def _show_findings(findings: Iterable[Finding], none: str) -> None:
@@ -66,10 +66,10 @@ def _show_app(folder: Path, output_format: str, *, quiet: bool) -> int:
             lowest = f"ONNX Runtime {model.lowest_onnxruntime}, DirectML {model.lowest_directml}"
             echo(f"package in {model.folder}: needs {lowest} or newer")
         if not report.models and not quiet:
-            echo("no package of dmlprep is in it, so no version is too old for it")
+            echo("the folder has no package of dmlprep, so dmlprep cannot check versions")
         if not report.places:
-            echo("no program and no ONNX Runtime is in it: name the folder that has them")
-        _show_findings(report.findings, "all libraries lie where they will be found")
+            echo("the folder has no program and no ONNX Runtime: pass the folder that has them")
+        _show_findings(report.findings, "the app finds all libraries")
     return _code(report.findings)
 
 
@@ -112,7 +112,7 @@ def command(quiet: bool, output_format: str, no_dml: bool, adapters: bool, app: 
             }
         )
     elif quiet:
-        _show_findings(here.findings, "nothing is broken" + (f"; DirectML: {device}" if device else ""))
+        _show_findings(here.findings, "no problems" + (f"; DirectML: {device}" if device else ""))
     else:
         echo(f"dmlprep {__version__}, Python {here.python}, {here.system}")
         echo_lines(f"  {name} {version}" for name, version in here.libraries.items())
@@ -121,5 +121,5 @@ def command(quiet: bool, output_format: str, no_dml: bool, adapters: bool, app: 
         if device is not None:
             echo(f"DirectML: {device}")
         echo_lines(f"Windows ML's catalog: {line}" for line in here.windows_ml)
-        _show_findings(here.findings, "nothing is broken")
+        _show_findings(here.findings, "no problems")
     raise SystemExit(_code(here.findings))

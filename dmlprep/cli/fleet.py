@@ -74,7 +74,7 @@ def command(
     from dmlprep.cli.console import FleetProgress
 
     if prune and (only or shard):
-        raise click.UsageError("--prune is for all jobs of FILE; it goes with neither --only nor --shard.")
+        raise click.UsageError("--prune needs all jobs of FILE: remove --only and --shard.")
     if dry_run and prune:
         _show_gone(api.gone_fleet_jobs(file, out=out), quiet, output_format)
         return 0
@@ -136,7 +136,7 @@ def _show_gone(names: list[str], quiet: bool, output_format: str) -> None:
     elif quiet:
         echo(count_text(len(names), "job"))
     else:
-        echo_lines([*names, f"{count_text(len(names), 'job')} that FILE no longer names"])
+        echo_lines([*names, f"{count_text(len(names), 'job')} no longer in FILE"])
 
 
 def _as_json(job: Job) -> dict[str, object]:

@@ -119,13 +119,13 @@ def prepare(
 
 def _show_use(record: RunRecord) -> None:
     """Print the lines with which an app loads the result."""
-    assert record.facts.genai is not None, "a run that wrote a folder notes it"
+    assert record.facts.genai is not None, "a run that wrote a folder records it"
     fallback = record.facts.genai.fallback
     folder = Path(record.output)
     place = folder / "dml" if fallback else folder
     echo(f"load it: og.Model(og.Config({str(place)!r}))")
     if fallback:
-        echo(f"  and where that fails, on the CPU: og.Model(og.Config({str(folder / fallback)!r}))")
+        echo(f"  if that fails, on the CPU: og.Model(og.Config({str(folder / fallback)!r}))")
 
 
 @command.command("check")

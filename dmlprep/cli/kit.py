@@ -66,7 +66,7 @@ def command() -> None:
 @option("--warm-up", type=click.IntRange(1, MOST_RUNS), default=1, help="Runs before the timed ones.")
 @option("--runs", type=click.IntRange(1, MOST_RUNS), default=5, help="Timed runs of each feed.")
 @time_limit_option(1800.0, "Time limit for all runs on the other machine.")
-@option("--metric FILE.py:FUNCTION", default="", help="Your own measure. dmlprep records its name and does not run it.")
+@option("--metric FILE.py:FUNCTION", default="", help="Your own measure. dmlprep records its name but does not run it.")
 @option(
     "--key",
     type=PATH,
@@ -94,8 +94,8 @@ def pack(
     from dmlprep.core.text.sizes import bytes_text
 
     if device_id is not None and adapter is not None:
-        what = "an adapter's name and its number are given"
-        raise UsageError(what, where="--adapter", fix="leave one of the two out")
+        what = "both an adapter's name and its number are set"
+        raise UsageError(what, where="--adapter", fix="remove one of the two")
     session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in free.items()}}
     # The other machine finds the number of the adapter.
     chosen = {"device_id": device_id, "adapter": adapter, "disable_metacommands": 1 if disable_metacommands else None}
@@ -111,14 +111,14 @@ def pack(
     echo(f"wrote {packed.path}: kit {packed.name[:12]}, {bytes_text(packed.nbytes)}")
     if quiet and packed.run_key is None:
         return 0
-    kind = "made feeds (--feeds takes real ones)" if made.inputs == "seeded" else "feeds"
+    kind = "synthetic inputs (pass real inputs with --feeds)" if made.inputs == "seeded" else "feeds"
     echo(f"  {made.model.name}, {len(made.feeds)} {kind}; expected outputs by {by} on {made.reference.device}")
     echo(f"  tolerance on DirectML {made.tolerances['dml']}")
     run = "python run.py"
     if packed.run_key is not None:
         run += f" --key {packed.run_key.name}"
-        echo(f"  wrote {packed.run_key}: give it to whoever runs the kit, by another way than the kit")
-    echo(f"  there: extract it, pip install numpy onnxruntime-directml, {run}; it writes result.zip")
+        echo(f"  wrote {packed.run_key}: send it to the person who runs the kit, separately from the kit")
+    echo(f"  there: extract the zip, pip install numpy onnxruntime-directml, {run}; it writes result.zip")
     own = f" --key {options['key']}" if packed.run_key is not None else ""
     echo(f"  then: dmlprep kit verify result.zip --kit {packed.path} --model {model}{own}")
     return 0
@@ -176,6 +176,6 @@ def verify(result: Path, require_dml: bool, quiet: bool, output_format: str, **o
     if merged is not None and output_format == "text" and not quiet:
         echo(f"the verdict is in {merged}")
     if require_dml and verdict.check.provider != "dml":
-        echo("no DirectML ran, and one was required", err=True)
+        echo("DirectML was required but did not run", err=True)
         return 3
     return verdict.exit_code

@@ -62,7 +62,7 @@ def given_models(paths: tuple[Path, ...]) -> list[Path]:
         except Unfit as error:
             raise UsageError(str(error), where=text, fix=error.fix) from error
         if not matches:
-            raise UsageError("nothing matches this pattern", where=text, fix="check the path; ** is any folders")
+            raise UsageError("no file matches this pattern", where=text, fix="check the path; ** matches any folders")
         found += matches
     return found
 

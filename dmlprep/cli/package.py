@@ -67,8 +67,8 @@ def pack(run: Path, out: Path, language: str, quiet: bool, output_format: str, *
     )
     own = f" --key {made.public_key}" if made.public_key is not None else ""
     if own:
-        echo(f"  signed; {made.public_key} shows that it was you: hand it on by another way than the package")
-    echo(f"  README.md says how to use it; dmlprep package verify {made.folder}{own} checks it")
+        echo(f"  signed: publish {made.public_key} separately from the package, so that others can verify it")
+    echo(f"  README.md explains how to use it; dmlprep package verify {made.folder}{own} checks it")
     return 0
 
 
@@ -93,7 +93,7 @@ def verify(folder: Path, key: Path | None, quiet: bool, output_format: str) -> i
         }
         print_json({**said, "contract": found.contract})
         return found.exit_code
-    verdict = "fit the contract" if found.exit_code else "are as they were made"
+    verdict = "fit the contract" if found.exit_code else "are unchanged"
     echo(f"{folder}: {len(found.contract.files)} files {verdict}, contract {found.digest[:12]}")
     if found.exit_code:
         echo(f"  NOT COMPARED: the loader, which {found.contract.made_by} wrote; this is dmlprep {__version__}")
@@ -103,9 +103,9 @@ def verify(folder: Path, key: Path | None, quiet: bool, output_format: str) -> i
         return 0
     echo(f"  {found.signature}")
     if found.exit_code:
-        echo("  package the run again with this version, or pass the --key of whoever signed it")
+        echo("  package the run again with this version, or pass the signer's public key with --key")
     if found.others:
-        echo("  not of the package:")
+        echo("  not part of the package:")
         echo_lines(f"    {name}" for name in found.others)
     return found.exit_code
 
@@ -135,7 +135,7 @@ def nupkg(folder: Path, out: Path, quiet: bool, output_format: str, **options: A
         return 0
     echo(f"wrote {made.path}")
     if not quiet:
-        echo(f"  {made.contract.model.file} will lie in the folder {options['name']} beside the program")
+        echo(f"  {made.contract.model.file} will be in the folder {options['name']} next to the program")
     for text in made.contract.unproven:
         echo(f"  UNPROVEN: {text}")
     return 0

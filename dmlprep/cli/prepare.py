@@ -99,7 +99,7 @@ def command(
 
     project = the_project(project_file, no_project)
     if not models and project is None:
-        raise click.UsageError("Missing argument 'MODEL', and no project file is here (dmlprep init writes one).")
+        raise click.UsageError("Missing argument 'MODEL', and no project file (dmlprep init writes one).")
     places = result_places(project, list(dict.fromkeys(given_models(models))), out)
     several = len(places) > 1
     views = _Views(*(options.pop(name) for name in ("record_to", "html", "depfile", "depfile_format")))
@@ -173,7 +173,7 @@ class _Views:
         for name, path in named.items():
             if path is not None:
                 if several:
-                    raise click.UsageError(f"{name} takes one {several}: each record is beside its result.")
+                    raise click.UsageError(f"{name} needs a single {several}: each record is next to its result.")
                 check_output(path, force=True)
 
     def write(self, record: RunRecord) -> None:

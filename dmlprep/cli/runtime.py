@@ -60,8 +60,8 @@ def install(
 
 
 _PINS = {
-    "unpinned": "unpinned, this dmlprep knows no digest of it",
-    "another": "not the file of this name that this dmlprep knows",
+    "unpinned": "unpinned: this dmlprep has no digest for it",
+    "another": "different from the file of this name that this dmlprep knows",
 }
 """Notes about a package, by the comparison with the known digests."""
 
@@ -99,7 +99,7 @@ def _vulkan_json(found: Runtime) -> dict[str, object]:
 
 def _vulkan_lines(found: Runtime) -> list[str]:
     """Return the Vulkan devices of this machine, with the options that choose them."""
-    lines = ["lavapipe, on the CPU: what sessions run on without --gpu"]
+    lines = ["lavapipe, on the CPU: used without --gpu"]
     gpus = found.gpus.gpus
     for gpu in gpus:
         lines.append(f"{gpu} ({gpu.kind}, {gpu.memory >> 20} MiB), driver {gpu.driver}, Vulkan {gpu.vulkan}")
@@ -134,7 +134,7 @@ def _print_status(found: Runtime, *, packages: bool) -> None:
     for package in sorted(manifest["packages"] if packages else (), key=lambda p: str(p["name"])):
         echo(f"          {package['sha256'][:16]}  {package['name']} {package['version']} ({package['suite']})")
     for name, version, tried in found.untried:
-        echo(f"note: {name} is {version}, this dmlprep was tried with {tried}")
+        echo(f"note: {name} is {version}, this dmlprep was tested with {tried}")
 
 
 @command.command()

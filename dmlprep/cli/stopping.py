@@ -21,7 +21,7 @@ from dmlprep.core.files.run_folder import end_processes, end_run
 GRACE = 0.8
 """Seconds that the main thread has to leave. All is over within two."""
 
-STOPPED = "stopped; nothing was left half-written"
+STOPPED = "stopped; no partial files remain"
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 """Ctrl-C; asked to end; the terminal went away; Ctrl-Break on Windows."""

@@ -34,7 +34,7 @@ class Guarded(io.TextIOBase):
     def write(self, text: str) -> int:
         """Write ``text``; its line ends are all that stays of what acts on a terminal or a CI machine."""
         if not isinstance(text, str):
-            raise TypeError(f"a text stream takes str, not {type(text).__name__}")
+            raise TypeError(f"a text stream needs str, not {type(text).__name__}")
         if self.beside is not None:
             if text.strip():
                 self.beside(text.rstrip("\n"))

@@ -40,7 +40,7 @@ def list_(quiet: bool, output_format: str) -> int:
         best = "not known" if t.opset_only else str(t.dml_opset)
         versions = (t.ort_version or "-", t.directml_version or "-", t.max_opset, t.max_ir, best)
         echo(row.format(t.name, *versions, t.package or "Windows"))
-    echo("packages, the oldest Windows that each runs on, and its fixes:")
+    echo("packages, the oldest Windows for each, and its fixes:")
     for t in {t.package: t for t in found}.values():
         echo(f"  {t.package or 'Windows'}: {t.windows}; {t.served}")
     echo(f"latest is {api.find_target().name}, the newest release of ONNX Runtime with DirectML")

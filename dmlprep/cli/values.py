@@ -60,11 +60,11 @@ def read_pins(pins: tuple[str, ...]) -> dict[str, Value]:
         if not given:
             continue
         if not name.strip() or not text.strip():
-            raise UsageError(f"{pin!r} is no pin", where="--pin", fix="write INPUT:=VALUE (sr:=16000, size:=[640,640])")
+            raise UsageError(f"{pin!r} is not a pin", where="--pin", fix="write INPUT:=VALUE (sr:=16000)")
         key, value = f"{name.strip()}:", read_value(text.strip())
         if repr(values.setdefault(key, value)) != repr(value):  # NaN is not equal to itself
-            what = f"{key!r} is given two values, {values[key]} and {value}"
-            raise UsageError(what, where="--pin", fix="give each input one value", code="DP204")
+            what = f"{key!r} has two values, {values[key]} and {value}"
+            raise UsageError(what, where="--pin", fix="pass one value per input", code="DP204")
     return {**read_sizes(tuple(pin for pin in pins if ":=" not in pin)), **values}
 
 
@@ -72,7 +72,7 @@ def read_bucket(text: str) -> dict[str, int]:
     """Parse a bucket: ``batch=1,height=512`` -> ``{"batch": 1, "height": 512}``; no size may be 0."""
     sizes = read_sizes(tuple(part.strip() for part in text.split(",")), "--bucket")
     if empty := next((name for name, size in sizes.items() if not size), ""):
-        raise UsageError(f"{empty!r} has size 0, which holds nothing", where="--bucket", fix="give sizes from 1")
+        raise UsageError(f"{empty!r} has size 0", where="--bucket", fix="pass sizes of at least 1")
     return sizes
 
 
@@ -83,13 +83,13 @@ def read_sizes(pins: tuple[str, ...], option: str = "--pin") -> dict[str, int]:
         name, _, text = pin.rpartition("=")
         size = _number(text, int)
         if size is not None and size > MOST_SIZE:
-            fix = f"give a whole number from 0 to {MOST_SIZE}"
-            raise UsageError(f"{size} is no size of a dimension", where=f"{option} {name.strip()}", fix=fix)
+            fix = f"pass a whole number from 0 to {MOST_SIZE}"
+            raise UsageError(f"{size} is not a size of a dimension", where=f"{option} {name.strip()}", fix=fix)
         if not name.strip() or size is None or size < 0:
             raise UsageError(f"{pin!r} is no {option.lstrip('-')}", where=option, fix=_FORMS[option])
         if sizes.setdefault(name.strip(), size) != size:
-            what = f"{name!r} is given two sizes, {sizes[name.strip()]} and {size}"
-            raise UsageError(what, where=option, fix="give each dimension one size", code="DP204")
+            what = f"{name!r} has two sizes, {sizes[name.strip()]} and {size}"
+            raise UsageError(what, where=option, fix="pass one size per dimension", code="DP204")
     return sizes
 
 
@@ -98,7 +98,7 @@ def read_numbers(_context: click.Context, option: click.Parameter, text: str) ->
     numbers = [_number(part, float) for part in text.split(",")]
     if not all(number is not None and abs(number) <= MOST_VALUE for number in numbers):  # NaN is not
         fix = "write one number, or one for each channel: 0.485,0.456,0.406"
-        raise UsageError(f"{text!r} is no list of numbers", where=f"--{option.name}", fix=fix)
+        raise UsageError(f"{text!r} is not a list of numbers", where=f"--{option.name}", fix=fix)
     return tuple(float(number) for number in numbers if number is not None)
 
 
@@ -115,7 +115,7 @@ def read_inputs(texts: tuple[str, ...]) -> dict[str, Array | Path]:
         numbers = [_number(part, float if "." in part or "e" in part.lower() else int) for part in value.split(",")]
         if not name or any(n is None or (isinstance(n, int) and abs(n) >= 1 << 63) for n in numbers):
             fix = "write NAME=NUMBER, NAME=1,2,3 or NAME=file.npy"
-            raise UsageError(f"{text!r} gives no input a value", where="--set", fix=fix)
+            raise UsageError(f"{text!r} sets no value", where="--set", fix=fix)
         values[name] = np.array(numbers if len(numbers) > 1 else numbers[0])
     return values
 
@@ -127,7 +127,7 @@ def read_measures(texts: tuple[str, ...]) -> dict[str, str]:
         name, _, kind = text.rpartition("=")
         if not name or kind not in _KINDS:
             fix = f"write OUTPUT=KIND; kinds: {', '.join(_KINDS)}"
-            raise UsageError(f"{text!r} is no measure", where="--measure", fix=fix)
+            raise UsageError(f"{text!r} is not a measure", where="--measure", fix=fix)
         kinds[name] = kind
     return kinds
 
@@ -138,5 +138,5 @@ class Number(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{value} is no finite number.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return number

@@ -53,7 +53,7 @@ def run_task(task: Task, host: Host) -> Ended:
     with _gate(host.name, memory).held(task.memory, host.wanted) as let_in:
         if let_in:
             room = Room(max(1, host.threads), memory)
-            engine = LocalEngine(room, remedy="fewer threads of the worker leave more for each")
+            engine = LocalEngine(room, remedy="use fewer worker threads")
             try:
                 engine.submit(task)
                 while host.wanted():
@@ -123,14 +123,14 @@ def other_versions(there: Sequence[Any]) -> str:
     ]
     differ += [f"{mine} for {other}" for mine, other in zip(here[1:3], there[1:3], strict=True) if mine != other]
     what = ", ".join(differ) or f"other code of dmlprep {ours.get('dmlprep', '')}"
-    return f"has other versions ({what}), which another result may come of; install the same on all machines"
+    return f"has other versions ({what}), which might change results; install the same versions on all machines"
 
 
 def _other(task: Task, host: Host) -> str:
     """Describe why the job would be another one on this worker; empty if it is the same."""
     assert task.job is not None
     if not Path(task.job.model).is_file():
-        return f"sees no file {task.job.model}: workers and the machine of the fleet must see the same folders"
+        return f"has no file {task.job.model}: workers and the submitting machine must share the folders"
     try:
         keys, lock = _keys()
         with lock:
@@ -144,7 +144,7 @@ def _other(task: Task, host: Host) -> str:
     folder = Path(task.arguments[task.arguments.index("-o") + 1])
     if _begun(folder, key_of(here), host):
         return ""
-    return f"does not see what the fleet wrote to {folder}: the folder of results must be the same on all machines"
+    return f"does not see the fleet's files in {folder}: all machines must share the output folder"
 
 
 def _differ(there: Mapping[str, object], here: Mapping[str, object]) -> str:
@@ -155,7 +155,7 @@ def _differ(there: Mapping[str, object], here: Mapping[str, object]) -> str:
         "metric": "another measure",
     }
     parts = [named.get(name, f"another {name}") for name in here if here[name] != there.get(name)]
-    return f"has {', '.join(parts)} than the machine of the fleet" if parts else ""
+    return f"has {', '.join(parts)} than the submitting machine" if parts else ""
 
 
 def _begun(folder: Path, key: str, host: Host) -> bool:

@@ -104,14 +104,14 @@ class ClusterEngine:
                 return _bounded(partial(self._open, address=address))
             if Path(address).is_file():
                 return _bounded(partial(self._open, scheduler_file=address))
-            raise FileNotFoundError("there is no such file")  # Dask would wait for it
+            raise FileNotFoundError("no such file")  # Dask would wait for it
         except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last three: not an address
             _heard_again(self._levels)
             what = f"no Dask scheduler answers: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-            fix = "start one (dask scheduler), or give its address as it prints it"
+            fix = "start one (dask scheduler), or pass the address that it prints"
             if "ssl_context" in str(error):
                 what = "Dask has no certificates for this address"
-                fix = "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE and those of the client (docs/fleet.md)"
+                fix = "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE and the variables of the client (docs/fleet.md)"
             raise CheckNotRun(what, where=address, fix=fix) from error
 
     def _open(self, **where: str) -> object:
@@ -147,7 +147,7 @@ class ClusterEngine:
         self._recount()
         self._futures[task.name] = None
         if self._client.status != "running":
-            self._events.put(Ended(task.name, CheckNotRun.exit_code, "the scheduler is gone"))
+            self._events.put(Ended(task.name, CheckNotRun.exit_code, "lost the scheduler"))
             return
         self._tasks[task.name] = task
         self._given[task.name] += 1
@@ -182,7 +182,7 @@ class ClusterEngine:
     def _pending(self) -> bool:
         """Return whether jobs have not ended; end all of them if there was no worker for too long."""
         if self._futures and not self.threads and time.monotonic() - self._manned >= self._patience:
-            error = f"the cluster has had no worker for {self._patience:g} s"
+            error = f"the cluster had no worker for {self._patience:g} s"
             for name in self._futures:
                 self._events.put(Ended(name, CheckNotRun.exit_code, error))
         return bool(self._futures)
@@ -201,7 +201,7 @@ class ClusterEngine:
                 future.release()
         elif isinstance(event, Started):
             if event.name in self._started:
-                event = Progress(event.name, "its worker was lost: begun again on another one")
+                event = Progress(event.name, "its worker was lost: restarted on another worker")
             self._started.add(event.name)
         yield event
 
@@ -219,7 +219,7 @@ class ClusterEngine:
         try:
             self._events.put(self._outcome(name, future))
         except Exception as wrong:  # any error becomes a result, and the fleet continues
-            what = f"what came of the job cannot be told: {type(wrong).__name__}: {wrong}"
+            what = f"the outcome of the job is unknown: {type(wrong).__name__}: {wrong}"
             self._events.put(Ended(name, InternalError.exit_code, what))
 
     def _outcome(self, name: str, future: Any) -> Ended | _Again:
@@ -228,16 +228,16 @@ class ClusterEngine:
             ended, error, seconds = future.result()
             return Ended(name, ended, error, seconds)
         if future.status == "cancelled":
-            return Ended(name, code, "the scheduler is gone, or has forgotten the job")
+            return Ended(name, code, "the scheduler stopped, or lost the job")
         error = future.exception()
         if isinstance(error, self._distributed.KilledWorker):
             times = error.allowed_failures + 1
             if self._begun[name] < times and self._given[name] <= _BLAMELESS:
                 return _Again(name)
-            text = f"{times} workers were lost while they ran this job, the last one {error.last_worker.address}"
-            return Ended(name, code, f"{text}: it is not tried again (their logs say why; memory is the usual reason)")
+            text = f"{times} workers were lost while they ran this job, last {error.last_worker.address}"
+            return Ended(name, code, f"{text}: no retry (see their logs; the usual cause is memory)")
         if isinstance(error, ImportError):
-            what = f"a worker has no dmlprep, or another version: {error} (install the same on all machines)"
+            what = f"a worker has no dmlprep, or another version: {error} (install the same version on all machines)"
             return Ended(name, code, what)
         return Ended(name, InternalError.exit_code, f"the worker failed: {type(error).__name__}: {error}")
 
@@ -273,7 +273,7 @@ def _bounded(connect: Callable[[], object]) -> object:
             if isinstance(answer, BaseException):
                 raise answer
             return answer
-    raise TimeoutError("somebody listens there who does not speak as Dask does")
+    raise TimeoutError("another program listens on this address")
 
 
 def _silenced() -> dict[str, int]:

@@ -83,7 +83,7 @@ class Digests:
 def _identity(path: Path) -> _Identity:
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):  # a pipe or a device may have no end
-        raise OSError(errno.EINVAL, "no plain file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 

@@ -71,7 +71,7 @@ class FleetFile:
             raise reader.wrong(str(error), error.fix) from error
         found = [path for path in found if not is_result(path)]  # of an earlier run, below a pattern like **/*.onnx
         if not found:
-            raise reader.wrong(f"nothing matches models.{toml_key(pattern)}", "check the path; ** is any folders")
+            raise reader.wrong(f"no file matches models.{toml_key(pattern)}", "check the path; ** matches any folders")
         return found
 
 
@@ -88,12 +88,12 @@ def read_fleet(path: Path) -> FleetFile:
         name = f"models.{toml_key(pattern)}"
         models[pattern] = _entry(reader, table, name)
         if "out" in models[pattern]:
-            raise reader.wrong(f"'{name}.out': a fleet has one folder", "write out under [defaults]")
+            raise reader.wrong(f"'{name}.out': a fleet has one output folder", "write out under [defaults]")
     rules = []
     for number, table in enumerate(reader.table(data, _Top).exclude, 1):
         rules.append(reader.table(table, Rule, f"exclude {number}"))
         if rules[-1] == Rule():
-            raise reader.wrong(f"'exclude {number}' has no field, and would exclude all", "name model, target or size")
+            raise reader.wrong(f"'exclude {number}' has no field: it excludes all jobs", "set model, target or size")
     return FleetFile(defaults, models, rules, str(path))
 
 
@@ -107,13 +107,13 @@ def _entry(reader: Reader, data: object, name: str) -> Entry:
     for many, one in _AXES.items():
         choices = entry.get(many)
         if choices is not None and one in entry:
-            raise reader.wrong(f"'{name}' has both {one} and {many}", f"write one of the two: {many} is a list of them")
+            raise reader.wrong(f"'{name}' has both {one} and {many}", f"use one of the two: {many} is a list")
         if choices is not None and (not choices or len(set(choices)) < len(choices)):
-            raise reader.wrong(f"'{name}.{many}' is empty or names one twice", "name each once, or leave it out")
+            raise reader.wrong(f"'{name}.{many}' is empty or has duplicates", "list each once, or remove the field")
     for size, pins in entry.get("sizes", {}).items():
         if not _SIZE_NAME.fullmatch(size):
-            fix = "use letters, digits, '-', '_' and '.': it becomes the name of a folder"
-            raise reader.wrong(f"'{name}.sizes': {size!r} cannot be the name of sizes", fix)
+            fix = "use letters, digits, '-', '_' and '.': the name becomes a folder"
+            raise reader.wrong(f"'{name}.sizes': {size!r} is not a valid name for sizes", fix)
         if not pins:
             raise reader.wrong(f"'{name}.sizes.{size}' pins nothing", "write { height = 320, width = 320 }")
     return entry

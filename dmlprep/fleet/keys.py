@@ -141,7 +141,7 @@ def _folder(top: Path) -> Iterator[tuple[str, Path]]:
             count += 1
             if count > _MOST_FEED_FILES:
                 what = f"a folder of feeds has more than {_MOST_FEED_FILES} files"
-                raise UsageError(what, where=str(top), fix="name the folder of the feeds alone")
+                raise UsageError(what, where=str(top), fix="use a folder that contains only feeds")
             path = Path(folder, name)
             check_inside([path], top)
             yield path.relative_to(top).as_posix(), path

@@ -48,7 +48,7 @@ class LocalEngine:
         room: Room,
         command: Callable[[tuple[str, ...]], list[str]] | None = None,
         *,
-        remedy: str = "fewer --jobs leave more for each",
+        remedy: str = "use fewer --jobs",
     ) -> None:
         self._space = room
         self._remedy = remedy
@@ -159,7 +159,7 @@ class LocalEngine:
         if ending.kind == "exit" and ending.code in (0, 1, 2, 3, 70):
             return ending.code, said if ending.code else ""
         if ending.killed:  # from outside
-            what = f"the job {ending.words}: the system does that when memory runs out ({self._remedy})"
+            what = f"the job {ending.words}: the system probably ran out of memory ({self._remedy})"
             return CheckNotRun.exit_code, what
         return InternalError.exit_code, f"the job {ending.words}{f': {said}' if said else ''}"
 

@@ -23,7 +23,7 @@ MOST_JOBS = 100_000
 """Safety limit for one fleet: a few lines of a file can name billions of jobs."""
 
 _MOST_SHARDS = 10_000
-_HIDDEN, _OWN = ".dmlprep-", "is a name of dmlprep's own folders"
+_HIDDEN, _OWN = ".dmlprep-", "is a reserved name of dmlprep"
 _PLAIN = "@static-fp32"
 """The default recipe, as on the command line."""
 
@@ -75,8 +75,8 @@ def read_shard(text: str) -> Shard:
         return Shard()
     found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
     if found is None or not 1 <= int(found[1]) <= int(found[2]) <= _MOST_SHARDS:
-        fix = f"write PART/PARTS, such as 3/8; there are at most {_MOST_SHARDS} parts"
-        raise UsageError(f"{text!r} is no part", where="--shard", fix=fix)
+        fix = f"write PART/PARTS, such as 3/8, with at most {_MOST_SHARDS} parts"
+        raise UsageError(f"invalid --shard {text!r}", where="--shard", fix=fix)
     return Shard(int(found[1]), int(found[2]))
 
 
@@ -88,7 +88,7 @@ def jobs_of(fleet: FleetFile) -> list[Job]:
         sizes = [len(choices) for choices, _ in _axes(entries)]
         count += sizes[0] * sizes[1] * sizes[2]
         if count > MOST_JOBS:
-            fix = "name fewer models, or fewer sizes, targets and recipes"
+            fix = "use fewer models, sizes, targets or recipes"
             raise _wrong(fleet, f"it has more than {MOST_JOBS:,} jobs", fix)
     every = [job for model, (part, entries) in models.items() for job in _jobs(fleet, model, part, entries)]
     _check_names(fleet, every)
@@ -96,10 +96,10 @@ def jobs_of(fleet: FleetFile) -> list[Job]:
     for number, rule in enumerate(fleet.exclude, 1):
         matches = _rule(rule)
         if not any(map(matches, every)):
-            raise _wrong(fleet, f"exclude {number} fits no job", _nearest(rule, every))
+            raise _wrong(fleet, f"exclude {number} matches no job", _nearest(rule, every))
         kept = [job for job in kept if not matches(job)]
     if not kept:
-        raise _wrong(fleet, "no job is left", "exclude fewer")
+        raise _wrong(fleet, "no jobs remain", "exclude fewer")
     return kept
 
 
@@ -112,7 +112,7 @@ def selected(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
         named = {job.name for job in jobs if _named(job, pattern)}
         if not named:
             raise UsageError(
-                f"no job is called {pattern!r}", where="--only", fix=suggest(pattern, _few(job.name for job in jobs))
+                f"no job is named {pattern!r}", where="--only", fix=suggest(pattern, _few(job.name for job in jobs))
             )
         found |= named
     return [job for job in jobs if job.name in found]
@@ -145,7 +145,7 @@ def _models(fleet: FleetFile) -> dict[Path, tuple[str, list[Entry]]]:
             part = (above / stem_of(path)).as_posix()
             found.setdefault(path, (part, [fleet.defaults]))[1].append(entry)
             if len(found) > MOST_JOBS:
-                raise _wrong(fleet, f"it has more than {MOST_JOBS:,} models", "name fewer")
+                raise _wrong(fleet, f"it has more than {MOST_JOBS:,} models", "use fewer models")
     return found
 
 
@@ -205,16 +205,16 @@ def _check_names(fleet: FleetFile, jobs: Sequence[Job]) -> None:
             wrong = file_name_problem(part, anywhere=False)
             if wrong or part.casefold().startswith(_HIDDEN):
                 what = f"a job of {job.shown} would have the folder {part!r}, which {wrong or _OWN}"
-                fix = "rename the recipe or the sizes; the recipe's own target is that of a file without targets"
+                fix = "rename the recipe or the sizes; a file without targets uses the recipe's own target"
                 raise _wrong(fleet, what, fix)
         # Windows and macOS take both cases for one name.
         other = taken.setdefault(job.name.casefold(), job)
         if other is not job:
-            fix = "name both models by one pattern (**/x.onnx), so that their folders are part of the name"
+            fix = "match both models by one pattern (**/x.onnx), so that their names include the folders"
             if other.model == job.model:
                 fix = "give the recipes different names"
             both = f"{other.shown} and {job.shown}" if other.model != job.model else f"two jobs of {job.shown}"
-            raise _wrong(fleet, f"{both} would both be called {job.name!r}", fix)
+            raise _wrong(fleet, f"{both} would both be named {job.name!r}", fix)
 
 
 def _rule(rule: Rule) -> Callable[[Job], bool]:
@@ -242,7 +242,7 @@ def _nearest(rule: Rule, jobs: Sequence[Job]) -> str:
         for pattern in [patterns] if isinstance(patterns, str) else patterns:
             if not any(fnmatchcase(one, pattern) for one in there):
                 return f"{name}: {suggest(pattern, _few(one for one in there if one))}"
-    return "its fields fit no job together; take it out"
+    return "its fields together match no job; remove it"
 
 
 def _wrong(fleet: FleetFile, what: str, fix: str) -> UsageError:

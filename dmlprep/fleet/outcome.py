@@ -91,7 +91,7 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bo
 
 def without_record(job: Job, ended: Ended, key: str, *, kept: bool = False) -> Done:
     """Return the row of a job without a record: its input cannot be used, or it was ended. It is never good."""
-    error = ended.error or f"the job ended with exit code {ended.exit_code}, and left no record of it"
+    error = ended.error or f"the job ended with exit code {ended.exit_code} without a record"
     if ended.exit_code == 0:
         ended = replace(ended, exit_code=InternalError.exit_code)
     row = _row(job, ended, key, kept=kept, level="bad", error=error, summary=error)

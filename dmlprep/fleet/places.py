@@ -97,8 +97,8 @@ class Place:
         if not force and not os.path.lexists(self.folder / STATE):
             for name in FILES:
                 if os.path.lexists(self.folder / name):
-                    fix = "choose another folder, or pass --force to replace what is there"
-                    raise OutputError("the file exists, and no fleet wrote it", where=str(self.folder / name), fix=fix)
+                    fix = "choose another folder, or pass --force to replace the files"
+                    raise OutputError("the file exists, and is not of a fleet", where=str(self.folder / name), fix=fix)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -60,7 +60,7 @@ def _pruned(out: Path, name: str, digests: Digests) -> bool:
                     remove(path)
             remove(folder / STATE)  # the last: the next run continues a removal that was interrupted
         except OSError as error:
-            raise unwritable(error, folder, "close what has it open, and run again") from error
+            raise unwritable(error, folder, "close the program that uses it, and run again") from error
     remove_empty(folder, out)
     return not os.path.lexists(folder)
 
@@ -91,6 +91,6 @@ def _folders(out: Path) -> Iterator[Path]:
         folders[:] = [folder for folder in folders if folder != STATE_FOLDER]
         count += len(folders) + len(files)
         if count > _MOST:
-            raise OutputError(f"more than {_MOST:,} names are below this folder", where=str(out), fix="remove by hand")
+            raise OutputError(f"more than {_MOST:,} names in this folder", where=str(out), fix="remove them by hand")
         if STATE in files:
             yield Path(name)

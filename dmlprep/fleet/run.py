@@ -150,7 +150,7 @@ class _Run:
                 path = self._request.out / job.name / name
                 if os.path.normcase(os.path.realpath(path)) in models:
                     fix = "choose another folder with -o"
-                    raise OutputError("a result would replace this model of the fleet", where=str(path), fix=fix)
+                    raise OutputError("a result would overwrite this model of the fleet", where=str(path), fix=fix)
 
     def _work(self) -> None:
         engine: Engine | None = None
@@ -181,7 +181,7 @@ class _Run:
             place = Place(self._request.out / job.name, self._request.base)
             check_no_links(self._request.out, place.folder)
             if not lock.enter_context(held(lock_of(self._own, job.name))):
-                raise OutputError("another run works on this job", where=str(place.folder), fix="wait, and run again")
+                raise OutputError("another run uses this job", where=str(place.folder), fix="wait, then run again")
             state = place.state()
             if not self._request.fresh and (kept := place.kept(key, self._digests)) is not None:
                 ended = Ended(job.name, kept.exit_code or 0, kept.error, kept.seconds, kept.code)

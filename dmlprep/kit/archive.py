@@ -62,7 +62,7 @@ class Bundle:
             self._folder = path.parent
             self._open_zip()
         if not self._has(document):
-            raise self.wrong(f"holds no {document}", f"pass the {document.partition('.')[0]}.zip")
+            raise self.wrong(f"contains no {document}", f"pass the {document.partition('.')[0]}.zip")
 
     def _open_zip(self) -> None:
         try:
@@ -76,15 +76,15 @@ class Bundle:
             what, fix = explain(error, self.path) if isinstance(error, OSError) else ("", "")
             if what:
                 raise self.wrong(what, fix) from error
-            raise self.wrong(f"not a zip, or cut short: {error}", "copy it again, whole") from error
+            raise self.wrong(f"not a zip, or truncated: {error}", "copy it again completely") from error
         for info in self._zip.infolist():
             if info.is_dir():
                 continue
             name, wrong, fix = info.filename, "", "do not use this file"
             if not _safe(name):
-                wrong = f"holds a name that leads elsewhere: {name!r}"
+                wrong = f"contains a path outside the zip: {name!r}"
             elif name in self._members:
-                wrong = f"holds {name!r} twice"
+                wrong = f"contains {name!r} twice"
             elif info.flag_bits & 1:
                 wrong, fix = f"{name!r} is encrypted", "send it without a password"
             if wrong:
@@ -102,7 +102,7 @@ class Bundle:
     def size(self, name: str) -> int:
         """Return the bytes of a file, unpacked, as the zip declares them."""
         if not self._has(name):
-            raise self.wrong(f"{name} is missing", "copy it again, whole")
+            raise self.wrong(f"{name} is missing", "copy it again completely")
         return self._members[name].file_size if self._zip is not None else (self._folder / name).stat().st_size
 
     @contextmanager
@@ -124,7 +124,7 @@ class Bundle:
             what, fix = explain(error, self._folder / name) if isinstance(error, OSError) else ("", "")
             if what:
                 raise self.wrong(f"{name} {what}", fix) from error
-            raise self.wrong(f"{name} is damaged: {error}", "copy it again, whole") from error
+            raise self.wrong(f"{name} is damaged: {error}", "copy it again completely") from error
 
     def read_document(self) -> bytes:
         """Read the document, which has a largest size."""
@@ -151,18 +151,18 @@ class Bundle:
         """
         for name in files:
             if not _safe(name):
-                raise self.wrong(f"{self.document} names a file that leads elsewhere: {name!r}", "do not use this file")
+                raise self.wrong(f"{self.document} lists a path outside the zip: {name!r}", "do not use this file")
         if self._zip is not None:
             strange = sorted(set(self._members) - set(files) - {self.document, self.seal})
             if strange:
-                raise self.wrong(f"holds {strange[0]!r}, which {self.document} does not list", "do not use this file")
+                raise self.wrong(f"contains {strange[0]!r}, not in {self.document}", "do not use this file")
         total = sum(entry.bytes for entry in files.values())
         if most is not None and total > most:
-            raise self.wrong(f"its files are {total} bytes, at most {most} can be right", "do not use this file")
+            raise self.wrong(f"its files have {total} bytes, at most {most} are possible", "do not use this file")
         for name, entry in files.items():
-            fix = "copy it again, whole"
+            fix = "copy it again completely"
             if (size := self.size(name)) != entry.bytes:
-                raise self.wrong(f"{name} has {size} bytes, {self.document} says {entry.bytes}", fix)
+                raise self.wrong(f"{name} has {size} bytes, {self.document} lists {entry.bytes}", fix)
             if self._digest(name, entry.bytes) != entry.sha256:
                 raise self.wrong(f"{name} was changed: its SHA-256 is not the one in {self.document}", fix)
 
@@ -175,7 +175,7 @@ class Bundle:
                 digest.update(piece)
                 left -= len(piece)
             if left or file.read(1):
-                raise self.wrong(f"{name} does not have the {size} bytes that were said", "copy it again, whole")
+                raise self.wrong(f"{name} does not have the announced {size} bytes", "copy it again completely")
         return digest.hexdigest()
 
     def __enter__(self) -> Bundle:
@@ -205,9 +205,9 @@ def read_array(bundle: Bundle, name: str) -> Array:
                 raise ValueError(f"shape {shape} of {dtype} does not fit {size} bytes")
             raw = file.read(count * dtype.itemsize)
             if len(raw) != count * dtype.itemsize or file.read(1):
-                raise ValueError("its length is not that of its shape")
+                raise ValueError("its length does not match its shape")
         flat = np.frombuffer(raw, dtype=dtype) if raw else np.empty(0, dtype)
         array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
     except (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError, OverflowError) as error:
-        raise bundle.wrong(f"{name} is no plain array: {error}", "send it again, as run.py wrote it") from error
+        raise bundle.wrong(f"{name} is not a plain array: {error}", "send it again, as run.py wrote it") from error
     return array.astype(object) if dtype.kind == "U" else array

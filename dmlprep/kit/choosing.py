@@ -23,7 +23,7 @@ def choose_candidate(result: Path, kit: Path, metric: UserMetric | None = None, 
     with returned(result, kit, key) as answer:
         listed, tuned = answer.manifest.candidates, answer.manifest.tuned
         if not listed or tuned is None or len(answer.result.others) != len(listed) - 1:
-            what = "this kit and its result are of one model, and there is nothing to choose"
+            what = "this kit and its result have one model: nothing to choose from"
             fix = "dmlprep kit verify judges it; dmlprep tune --kit packs candidates"
             raise InputError(what, where=str(kit), code="DP811", fix=fix)
         answer.check_files()
@@ -51,7 +51,7 @@ def _bench(found: Returned, verdicts: Mapping[str, Verdict]) -> Bench:
     rows = []
     for name in names:
         if name not in timed:
-            why = verdicts[name].reason or result.untimed or "it was not timed there"
+            why = verdicts[name].reason or result.untimed or "it was not timed on that machine"
             rows.append(Timed(name, name, not_run=why))
             continue
         times = summary([seconds for turn in timed[name].values() for seconds in turn])

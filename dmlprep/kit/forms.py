@@ -186,7 +186,7 @@ def read_manifest(raw: bytes, where: str) -> tuple[Manifest, str]:
     lost = next((name for name in named if name not in manifest.files), None)
     bounds = [manifest.tolerances, *(one.tolerances for one in manifest.candidates)]
     if lost is not None or any(set(one) != {"dml", "cpu"} for one in bounds) or not manifest.feeds:
-        what = f"it names {lost!r} and does not list it" if lost is not None else "it lacks feeds or tolerances"
+        what = f"it uses {lost!r} but does not list it" if lost is not None else "it lacks feeds or tolerances"
         raise InputError(f"kit.json is damaged: {what}", where=where, code="DP810", fix="pack the kit again")
     return manifest, hashlib.sha256(raw).hexdigest()
 
@@ -199,9 +199,9 @@ def read_result(raw: bytes, where: str) -> Result:
     except Unfit:
         sealed = ""
     named = {file for one in (result, *result.others) for feed in one.feeds for file in feed.outputs.values()}
-    wrong = "the outputs that it names are not those that it lists" if named != set(result.files) else ""
+    wrong = "its outputs do not match its list" if named != set(result.files) else ""
     if sealed != result.seal or not sealed:
-        wrong = "result.json was changed after the run: its seal does not fit"
+        wrong = "result.json was changed after the run: its seal does not match"
     if wrong:
         raise InputError(wrong, where=where, code="DP810", fix="send the result.zip again, as run.py wrote it")
     return result

@@ -58,11 +58,11 @@ def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
     if path is None:
         return FromRecord()
     record = RunRecord.read(path)
-    fix = "name the original with --reference, or prepare the model again"
+    fix = "pass the original with --reference, or prepare the model again"
     original = next((p for p in (Path(record.input), path.parent / record.input) if p.is_file()), None)
-    wrong = f"the original that it names is not there: {record.input}" if original is None else ""
+    wrong = f"the original that it names does not exist: {record.input}" if original is None else ""
     if record.output_sha256 != digest:
-        wrong = "this record is of another model than the one beside it"
+        wrong = "this record belongs to another model than the one next to it"
     if wrong or original is None:
         raise InputError(wrong, where=str(path), code="DP811", fix=fix)
     asked, count, metric = "auto", 2, ""

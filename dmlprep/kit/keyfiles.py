@@ -30,8 +30,8 @@ def keep_key(key: PackerKey, path: Path) -> None:
     try:
         write_private(path, key.line().encode("ascii"))
     except FileExistsError as error:
-        what = "another run made this key meanwhile"
-        raise OutputError(what, where=str(path), fix="run again, which uses that key") from error
+        what = "another run created this key at the same time"
+        raise OutputError(what, where=str(path), fix="run again: it uses that key") from error
 
 
 def packer_key(path: Path) -> PackerKey:
@@ -51,7 +51,7 @@ def check_run_key(packer: Path, kit: Path, *, force: bool) -> None:
     """Refuse, before the work, a run key that cannot be written or would replace the packer's own key."""
     file = run_key_file(kit)
     if file.absolute() == packer.absolute() or (file.exists() and packer.exists() and file.samefile(packer)):
-        what = "your own key has the name of the key for whoever runs the kit"
+        what = "your own key has the file name of the run key"
         raise UsageError(what, where=str(packer), fix="choose another name for --key")
     check_output(file, force=force)
 
@@ -74,19 +74,19 @@ def check_kit_seal(key: PackerKey, document: bytes, kit: Bundle) -> None:
     if seal is None:
         _refuse(kit, "this kit has no seal: it was packed without a key", "pack it again with --key")
     elif not fits(seal, key.seal(document)):
-        what = "the kit's seal does not fit this key: it was packed with another one, or changed since"
-        _refuse(kit, what, "pass your own copy of the kit, and the key that it was packed with")
+        what = "the kit's seal does not match this key: it was packed with another key, or changed"
+        _refuse(kit, what, "pass your own copy of the kit, and the key that packed it")
 
 
 def check_result_seal(key: RunKey, document: bytes, returned: Bundle) -> None:
     """Refuse a ``result.json`` that was not signed with the run key of its kit, or was changed since."""
     seal = returned.read_seal()
     if seal is None:
-        what = "the result is not signed, so anybody can have written it"
+        what = "the result is not signed, so its author is unknown"
         _refuse(returned, what, "run the kit with run.py --key and its .run-key file")
     elif not fits(seal, key.seal(document)):
-        what = "the result's seal does not fit: it was changed, or written by somebody without this kit's run key"
-        _refuse(returned, what, "run the kit again with run.py --key, and send that result.zip as it is")
+        what = "the result's seal does not match: the result was changed, or made without this kit's run key"
+        _refuse(returned, what, "run the kit again with run.py --key, and send that result.zip unchanged")
 
 
 def _refuse(bundle: Bundle, what: str, fix: str) -> None:

@@ -226,8 +226,8 @@ def _check_original(known: FromRecord, paths: Sequence[Path], files: Unchanged) 
     for path in paths:
         then = known.digests.get(path.name)
         if then is not None and files.digests[str(path)] not in then:
-            what = f"{path.name} was changed since the model was prepared from it"
-            fix = "prepare the model again, or name what the outputs are to be compared with by --reference"
+            what = f"{path.name} changed after the model was prepared from it"
+            fix = "prepare the model again, or pass the model to compare with by --reference"
             raise InputError(what, where=str(path), code="DP811", fix=fix)
 
 
@@ -275,7 +275,7 @@ def _check_out(request: KitRequest) -> None:
     """Fail before the work."""
     check_output(request.out, force=request.force)
     if request.out.suffix.lower() != ".zip":
-        raise OutputError("a kit is a zip", where=str(request.out), fix="end the name in .zip")
+        raise OutputError("the name must end in .zip", where=str(request.out), fix="write a name such as kit.zip")
     if request.key is not None:
         check_run_key(request.key, request.out, force=request.force)
 
@@ -284,8 +284,8 @@ def _check_values(model: Model, request: KitRequest) -> None:
     """Types that numpy's files hold, and dimensions that the model has."""
     odd = [v for v in (*model.ir.graph.inputs, *model.ir.graph.outputs) if not _plain(v)]
     if odd:
-        what = f"{odd[0].name!r} is {odd[0].type or 'of no known type'}, and a kit holds plain arrays only"
-        fix = "let the model take and give float32, float16, integers, booleans or strings"
+        what = f"{odd[0].name!r} is {odd[0].type or 'of no known type'}: a kit supports only plain arrays"
+        fix = "use inputs and outputs of float32, float16, integers, booleans or strings"
         raise ModelRefused(what, where=str(request.model), code="DP813", fix=fix)
     inputs = graph_inputs(model)
     known = {dim for one in inputs for dim in one.dims or () if isinstance(dim, str)}
@@ -317,7 +317,7 @@ def _data_files(model: Model) -> dict[str, Path]:
         wrong = any(file_name_problem(part) for part in name.split("/"))
         twin = folded.setdefault(name.casefold(), name)
         if wrong or twin != name or len(name) > 120:
-            what = f"Windows cannot hold its data file under the name {name!r}"
+            what = f"Windows does not allow the name of its data file: {name!r}"
             fix = "dmlprep prepare -r @check-only writes it with one data file, model.onnx.data"
             raise ModelRefused(what, where=str(model.path), code="DP813", fix=fix)
     return named
@@ -332,16 +332,16 @@ def _feeds(reference: Reference, model: Model, request: KitRequest) -> list[dict
     try:
         count = reference.compute(request.progress)
     except SessionFailure as failure:
-        what = f"the reference does not run on the CPU, so nothing is expected: {failure.message}"
-        fix = "give --feeds or --size that fit, or another --reference"
+        what = f"the reference does not run on the CPU, so there are no expected outputs: {failure.message}"
+        fix = "pass matching --feeds or --size, or another --reference"
         raise CheckNotRun(what, where=str(reference.path), code="DP703", fix=fix) from failure
     outputs = [reference.outputs(index) for index in range(len(reference.feeds))]
     if count == 0 or not any(tells_something(array) for one in outputs for array in one.values()):
-        what = "every output of the reference is empty, NaN or infinite: there is no number to compare with"
+        what = "every output of the reference is empty, NaN or infinite: no number to compare"
         raise CheckNotRun(what, where=str(reference.path), code="DP703", fix="give --feeds")
     if drawn := reference.random_node():
-        what = f"the reference draws random numbers ({drawn}): its outputs differ from run to run"
-        fix = "export it with a seed, or feed the numbers as an input"
+        what = f"the reference draws random numbers ({drawn}): its outputs differ in each run"
+        fix = "export it with a seed, or make the random numbers an input"
         raise CheckNotRun(what, where=str(reference.path), code="DP703", fix=fix)
     return fit_feeds(model, [adapt_feed(feed, types, where) for feed in reference.feeds], where)
 

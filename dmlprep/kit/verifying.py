@@ -98,8 +98,8 @@ def returned(result: Path, kit: Path, key: Path | None) -> Iterator[Returned]:
         manifest, name = read_manifest(packed, str(kit))
         found = read_result(document, str(result))
         if found.kit != name:
-            what = f"the result is of kit {found.kit[:12]}, and this is kit {name[:12]}"
-            fix = "pass the kit.zip that this result came from; a kit that was packed anew is another one"
+            what = f"the result is of kit {found.kit[:12]}, but this is kit {name[:12]}"
+            fix = "pass the kit.zip that this result came from; packing again makes another kit"
             raise InputError(what, where=str(result), code="DP811", fix=fix)
         if own is not None:
             check_result_seal(own.run_key(name), document, answer)
@@ -112,8 +112,8 @@ def _with_origin(verdict: Verdict, *, keyed: bool, sealed: bool) -> Verdict:
     if keyed:
         origin, findings = "signed with the run key of this kit", verdict.findings
     else:
-        origin = "not signed, so what ran it is not proved"
-        why = "it is signed, but no key was given to check that" if sealed else "it is not signed"
+        origin = "not signed, so nothing proves which machine ran it"
+        why = "it is signed: pass --key to check the signature" if sealed else "it is not signed"
         text = f"nothing proves who wrote this result, nor that {device.name} ran: {why}"
         findings = [*verdict.findings, finding("DP815", text)]
     return msgspec.structs.replace(verdict, device=device.also(origin), findings=findings)
@@ -128,13 +128,13 @@ def _check_model(model: Path, manifest: Manifest) -> None:
         except OSError as error:
             raise unreadable(error, path, code="DP811", fix=fix) from error
         if found != manifest.files[name].sha256:
-            raise InputError("this is not the file that the kit holds", where=str(path), code="DP811", fix=fix)
+            raise InputError("this is not the file in the kit", where=str(path), code="DP811", fix=fix)
 
 
 def _record(path: Path, manifest: Manifest) -> RunRecord:
     record = RunRecord.read(path)
     if record.output_sha256 != manifest.files[manifest.model.file].sha256:
-        what = "this record is of another model than the kit's"
+        what = "this record belongs to another model than the kit's"
         raise InputError(what, where=str(path), code="DP811", fix="pass the run.json of the model that was packed")
     return record
 
@@ -190,7 +190,7 @@ def _judge(
         remedy = failure.next_step or None
         return said("failed", text, [finding("DP704", text, severity="error", remedy=remedy, **facts)], [])
     if len(result.feeds) != len(manifest.feeds):
-        what = f"{len(result.feeds)} of {len(manifest.feeds)} feeds were run"
+        what = f"{len(result.feeds)} of {len(manifest.feeds)} feeds ran"
         return said("not-run", what, [finding("DP812", f"{verdict.check}: {what}")], [])
     feeds = list(zip(manifest.feeds, result.feeds, strict=True))
     lost = next((n for asked, got in feeds for n in asked.outputs if n not in got.outputs), None)
@@ -203,7 +203,7 @@ def _judge(
         judge.add(expected, {n: read_array(returned, got.outputs[n]) for n in asked.outputs})
     notes = []
     if manifest.metric and metric is None:
-        text = f"the kit was made for the metric {manifest.metric}, which was not run: --metric gives it"
+        text = f"the kit was made for the metric {manifest.metric}, which did not run: pass it with --metric"
         notes.append(finding("DP712", text))
     verdict = msgspec.structs.replace(verdict, feeds=len(result.feeds), findings=notes)
     return judge.judged(verdict, lambda m: difference(m, tolerance))
@@ -212,13 +212,13 @@ def _judge(
 def _not_run(result: Result, on_dml: bool) -> str:
     """Return why the result proves nothing about its provider; empty if it does."""
     if result.outcome == "not-run":
-        return result.reason or "the runner did not say why"
+        return result.reason or "the runner gave no reason"
     if result.failure is not None:
         return ""
     if result.provider not in result.session.providers:
         return f"{result.provider} was not in the session, which had {', '.join(result.session.providers) or 'nothing'}"
     if on_dml and not (result.session.kernels.get(_DML) or result.session.nodes.get(_DML)):
-        return "DirectML took none of the nodes"
+        return "no node ran on DirectML"
     return ""
 
 
@@ -235,7 +235,7 @@ def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
         told.append("software adapter" if facts.get("adapter kind") == "software" else "")
     else:
         called = "cpu"
-        told.append("in place of DirectML, of which it says nothing")
+        told.append("instead of DirectML, so it proves nothing about DirectML")
         told.append(proves(manifest.model.fp16, DeviceInfo("cpu", provider="cpu")))
     told += _other_options(manifest.session, session.options)
     told.append(", ".join(f"{n} kernels on {p}" for p, n in sorted(session.kernels.items())))
@@ -253,7 +253,7 @@ def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
 def _other_options(asked: Mapping[str, str], used: Mapping[str, str]) -> list[str]:
     """Options that were not those of the kit."""
     return [
-        f"{key} {used[key]} set by hand" if key in used else f"{key} left out by hand"
+        f"{key} {used[key]} set by hand" if key in used else f"{key} disabled by hand"
         for key in sorted({*asked, *used})
         if asked.get(key) != used.get(key)
     ]

@@ -147,7 +147,7 @@ class Work:
         session = self.state["session"]
         placed = session.get("kernels") or session.get("nodes", {})
         if self.asked["provider"] == DML and not placed.get(DML):
-            raise _NotRun("DirectML took none of the nodes: this run says nothing about it")
+            raise _NotRun("no node ran on DirectML: this run proves nothing about it")
         feeds = self.state["feeds"]
         reasons = [f"the session has no output {name!r}" for feed in feeds for name in feed["missing"]]
         reasons += [f"{m['output']} is not as expected" for feed in feeds for m in feed["metrics"] if not m["passed"]]

@@ -45,7 +45,7 @@ def check_reports(out: Path, shard: str, own: str, *, force: bool = False) -> No
     for name in report_names(shard):
         if os.path.lexists(out / name):
             fix = "choose another folder with -o, or pass --force to replace it"
-            raise OutputError("the file exists, and dmlprep fleet did not write it", where=str(out / name), fix=fix)
+            raise OutputError("the file exists, and is not of a fleet", where=str(out / name), fix=fix)
 
 
 def write_reports(out: Path, record: FleetRecord, findings: Sequence[RunRecord]) -> None:

@@ -72,7 +72,7 @@ def choose_adapter(name: str | None, device_id: int | None, *, on: str = "dml") 
         return device_id
     where = "--adapter"
     if device_id is not None:
-        raise UsageError("an adapter's name and its number are given", where=where, fix="leave one of the two out")
+        raise UsageError("both an adapter's name and its number are set", where=where, fix="remove one of the two")
     if not name.strip():
         raise UsageError("the name is empty", where=where, fix=_LIST)
     if on == "cpu":

@@ -67,7 +67,7 @@ def test_a_model_that_cannot_be_read_stops_no_other(folder: Path) -> None:
 
 def test_a_project_that_is_not_there(folder: Path) -> None:
     assert dmlprep.read_project() is None
-    with pytest.raises(UsageError, match="no project file is here"):
+    with pytest.raises(UsageError, match="no project file"):
         dmlprep.prepare_project()
     (folder / "dmlprep.toml").write_text('[models."gone/*.onnx"]\n')
     with pytest.raises(UsageError, match="names no model that is there"):

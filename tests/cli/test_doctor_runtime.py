@@ -122,8 +122,8 @@ def test_without_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("pin", "said"),
     [
         ("pinned", ""),
-        ("unpinned", "note: w.whl is unpinned, this dmlprep knows no digest of it: SHA-256 12ab"),
-        ("another", "note: w.whl is not the file of this name that this dmlprep knows: SHA-256 12ab"),
+        ("unpinned", "note: w.whl is unpinned: this dmlprep has no digest for it: SHA-256 12ab"),
+        ("another", "note: w.whl is different from the file of this name that this dmlprep knows: SHA-256 12ab"),
     ],
 )
 def test_install_says_what_no_digest_vouches_for(pin: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,9 +70,9 @@ def test_values_of_other_inputs(model: Path, tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--mean", "a"], "'a' is no list of numbers"),
-        (["--set", "gain"], "'gain' gives no input a value"),
-        (["--set", "gain=x"], "'gain=x' gives no input a value"),
+        (["--mean", "a"], "'a' is not a list of numbers"),
+        (["--set", "gain"], "'gain' sets no value"),
+        (["--set", "gain=x"], "'gain=x' sets no value"),
         (["--input", "gain"], "no input that takes pictures ('gain')"),
     ],
 )

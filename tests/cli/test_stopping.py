@@ -49,7 +49,7 @@ def test_a_command_whose_session_never_ends(name: str, tmp_path: Path) -> None:
     process.send_signal(getattr(signal, name))
     out, err = process.communicate(timeout=_GENEROUS)
     assert process.returncode == 128 + getattr(signal, name), out + err
-    assert err.strip().endswith("stopped; nothing was left half-written")
+    assert err.strip().endswith("stopped; no partial files remain")
     assert "Traceback" not in err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["endless.onnx", "tmp"]
     assert not list((tmp_path / "tmp").iterdir())
@@ -74,7 +74,7 @@ def test_a_signal_while_the_program_begins_to_watch_for_them(name: str, tmp_path
     process = start_command(["-c", _EARLY.format(name=name)], tmp_path)
     _, err = process.communicate(timeout=_GENEROUS)
     assert process.returncode == 128 + getattr(signal, name), err
-    assert err.strip() == "stopped; nothing was left half-written"
+    assert err.strip() == "stopped; no partial files remain"
 
 
 _DEAF = """
@@ -103,7 +103,7 @@ def test_a_main_thread_that_does_not_leave_is_not_waited_for(waits: str, tmp_pat
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=_GENEROUS)
     assert process.returncode == 143, err
-    assert "stopped; nothing was left half-written" in err
+    assert "stopped; no partial files remain" in err
     assert not list((tmp_path / "tmp").iterdir())
 
 

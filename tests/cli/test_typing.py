@@ -107,7 +107,7 @@ def test_what_several_models_cannot_have(models: Path, tmp_path: Path, run: Run)
     assert "is one file" in run("prepare", models / "*.onnx", "-o", tmp_path / "out.onnx").err
     assert "--record takes one model" in run("prepare", models / "*.onnx", *out, "--record", tmp_path / "r.json").err
     done = run("check", models / "x*.onnx")
-    assert (done.code, "nothing matches" in done.err) == (2, True)
+    assert (done.code, "no file matches" in done.err) == (2, True)
 
 
 def test_quiet_is_one_line(tmp_path: Path, run: Run) -> None:

@@ -111,7 +111,7 @@ def test_files_of_nobody_are_not_replaced(folder: Path, run: Run) -> None:
     (folder / "build").mkdir()
     (folder / "build/index.html").write_text("mine")
     done = run("fleet")
-    assert (done.code, "no fleet wrote it" in done.err) == (2, True)
+    assert (done.code, "is not of a fleet" in done.err) == (2, True)
     assert (folder / "build/index.html").read_text() == "mine"
 
 

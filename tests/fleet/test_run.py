@@ -202,7 +202,7 @@ def test_files_of_nobody_are_not_replaced(fleet: Fleet) -> None:
     mine.write_text("mine")
     found = fleet.run().record
     assert _outcomes(found.jobs) == {"a/small": "wrong-input", "a/large": "good"}
-    assert "no fleet wrote it" in found.jobs[0].error
+    assert "is not of a fleet" in found.jobs[0].error
     assert mine.read_text() == "mine"
     assert fleet.run(force=True).record.exit_code == 0
 
@@ -212,7 +212,7 @@ def test_no_result_replaces_a_model(fleet: Fleet) -> None:
     fleet.model("x/small/model")
     fleet.write(TEXT.replace('"m/*.onnx"', '"m/**/*.onnx"'))
     fleet.out = fleet.folder / "m"
-    with pytest.raises(OutputError, match="would replace this model"):
+    with pytest.raises(OutputError, match="would overwrite this model"):
         fleet.run(force=True)
 
 

@@ -124,7 +124,7 @@ def test_a_kit_that_is_refused_leaves_no_new_key(models: Path, at: str) -> None:
 def test_a_key_that_another_run_makes_meanwhile_stays(models: Path) -> None:
     key, out = models / "my.key", models / "kit.zip"
     other = Once(lambda: key.write_bytes(b"another run's"), "packing in.data")
-    with pytest.raises(OutputError, match="another run made this key meanwhile"):
+    with pytest.raises(OutputError, match="another run created this key at the same time"):
         api.pack_kit(models / "in.onnx", out=out, reference=models / "ref.onnx", key=key, progress=other)
     assert key.read_bytes() == b"another run's"
     assert names(models) == ["in.data", "in.onnx", "my.key", "ref.data", "ref.onnx"]

@@ -121,7 +121,7 @@ def test_without_the_key_the_verdict_says_what_is_not_proved(signed: Signed, mad
         (said,) = [one for one in verdict.findings if one.code == "DP815"]
         assert (said.severity, why in said.message) == ("note", True)
         assert verdict.device is not None
-        assert verdict.device.details[-1] == "not signed, so what ran it is not proved"
+        assert verdict.device.details[-1] == "not signed, so nothing proves which machine ran it"
 
 
 def _other_outputs(members: Members) -> None:

@@ -75,7 +75,7 @@ def test_external_data_feeds_and_strings_come_along(tmp_path: Path) -> None:
     assert verdict.outcome == "passed"
     with (tmp_path / "external_cnn.onnx.data").open("r+b") as data:
         data.write(b"\x01")
-    with pytest.raises(InputError, match="not the file that the kit holds"):
+    with pytest.raises(InputError, match="not the file in the kit"):
         api.verify_kit(box / "result.zip", kit=tmp_path / "k.zip", model=tmp_path / "external_cnn.onnx")
 
 

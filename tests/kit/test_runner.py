@@ -59,7 +59,7 @@ def test_without_directml_it_is_not_run_and_says_what_to_install(box: Path, tmp_
         ("good", 0, "Radeon"),
         ("wrong", 1, "NOT as expected"),
         ("left-out", 3, "left DmlExecutionProvider out"),
-        ("idle", 3, "took none of the nodes"),
+        ("idle", 3, "no node ran on DirectML"),
         ("refused", 1, "80070057 E_INVALIDARG"),
         ("removed", 1, "887A0005 DXGI_ERROR_DEVICE_REMOVED"),
         ("crash", 1, f"the process died with {'exit code 3' if WINDOWS else 'signal 6'}"),

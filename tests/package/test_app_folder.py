@@ -41,7 +41,7 @@ def test_an_app_that_is_right(shipped: Path, run: Run) -> None:
     done = run("doctor", "--app", shipped)
     assert done.code == 0
     assert "DirectML.dll, version 1.15.4.0, x64" in done.out
-    assert "all libraries lie where they will be found" in done.out
+    assert "the app finds all libraries" in done.out
 
 
 def test_the_trap_of_system32(shipped: Path, tmp_path: Path, run: Run) -> None:

@@ -227,7 +227,7 @@ def test_the_command_says_where_the_model_will_lie(packages: Path, tmp_path: Pat
     line = ("package", "nupkg", packages / "cpp", "-o", tmp_path, "--id", _NAME, "--version", "1.0.0-beta.1")
     done = run(*line)
     assert done.code == 0
-    assert f"folder {_NAME} beside the program" in done.out
+    assert f"folder {_NAME} next to the program" in done.out
     said = json.loads(run(*line, "--force", "--format", "json").out)
     assert Path(said["path"]).name == "Contoso.Detector.1.0.0-beta.1.nupkg"
 

@@ -106,7 +106,7 @@ def test_a_package_that_is_refused_leaves_no_new_key(proved: Path, tmp_path: Pat
     def another(_share: float, _text: str) -> None:
         (tmp_path / "my.key").write_bytes(b"another run's")
 
-    with pytest.raises(OutputError, match="another run made this key meanwhile"):
+    with pytest.raises(OutputError, match="another run created this key at the same time"):
         dmlprep.package_model(proved, unproven=True, progress=another, **ways)  # type: ignore[arg-type]
     assert (tmp_path / "my.key").read_bytes() == b"another run's"
     assert not (tmp_path / "app").exists()

@@ -124,7 +124,7 @@ def test_feeds_go_to_the_bucket_of_their_sizes(model: Path, tmp_path: Path) -> N
         (["--bucket", "rows"], "'rows' is no bucket"),
         (["--bucket", "rows=0"], "'rows' has size 0"),
         (["--bucket", "rows=2", "--bucket", "batch=1"], "do not give sizes to the same dimensions"),
-        (["--bucket", "rows=2", "--bucket", "rows=2"], "given twice"),
+        (["--bucket", "rows=2", "--bucket", "rows=2"], "is duplicated"),
         (["--bucket", "rows=2", "-p", "rows=2"], "'rows' is given a size for all buckets"),
         (["--bucket", "rows=2", "--record", "r.json"], "--record takes one bucket"),
         (["--bucket", "lines=2"], "bucket lines2: "),

@@ -149,7 +149,7 @@ def test_all_files_are_written_and_those_of_nobody_are_not(tmp_path: Path) -> No
     write_reports(tmp_path, RECORD, findings)
     assert {path.name for path in tmp_path.iterdir()} == set(report_names())
     assert len(json.loads((tmp_path / "fleet.sarif").read_text())["runs"][0]["results"]) == 6
-    with pytest.raises(OutputError, match="no fleet wrote it"):
+    with pytest.raises(OutputError, match="is not of a fleet"):
         check_reports(tmp_path, "", ".own")
     check_reports(tmp_path, "3/8", ".own")
     check_reports(tmp_path, "", ".own", force=True)

@@ -272,7 +272,7 @@ def test_without_the_runtime_there_is_no_adapter_on_linux(tmp_path: Path, monkey
     result = CliRunner().invoke(doctor, ["--adapters"])
     assert result.exit_code == 0
     assert result.stdout == (
-        "DirectML has no adapter here: the runtime is not installed; run dmlprep runtime install\n"
+        "DirectML has no adapter on this machine: the runtime is not installed; run dmlprep runtime install\n"
     )
 
 
@@ -290,7 +290,7 @@ def test_a_name_on_linux_is_a_wrong_option(run: Run, tmp_path: Path) -> None:
         assert "DirectML on Linux has one, lavapipe" in done.err
     done = run("compare", path, path, "--adapter", "NVIDIA", "--device", "dml", "--device-id", "0")
     assert done.code == 2
-    assert "an adapter's name and its number are given" in done.err
+    assert "both an adapter's name and its number are set" in done.err
     assert not (tmp_path / "out").exists()
 
 

@@ -36,4 +36,4 @@ except DmlprepError as error:
     print_error(error)
     sys.exit(error.exit_code)
 except UnicodeEncodeError as error:  # a wrong path would be worse than none
-    sys.exit(f"dmlprep lies in a folder whose name {error.encoding} cannot hold: set PYTHONUTF8=1 and run this again")
+    sys.exit(f"the name of dmlprep's folder does not fit {error.encoding}: set PYTHONUTF8=1 and run this again")

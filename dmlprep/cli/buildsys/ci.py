@@ -129,16 +129,16 @@ class _Inputs:
     def check(self) -> None:
         """Refuse inputs that contradict each other."""
         if self.model and self.file:
-            raise UsageError("a fleet's file and a model are given", where="model", fix="give one of the two")
+            raise UsageError("both a fleet file and a model are set", where="model", fix="pass one of the two")
         for name in _OF_MODEL:
             if not self.model and getattr(self, name):
-                fix = f"write {name} into the fleet's file, or give a model"
-                raise UsageError("this goes with a model", where=name, fix=fix)
+                fix = f"write {name} into the fleet file, or pass a model"
+                raise UsageError("this needs a model", where=name, fix=fix)
         if self.sarif == "true" and self.shard:
             fix = "upload it from the run over all parts, without shard"
-            raise UsageError("the parts of a fleet would replace one another's results", where="sarif", fix=fix)
+            raise UsageError("the parts of a fleet would replace each other's results", where="sarif", fix=fix)
         if not str(self.folder).isprintable():
-            raise UsageError("a path with characters that do not print", where="out", fix="choose another folder")
+            raise UsageError("a path with unprintable characters", where="out", fix="choose another folder")
 
 
 def main(arguments: Sequence[str]) -> tuple[int, str]:
@@ -208,13 +208,13 @@ def _run(inputs: _Inputs, system: _GitHub, work: Path) -> None:
         code = error.exit_code
     if _stamp(record) == before:  # of an earlier run
         system.summarize(
-            None, f"### dmlprep\n\nIt ended with exit code {code}, and no table was made. The log says why.\n"
+            None, f"### dmlprep\n\ndmlprep ended with exit code {code} and wrote no table. The log shows why.\n"
         )
         system.output({"exit-code": str(code)})
         return
     read = cached_json(record, FleetRecord)
     if read is None:
-        raise InternalError(f"{record} was written and cannot be read")
+        raise InternalError(f"cannot read {record}, which dmlprep wrote")
     system.summarize(table, table.read_text(encoding="utf-8"))
     files = {"fleet-json": record, "index": index, "sarif": sarif, "junit": junit}
     outputs = {"exit-code": str(code), "counts": json.dumps(read.counts(), separators=(",", ":"))}

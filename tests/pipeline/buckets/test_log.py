@@ -90,5 +90,5 @@ def test_the_command_prints_options_for_prepare(tmp_path: Path, run: Run) -> Non
     made = json.loads(run("buckets", log, "--waste", "1", "--format", "json").out)
     assert (made["dimensions"], made["cover"]["waste"], len(made["cover"]["buckets"])) == (["height", "width"], 1, 3)
     both = run("buckets", log, "--waste", "2", "--count", "2")
-    assert (both.code, "leave out one of the two" in both.err) == (2, True)
+    assert (both.code, "remove one of the two" in both.err) == (2, True)
     assert run("buckets", tmp_path / "none.log").code == 2

@@ -46,7 +46,7 @@ def test_init_and_then_prepare(folder: Path, run: Run) -> None:
     record = json.loads((folder / "build/models/residual_cnn/run.json").read_text())
     assert record["recipe"] == "@vision-fp16"
     again = run("init", "--yes", "--force")
-    assert "build" not in again.out, "what prepare wrote is no model of the project"
+    assert "build" not in again.out, "what prepare wrote is not a model of the project"
 
 
 def test_the_command_line_goes_over_the_file(folder: Path, run: Run) -> None:

@@ -63,7 +63,7 @@ def test_a_metric_that_a_file_names_is_named_before_it_runs(how: str, folder: Pa
     (folder / "code/r.toml").write_text(recipe)
     done = run("prepare", "-q", _MODEL)
     assert done.code == 0, done.err
-    (line,) = [line for line in done.err.splitlines() if "its code runs now" in line]
+    (line,) = [line for line in done.err.splitlines() if "dmlprep runs it now" in line]
     assert by in line
     assert "own.py:own" in line
     (folder / "ran").unlink()
@@ -79,9 +79,9 @@ def test_a_metric_that_a_file_names_is_named_before_it_runs(how: str, folder: Pa
 def test_tune_names_it_where_it_proves(folder: Path, run: Run) -> None:
     (folder / "dmlprep.toml").write_text('device = "cpu"\nmetric = "code/own.py:own"\n')
     quick = ("tune", _MODEL, "-q", "--recipe", "plain.toml", "--top", "1")
-    assert "its code runs now" not in run(*quick, "--offline").err
+    assert "dmlprep runs it now" not in run(*quick, "--offline").err
     assert not (folder / "ran").exists()
-    assert run(*quick).err.count("own.py:own: its code runs now") == 1
+    assert run(*quick).err.count("own.py:own: dmlprep runs it now") == 1
 
 
 def test_the_command_line_s_own_metric_needs_no_word(folder: Path, run: Run) -> None:
@@ -99,12 +99,12 @@ def test_a_fleet_names_it_before_its_jobs_run(folder: Path, run: Run, recipe: bo
     named = "" if recipe else 'metric = "code/own.py:own"\n'
     text = f'[defaults]\nout = "build"\ndevice = "cpu"\nrecipe = "code/r.toml"\n{named}[models."{_MODEL}"]\n'
     (folder / "fleet.toml").write_text(text)
-    assert "its code runs now" not in run("fleet", "--dry-run").err
+    assert "dmlprep runs it now" not in run("fleet", "--dry-run").err
     done = run("fleet", "-q")
     assert done.code == 0, done.err
-    assert done.err.count("own.py:own: its code runs now") == 1
+    assert done.err.count("own.py:own: dmlprep runs it now") == 1
     assert ("r.toml" if recipe else "fleet.toml") in done.err
-    assert "its code runs now" not in run("fleet", "-q").err, "what is known from before runs nothing"
+    assert "dmlprep runs it now" not in run("fleet", "-q").err, "what is known from before runs nothing"
 
 
 _OUTSIDE = ["..", "../other", "build/../../other", "{there}", "{there}/net.onnx"]
