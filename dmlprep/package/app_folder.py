@@ -80,7 +80,7 @@ def inspect_app(folder: Path, system: Path | None = None) -> AppReport:
         InputError: the folder cannot be read, is too large for an app, or has no program, ONNX Runtime or package.
     """
     if not folder.is_dir():
-        raise InputError("this is no folder", where=str(folder), fix="name the folder of the app's program")
+        raise InputError("not a folder", where=str(folder), fix="pass the folder of the app's program")
     return _Inspection(folder, system).report()
 
 
@@ -101,7 +101,7 @@ class _Inspection:
         found = self._found
         if not found.places and not found.models and not found.findings:
             what = "it has no program, no ONNX Runtime and no package of dmlprep"
-            raise InputError(what, where=str(self.folder), fix="name the folder of the app's program")
+            raise InputError(what, where=str(self.folder), fix="pass the folder of the app's program")
         return found
 
     def _folders(self) -> Iterator[tuple[Path, dict[str, str]]]:
@@ -115,7 +115,7 @@ class _Inspection:
             count += len(names) + 1
             if count > _FILES:
                 what = f"it has more than {_FILES:,} files"
-                raise InputError(what, where=str(self.folder), fix="name the folder of the app's program alone")
+                raise InputError(what, where=str(self.folder), fix="pass only the folder of the app's program")
             yield Path(here), {name.lower(): name for name in sorted(names)}
 
     def _package(self, here: Path, surely: bool) -> None:
@@ -164,7 +164,7 @@ class _Inspection:
             image, runtime = self._library(self.system and self.system / _RUNTIME, "")
             known = f", version {runtime.version}" if runtime.version != "?" else ""
             asking = ", ".join(programs)
-            what = f"{self._name(here)} has no onnxruntime.dll, so {asking} takes the one of Windows{known}"
+            what = f"{self._name(here)} has no onnxruntime.dll, so {asking} loads the one of Windows{known}"
             self._tell("DP830", what)
             directml = Library("")
         self._old("ONNX Runtime", runtime, 2, lambda model: model.lowest_onnxruntime)
@@ -172,25 +172,23 @@ class _Inspection:
             self._old("DirectML", directml, 3, lambda model: model.lowest_directml)
         for name, program in programs.items():
             if program is not None and image is not None and runtime.path and program.machine != image.machine:
-                self._tell("DP833", f"{name} is {program.machine}, and {runtime.path} is {image.machine}")
+                self._tell("DP833", f"{name} is {program.machine}, but {runtime.path} is {image.machine}")
         self._found.places.append(Place(self._name(here), list(programs), runtime, directml))
 
     def _runtime(self, here: Path, names: dict[str, str], image: Image | None) -> Library | None:
         """The DirectML.dll that the ONNX Runtime of a folder loads, and what else it needs."""
         others = [name for name in names if name.startswith("onnxruntime_providers_") and name.endswith(".dll")]
         if others and _SHARED not in names:
-            what = f"{self._name(here)} has {names[others[0]]} without {_SHARED}, so that provider is never loaded"
+            what = f"{self._name(here)} has {names[others[0]]} without {_SHARED}, so the provider is never loaded"
             self._tell("DP834", what, "warning")
         if image is None:
             return None
         needs = [name for name in image.imports if name.startswith(_REDISTRIBUTABLE) and name not in names]
         if needs:
-            what = f"ONNX Runtime in {self._name(here)} needs {', '.join(needs)}, which Windows has not by itself"
+            what = f"ONNX Runtime in {self._name(here)} needs {', '.join(needs)}, which are not part of Windows"
             self._tell("DP835", what)
         if _DIRECTML not in (*image.imports, *image.delayed):
-            self._tell(
-                "DP834", f"ONNX Runtime in {self._name(here)} has no DirectML provider: it runs on the CPU alone"
-            )
+            self._tell("DP834", f"ONNX Runtime in {self._name(here)} has no DirectML provider: it runs only on the CPU")
             return None
         if _DIRECTML not in names:
             _, library = self._library(self.system and self.system / "DirectML.dll", "")
@@ -200,7 +198,7 @@ class _Inspection:
         path = here / names[_DIRECTML]
         own, library = self._library(path, self._name(path))
         if own is not None and own.machine != image.machine:
-            self._tell("DP833", f"{library.path} is {own.machine}, and the ONNX Runtime beside it is {image.machine}")
+            self._tell("DP833", f"{library.path} is {own.machine}, but the ONNX Runtime next to it is {image.machine}")
         return library
 
     def _old(self, what: str, library: Library, digits: int, lowest: Callable[[TargetVersions], str]) -> None:
@@ -211,7 +209,7 @@ class _Inspection:
         for name, target in self._targets:
             least = lowest(target)
             if _numbers(library.version, digits) < _numbers(least, digits):
-                self._tell("DP832", f"{where} is {what} {library.version}, and {name} needs {least}")
+                self._tell("DP832", f"{where} is {what} {library.version}, but {name} needs {least}")
 
     def _library(self, path: Path | None, name: str) -> tuple[Image | None, Library]:
         if path is None or (not name and not path.is_file()):
@@ -227,7 +225,7 @@ class _Inspection:
         if path not in self._images:
             if len(self._images) >= _IMAGES:
                 what = f"it has more than {_IMAGES:,} programs and libraries"
-                raise InputError(what, where=str(self.folder), fix="name the folder of the app's program alone")
+                raise InputError(what, where=str(self.folder), fix="pass only the folder of the app's program")
             self._images[path] = None
             try:
                 self._images[path] = read_image(path)

@@ -80,19 +80,19 @@ def open_runs(folder: Path) -> Runs:
         run = _open_run(folder)
         return Runs([run], {run.path.name: run.record.output_sha256})
     if folder.is_dir() and (folder / "model.onnx").is_file():
-        what, fix = "a model and buckets are in this folder", f"name one of them: model.onnx, or {BUCKETS}"
+        what, fix = "the folder contains both a model and buckets", f"pass one of them: model.onnx, or {BUCKETS}"
         raise InputError(what, where=str(folder), code="DP820", fix=fix)
     document = BucketsFile.read(listed)
     runs = [_open_run(listed.parent / one.file, one.name, one.sizes) for one in document.buckets]
     for run, one in zip(runs, document.buckets, strict=True):
         if run.record.output_sha256 != one.sha256:
-            what = f"{BUCKETS} is about another {one.file} than the one beside it"
+            what = f"{BUCKETS} belongs to another {one.file} than the one next to it"
             raise InputError(what, where=str(listed), code="DP820", fix="prepare the buckets again")
     digests = {one.file: one.sha256 for one in document.buckets}
     if document.data is not None:
         digests[document.data.file] = document.data.sha256
         if document.data.file not in {file.name for run in runs for file in _data_files(run.model)}:
-            what = f"{BUCKETS} names a data file {document.data.file!r}, which no model of it reads"
+            what = f"{BUCKETS} names a data file {document.data.file!r}, which none of its models reads"
             raise InputError(what, where=str(listed), code="DP820", fix="prepare the buckets again")
     return Runs(runs, digests)
 
@@ -108,7 +108,7 @@ def _open_run(run: Path, name: str = "", sizes: dict[str, int] | None = None) ->
     opened = Model.open(model)
     read = RunRecord.read(record)
     if read.output_sha256 != opened.digest():
-        what, fix = "this record is of another model than the one beside it", "prepare the model again"
+        what, fix = "this record belongs to another model than the one next to it", "prepare the model again"
         raise InputError(what, where=str(record), code="DP820", fix=fix)
     return Run(name, sizes or {}, opened, model, read, not_proved(read))
 
@@ -121,7 +121,7 @@ def not_proved(record: RunRecord) -> list[str]:
     on_directml = [v for v in record.verdicts if v.check.provider == "dml"]
     said = any(v.decides and v.outcome != "passed" for v in on_directml)
     if not said and not any(v.outcome == "passed" for v in on_directml):
-        found.append(f"{_ON_DIRECTML}: {on_directml[0].outcome if on_directml else 'not-run'}: no DirectML ran it")
+        found.append(f"{_ON_DIRECTML}: {on_directml[0].outcome if on_directml else 'not-run'}: not run on DirectML")
     return found
 
 
@@ -206,11 +206,11 @@ def _tensor(value: ir.Value, path: Path, known: Known) -> Tensor:
     kind, shape = value.type, value.shape
     if not isinstance(kind, ir.TensorType) or shape is None:
         raise ModelRefused(
-            f"{value.name!r} is {kind or 'of no known type'}{'' if shape is not None else ' of no known rank'}, and an "
-            "app is handed plain tensors only",
+            f"{value.name!r} is {kind or 'of unknown type'}{'' if shape is not None else ' of unknown rank'}: "
+            "an app needs plain tensors",
             where=str(path),
             code="DP820",
-            fix="let the model take and give tensors whose rank it declares",
+            fix="use tensors of declared rank as inputs and outputs",
         )
     sizes = [d if isinstance(d, int) else (d.value or f"{value.name}:{axis}") for axis, d in enumerate(shape)]
     denotations = [shape.get_denotation(axis) or "" for axis in range(len(sizes))]

@@ -22,10 +22,10 @@ TEXTS: dict[Meaning, str] = {
     "picture": "a picture",
     "indices": "indices into a table of the model",
     "flags": "flags, 0 or 1",
-    "boxes": "left, top, right and bottom of each box; 0 where there is none",
-    "scores": "the score of each box, falling; 0 where there is none",
-    "classes": "the class of each box; -1 where there is none",
-    "count": "how many boxes there are",
+    "boxes": "left, top, right and bottom of each box; 0 for unused boxes",
+    "scores": "the score of each box, falling; 0 for unused boxes",
+    "classes": "the class of each box; -1 for unused boxes",
+    "count": "the number of boxes",
     "probabilities": "probabilities",
     "largest index": "the index of the largest number",
     "top values": "the largest numbers, falling",
@@ -84,7 +84,7 @@ def sentence(one: Tensor) -> str:
     if picture is not None and picture.model_size is not None:
         height, width = picture.model_size
         same = picture.model_size == picture.size
-        said += "; the model sees it as it is" if same else f"; the graph brings it to {height} x {width}"
+        said += "; the model gets it unchanged" if same else f"; the graph resizes it to {height} x {width}"
         said += "" if same else f" ({text(picture.fit)}, {text(picture.resize)})"
     return said
 
@@ -92,7 +92,7 @@ def sentence(one: Tensor) -> str:
 def _picture(picture: Picture, model: Model) -> Known:
     shape = next((v.shape for v in model.ir.graph.inputs if v.name == picture.name), None)
     if tuple(shape or ()) != picture.shape:
-        raise unfit(f"the note of the frame tells of another input than {picture.name!r}")
+        raise unfit(f"the metadata of the frame names another input than {picture.name!r}")
     app = AppPicture(
         size=picture.size,
         colour=picture.colour,
@@ -135,7 +135,7 @@ def _sides(model: Model, result: Result) -> tuple[int, int]:
     shape = next((v.shape for v in model.ir.graph.outputs if v.name in result.made), None)
     sizes = [d if isinstance(d, int) else 0 for d in shape or ()]
     if len(sizes) != 4:
-        raise unfit(f"the note of the frame tells of a picture, and {result.name!r} has {len(sizes)} dimensions")
+        raise unfit(f"the metadata of the frame names a picture, but {result.name!r} has {len(sizes)} dimensions")
     return (sizes[1], sizes[2]) if result.layout == "nhwc" else (sizes[2], sizes[3])
 
 

@@ -76,20 +76,20 @@ def write_nupkg(request: NuGetRequest) -> NuGetPackage:
     """
     if not _ID.fullmatch(request.name) or len(request.name) > _LONGEST_ID:
         fix = "letters, digits and _, with . or - between them: Contoso.Detector"
-        raise UsageError(f"{request.name!r} is no id of a NuGet package", where="--id", fix=fix)
+        raise UsageError(f"{request.name!r} is not a valid id of a NuGet package", where="--id", fix=fix)
     if not _VERSION.fullmatch(request.version):
-        raise UsageError(f"{request.version!r} is no version", where="--version", fix="1.2.3, or 1.2.3-beta.1")
+        raise UsageError(f"{request.version!r} is not a valid version", where="--version", fix="1.2.3, or 1.2.3-beta.1")
     if printable(request.authors) != request.authors:
-        raise UsageError("a character in it does not print", where="--authors", fix="a name on one line")
+        raise UsageError("it has an unprintable character", where="--authors", fix="a name on one line")
     target = request.out / f"{request.name}.{request.version}.nupkg"
     check_output(target, force=request.force)
     found = verify(request.folder)
     if found.contract.language not in _LOADER:
-        what = f"the package is for {found.contract.language}, which has no NuGet"
+        what = f"the package is for {found.contract.language}, which does not use NuGet"
         raise UsageError(what, where=str(request.folder), fix="dmlprep package RUN -o APP --for csharp, or cpp")
     if request.loader and found.loader != "compared":
-        what = f"its loader is by {found.contract.made_by}, and this is dmlprep {__version__}, which cannot compare it"
-        fix = "package the run again with this version; --no-loader leaves the loader out of what projects compile"
+        what = f"its loader is by {found.contract.made_by}, which dmlprep {__version__} cannot compare"
+        fix = "package the run again with this version; --no-loader excludes the loader from compilation"
         raise InputError(what, where=str(request.folder), code="DP822", fix=fix)
     try:
         with Writer() as writer:
@@ -123,7 +123,7 @@ def _write(request: NuGetRequest, found: Verified, file: BinaryIO) -> None:
                 path = inside[part]
                 if _copy(archive, part, path) != digests.get(path.name) and path.name in digests:
                     fix = "write the NuGet package again"
-                    raise InputError("it was changed while it was read", where=str(path), code="DP822", fix=fix)
+                    raise InputError("it changed during reading", where=str(path), code="DP822", fix=fix)
 
 
 def _texts(request: NuGetRequest, contract: Contract) -> Iterator[tuple[str, str]]:

@@ -118,7 +118,7 @@ def _refused(run: Path, runs: Runs) -> DmlprepError:
         where=str(run),
         code="DP821",
         fix="prepare it with --device dml --require-dml, or prove it on Windows with a kit; --unproven packages it "
-        "all the same, and says so in the contract",
+        "all the same, and records this in the contract",
     )
 
 
@@ -127,7 +127,7 @@ def _key(sign: Path | None, out: Path) -> SigningKey | None:
     if sign is None:
         return None
     if sign.absolute().parent.resolve() == out.resolve():
-        what = "your private key would lie in the package"
+        what = "your private key would be in the package"
         raise UsageError(what, where=str(sign), fix="keep it in another folder")
     return signing_key(sign)
 
@@ -145,7 +145,7 @@ class _Before:
         for name in names:
             place = self.folder / name
             if name not in self.own and os.path.lexists(place):
-                what = "is not as the earlier package had it, so it is not replaced"
+                what = "was changed after packaging, so it is not replaced"
                 raise OutputError(what, where=str(place), fix="move it away, or choose another folder")
         return list(self.own)
 
@@ -156,19 +156,19 @@ def _check_out(run: Path, out: Path, *, force: bool) -> _Before:
     where = str(out)
     if not out.exists():
         if not out.absolute().parent.is_dir():
-            raise OutputError("its folder does not exist", where=where, fix="make the folder, or choose another one")
+            raise OutputError("its folder does not exist", where=where, fix="create the folder, or choose another one")
         return _Before(out)
     if not out.is_dir():
-        raise OutputError("this is a file", where=where, fix="name a folder")
+        raise OutputError("this is a file", where=where, fix="pass a folder")
     if run.resolve() in (out.resolve(), out.resolve() / "model.onnx"):
         raise OutputError("this is the run's own folder", where=where, fix="choose another folder")
     FileSet(out, CONTRACT).recover()
     if not any(out.iterdir()):
         return _Before(out)
     if not (out / CONTRACT).is_file():
-        raise OutputError("the folder is not empty, and holds no package", where=where, fix="choose another folder")
+        raise OutputError("the folder is not empty, and is not a package", where=where, fix="choose another folder")
     if not force:
-        raise OutputError("the folder holds a package", where=where, fix="pass --force to replace it")
+        raise OutputError("the folder contains a package", where=where, fix="pass --force to replace it")
     own = tuple(_own(out))
     seen = Unchanged(contents=False)
     seen.take([out / name for name in own])
@@ -251,10 +251,10 @@ def _readme(language: Language, contract: Contract) -> Iterator[str]:
     target, model = contract.target, contract.model
     named = f"{len(contract.buckets)} buckets of one model" if contract.buckets else model.file
     yield f"# {text(named)} for {language.title}\n"
-    yield f"Made by {text(contract.made_by)}. `{CONTRACT}` is the contract: what is said here and more, for programs."
+    yield f"Made by {text(contract.made_by)}. `{CONTRACT}` is the contract: the same facts and more, for programs."
     yield f"`{SCHEMA}` is its JSON Schema.\n"
     if contract.unproven:
-        yield "**This model was packaged though its run did not pass:**\n"
+        yield "**This model was packaged although its run did not pass:**\n"
         yield from (f"- {text(reason)}" for reason in contract.unproven)
         yield ""
     if contract.buckets:
@@ -269,7 +269,7 @@ def _readme(language: Language, contract: Contract) -> Iterator[str]:
         yield from (*told, "")
     if contract.fixed and not contract.buckets:
         fixed = ", ".join(f"{code(name)} = {size}" for name, size in contract.fixed.items())
-        yield f"Fixed when the model was prepared: {fixed}. Other sizes need another preparation.\n"
+        yield f"Fixed when the model was prepared: {fixed}. For other sizes, prepare the model again.\n"
     yield "## What it needs\n"
     yield f"- {text(target.lowest_windows)} or newer, and a GPU with Direct3D 12."
     yield f"- ONNX Runtime {target.lowest_onnxruntime} or newer with DirectML {target.lowest_directml} or newer."
@@ -298,7 +298,7 @@ def _shape(one: Tensor) -> str:
 
 def _buckets(contract: Contract) -> Iterator[str]:
     yield "## Buckets\n"
-    yield "Each is a model of fixed sizes; all read the same weights. What follows below is about the first one.\n"
+    yield "Each is a model of fixed sizes; all read the same weights. The rest of this page describes the first one.\n"
     yield from table(("bucket", "file", "shapes of the inputs", "worst relative error"), map(_bucket, contract.buckets))
     yield ""
 

@@ -11,7 +11,7 @@ from dmlprep.core.files import Unfit, parse_json, read_given, unreadable
 from dmlprep.core.files.outputs import file_name_problem
 from dmlprep.package.contract import CONTRACT, Contract
 
-REPAIR = "copy the package again, whole, or make it again"
+REPAIR = "copy the package again completely, or create it again"
 """The remedy for a damaged package."""
 
 _DOCUMENT = 64 << 20
@@ -36,13 +36,13 @@ def read_contract(folder: Path) -> tuple[Contract, bytes]:
     try:
         contract = parse_json(raw, Contract)
     except Unfit as error:
-        refuse(folder / CONTRACT, f"no contract of a package: {error}")
+        refuse(folder / CONTRACT, f"not a contract of a package: {error}")
     names: Mapping[str, object] = contract.files
     for name in (*names, *contract.model_files):
         if wrong := file_name_problem(name):
-            refuse(folder / CONTRACT, f"it names a file {name!r}, which {wrong}")
+            refuse(folder / CONTRACT, f"it lists a file {name!r}, which {wrong}")
         if name not in names:
-            refuse(folder / CONTRACT, f"it does not say what {name!r} is like")
+            refuse(folder / CONTRACT, f"it does not describe {name!r}")
     return contract, raw
 
 

@@ -45,8 +45,8 @@ class SigningKey:
         try:
             write_private(self._path, self._private.private_bytes(pem, private, forms.NoEncryption()))
         except FileExistsError as error:
-            what = "another run made this key meanwhile"
-            raise OutputError(what, where=str(self._path), fix="run again, which uses that key") from error
+            what = "another run created this key at the same time"
+            raise OutputError(what, where=str(self._path), fix="run again: it uses that key") from error
         write_file(self.public, self._private.public_key().public_bytes(pem, public), force=False)
         self._is_new = False
 
@@ -71,10 +71,10 @@ def signing_key(path: Path) -> SigningKey:
     try:
         private = made.serialization.load_pem_private_key(raw, None)
     except (ValueError, TypeError, made.unsupported) as error:
-        what = "it is encrypted" if b"ENCRYPTED" in raw else "it holds no private key in PEM"
+        what = "it is encrypted" if b"ENCRYPTED" in raw else "it contains no private key in PEM"
         raise _unfit(path, what) from error
     if not isinstance(private, made.ed25519.Ed25519PrivateKey):
-        raise _unfit(path, "its key is not of Ed25519")
+        raise _unfit(path, "its key is not an Ed25519 key")
     return SigningKey(private, path, is_new=False)
 
 
@@ -89,19 +89,19 @@ def is_signature(path: Path) -> bool:
 def check_signature(document: bytes, signature: Path, key: Path) -> None:
     """Refuse a document whose ``signature`` file was not made by the private half of ``key``, a public key (PEM)."""
     made = _library()
-    raw = _read(key, "pass the .pub file beside the key that signed")
+    raw = _read(key, "pass the .pub file next to the private key")
     try:
         public: Ed25519PublicKey = made.serialization.load_pem_public_key(raw)
     except (ValueError, TypeError, made.unsupported) as error:
-        raise _unfit(key, "it holds no public key in PEM") from error
+        raise _unfit(key, "it contains no public key in PEM") from error
     if not isinstance(public, made.ed25519.Ed25519PublicKey):
-        raise _unfit(key, "its key is not of Ed25519")
+        raise _unfit(key, "its key is not an Ed25519 key")
     if not signature.exists():
         raise _unfit(signature, "the package is not signed: this file is missing")
     try:
         public.verify(base64.b64decode(_read(signature, ""), validate=False), document)
     except (made.invalid, binascii.Error) as error:
-        what = "it does not fit: the contract was changed, or somebody else signed it"
+        what = "wrong signature: the contract was changed, or another key signed it"
         raise _unfit(signature, what) from error
 
 
@@ -124,5 +124,5 @@ def _read(path: Path, fix: str) -> bytes:
 
 
 def _unfit(path: Path, what: str) -> InputError:
-    fix = "take the package and the key from whoever made it; dmlprep package --sign KEY signs"
+    fix = "get the package and the key from the author; dmlprep package --sign KEY signs"
     return InputError(what, where=str(path), code="DP823", fix=fix)

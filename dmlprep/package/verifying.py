@@ -58,12 +58,12 @@ def verify(folder: Path, key: Path | None = None, *, whole: bool = True) -> Veri
     if key is not None:
         check_signature(raw, folder / SIGNATURE, key)
     if read_small(folder / DIGEST, code="DP822", fix=REPAIR) != f"{digest}  {CONTRACT}\n".encode():
-        refuse(folder / CONTRACT, f"it is not the one that {DIGEST} is about: one of the two was changed")
+        refuse(folder / CONTRACT, f"it does not match {DIGEST}: one of the two was changed")
     _check_files(folder, contract, whole)
     compared = _check_texts(folder, contract)
     listed = {*contract.files, CONTRACT, DIGEST, SIGNATURE}
     others = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir())
-    signed = "signed, but no key was given to check that" if (folder / SIGNATURE).is_file() else "not signed"
+    signed = "signed: pass --key to check the signature" if (folder / SIGNATURE).is_file() else "not signed"
     signed = "signed with this key" if key is not None else signed
     loader: Literal["compared", "signed", "not compared"] = "signed" if key is not None else "not compared"
     strange = [name for name in others if name not in listed]
@@ -79,7 +79,7 @@ def _check_files(folder: Path, contract: Contract, whole: bool) -> None:
         try:
             found = check_plain(path)
             if found != entry.bytes:
-                refuse(path, f"it has {found} bytes, and {CONTRACT} says {entry.bytes}")
+                refuse(path, f"it has {found} bytes, but {CONTRACT} lists {entry.bytes}")
             if file_digest(path)[1] != entry.sha256:
                 refuse(path, f"it was changed: its SHA-256 is not the one in {CONTRACT}")
         except FileNotFoundError:
@@ -101,7 +101,7 @@ def _check_texts(folder: Path, contract: Contract) -> bool:
     try:
         texts = texts_of(contract)
     except DmlprepError as error:
-        refuse(folder / CONTRACT, f"{contract.made_by} does not write such a contract: {error.what}")
+        refuse(folder / CONTRACT, f"{contract.made_by} does not write this contract: {error.what}")
     for name, entry in contract.files.items():
         if name not in texts and name not in contract.model_files:
             refuse(folder / name, f"{contract.made_by} does not write this file, though {CONTRACT} lists it")

@@ -7,7 +7,7 @@ from typing import Any
 from .hresult import diagnose, error_text
 
 _REMOVED = (
-    "close other programs that use the GPU, wait a second and call reopen(); if it happens again, use smaller inputs, "
+    "close other programs that use the GPU, wait a second and call reopen(). If it happens again, use smaller inputs, "
     "disable_metacommands=True or another driver, or run on the CPU with reopen(device='cpu')"
 )
 _MEMORY = (
@@ -24,7 +24,7 @@ class PackageDamaged(ModelError):
     """A file is not the one of the contract. ``file`` names it."""
 
     def __init__(self, file: str, what: str) -> None:
-        super().__init__(f"{file} {what}: copy the package again, whole")
+        super().__init__(f"{file} {what}: copy the package again completely")
         self.file = file
 
 
@@ -56,7 +56,7 @@ def translated(error: Exception) -> ModelError:
         return DeviceRemoved(f"the GPU stopped answering ({found}): {_REMOVED}")
     memory = isinstance(error, MemoryError) or "bad allocation" in text or "Failed to allocate memory" in text
     if memory or (found is not None and found.code == "8007000E"):
-        return OutOfMemory(f"no memory is left ({found or 'on the machine'}): {_MEMORY}")
+        return OutOfMemory(f"out of memory ({found or 'system memory'}): {_MEMORY}")
     if found is not None and found.code in ("887A0002", "887A0004", "C0262002"):
         return AdapterMissing(f"the adapter cannot be used ({found}): choose another, or install its driver")
     return ModelError(f"{found}: {text}" if found is not None else text)
@@ -73,7 +73,7 @@ def check_release(onnxruntime: Any, provider: str, lowest: str) -> None:
         fix = "pip uninstall onnxruntime, then pip install onnxruntime-directml"
         raise RuntimeMissing(f"onnxruntime {here} has no {provider} (it has {', '.join(available)}): {fix}")
     if _numbers(here) < _numbers(lowest):
-        raise RuntimeMissing(f"onnxruntime {here} is older than {lowest}, the oldest that this model was made for")
+        raise RuntimeMissing(f"onnxruntime {here} is older than {lowest}, the oldest version for this model")
 
 
 def _numbers(version: str) -> list[int]:

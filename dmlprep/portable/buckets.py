@@ -46,7 +46,7 @@ def choose(buckets: Sequence[Mapping[str, Any]], sizes: Mapping[str, int]) -> Ch
     if missing := [name for name in known if name not in sizes]:
         raise ValueError(f"the size of {missing[0]!r} is missing: the buckets differ in {', '.join(known)}")
     if small := [name for name in known if sizes[name] < 1]:
-        raise ValueError(f"the size of {small[0]!r} is {sizes[small[0]]}, and must be a whole number of 1 or more")
+        raise ValueError(f"the size of {small[0]!r} is {sizes[small[0]]}, but must be a whole number of at least 1")
     room = [one for one in buckets if all(one["sizes"][name] >= sizes[name] for name in known)]
     if not room:
         asked = ", ".join(f"{name}={sizes[name]}" for name in known)

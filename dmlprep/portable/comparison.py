@@ -170,12 +170,12 @@ def describe(metrics: OutputMetrics, tolerance: Tolerance) -> str:
     if metrics.note:
         return f"output {name}: {metrics.note}"
     if metrics.share_equal < 1:
-        asked = f"{percent(tolerance.share_equal)} are asked for"
+        asked = f"{percent(tolerance.share_equal)} are required"
         return f"output {name}: {percent(metrics.share_equal, 2)} of the elements are equal, {asked}"
     bound = metrics.bound or tolerance.max_rel
     if metrics.max_rel > bound:
         return f"output {name}: max|d|/max|ref| is {metrics.max_rel:.3g}, {bound:g} is allowed"
     if metrics.cosine < tolerance.cosine:
-        return f"output {name}: cosine is {metrics.cosine:.6f}, {tolerance.cosine:g} is asked for"
+        return f"output {name}: cosine is {metrics.cosine:.6f}, {tolerance.cosine:g} is required"
     share = percent(metrics.out_of_tolerance, 2)
     return f"output {name}: {share} of the elements are infinite or NaN on one side only"

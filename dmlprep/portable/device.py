@@ -130,7 +130,7 @@ def adapters() -> tuple[Adapter, ...]:
 
 def listed(found: Sequence[Adapter]) -> str:
     """``there are: 0 NAME, 1 NAME``, for errors."""
-    return f"there {'is' if len(found) == 1 else 'are'}: {', '.join(map(str, found))}" if found else "there is none"
+    return f"there {'is' if len(found) == 1 else 'are'}: {', '.join(map(str, found))}" if found else "there are none"
 
 
 def find_adapter(wanted: str, found: Sequence[Adapter]) -> Adapter:
@@ -163,7 +163,7 @@ def problem(number: int, named: bool, found: Sequence[Adapter]) -> tuple[str, st
     hardware = [other for other in found if not other.software]
     choose = f", or choose with --device-id: {', '.join(map(str, hardware))}" if hardware else ""
     return (
-        f"the adapter that a session gets, {one}, is a software adapter: it computes on the CPU",
+        f"a session would use {one}, a software adapter, which computes on the CPU",
         f"install or update the driver of the graphics adapter{choose}",
     )
 

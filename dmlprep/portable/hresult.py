@@ -36,15 +36,15 @@ _ERRORS: dict[str, tuple[str, ...]] = {
         "run dmlprep check for the node, or dmlprep bisect to find it",
         "DirectML has a kernel for the operator but not for these shapes or attributes (rank above 8, Reshape with "
         "allowzero=1 and -1, MatMul of rank 5 or more)",
-        "the DirectML.dll found is older than this ONNX Runtime needs",
-        "a constant needs more than 4 GiB after DirectML has packed it",
+        "the loaded DirectML.dll is older than this ONNX Runtime needs",
+        "a constant needs more than 4 GiB after DirectML packs it",
     ),
     "887A0005 DXGI_ERROR_DEVICE_REMOVED": (
         "try disable_metacommands, then smaller inputs, then another driver",
         "the driver stopped: " + _HUNG,
         "the GPU ran out of memory",
         _METACOMMAND,
-        "the driver was updated or the GPU was taken away while the session was open",
+        "the driver was updated or the GPU was removed while the session was open",
     ),
     "887A0006 DXGI_ERROR_DEVICE_HUNG": (
         "try smaller inputs (tiles, a smaller batch), then disable_metacommands",
@@ -63,7 +63,7 @@ _ERRORS: dict[str, tuple[str, ...]] = {
     ),
     "887A0001 DXGI_ERROR_INVALID_CALL": (
         "update the driver and DirectML.dll",
-        "the graphics stack cannot do what DirectML asks for",
+        "the graphics stack lacks a feature that DirectML needs",
     ),
     "887A0002 DXGI_ERROR_NOT_FOUND": (
         "choose a smaller device_id: 0 is the first adapter that DXGI lists, the one of the desktop; dmlprep doctor "
@@ -71,11 +71,11 @@ _ERRORS: dict[str, tuple[str, ...]] = {
         "there is no adapter with this device_id",
     ),
     "887A0004 DXGI_ERROR_UNSUPPORTED": (
-        "update the graphics driver, or choose another device_id (dmlprep doctor --adapters); see with dmlprep "
-        "doctor which DirectML.dll is found",
+        "update the graphics driver, or choose another device_id (dmlprep doctor --adapters); dmlprep doctor shows "
+        "which DirectML.dll is loaded",
         "the adapter is a software adapter, or its driver has no Direct3D 12",
         "DirectML.dll is older than this ONNX Runtime needs",
-        "the system's own DirectML.dll was loaded in place of the one beside onnxruntime.dll",
+        "the DirectML.dll of Windows was loaded instead of the one next to onnxruntime.dll",
     ),
     "C0262002 ERROR_GRAPHICS_INVALID_DISPLAY_ADAPTER": (
         "choose the device_id of a GPU (dmlprep doctor --adapters), or install its driver",
@@ -83,35 +83,35 @@ _ERRORS: dict[str, tuple[str, ...]] = {
     ),
     "8007000E E_OUTOFMEMORY": (
         "use smaller inputs or FP16, or a GPU with more memory",
-        "the GPU or the process has no memory left",
+        "the GPU or the process is out of memory",
         "a single tensor is larger than the device allows",
     ),
     "80004005 E_FAIL": (
         "run dmlprep bisect to find the node",
-        "DirectML failed without saying why: often an operator that it compiles but cannot run",
+        "DirectML failed without a reason: often an operator that it compiles but cannot run",
     ),
     "80004001 E_NOTIMPL": (
-        "keep the operator out of the model, or use a newer DirectML",
+        "remove the operator from the model, or use a newer DirectML",
         "DirectML or the driver lacks this operator or data type",
     ),
     "80004002 E_NOINTERFACE": (
-        "see with dmlprep doctor which DirectML.dll is found",
+        "dmlprep doctor shows which DirectML.dll is loaded",
         "DirectML.dll or d3d12.dll is older than this ONNX Runtime needs",
     ),
     "8000FFFF E_UNEXPECTED": ("run dmlprep bisect to find the node", "an error inside the DirectML execution provider"),
     "80070005 E_ACCESSDENIED": (
-        "see who owns the model file and its folder",
-        "a file or the device may not be opened by this user",
+        "check the permissions of the model file and its folder",
+        "this user cannot open a file or the device",
     ),
     "8007007E ERROR_MOD_NOT_FOUND": (
         "install onnxruntime-directml again; see dmlprep doctor",
-        "DirectML.dll is not beside onnxruntime.dll",
+        "DirectML.dll is not next to onnxruntime.dll",
     ),
     "8007023E ERROR_UNHANDLED_EXCEPTION": (
         "run dmlprep check for the node, or dmlprep bisect to find it",
-        "an exception inside a kernel of DirectML's provider (Reshape with allowzero=1 and -1 makes one)",
+        "an exception inside a kernel of DirectML's provider (for example Reshape with allowzero=1 and -1)",
     ),
-    "80070070 ERROR_DISK_FULL": ("make room and run again", "the disk is full"),
+    "80070070 ERROR_DISK_FULL": ("free some space and run again", "the disk is full"),
 }
 """By code and name: the next thing to try, then the likely causes."""
 

@@ -34,14 +34,14 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
     """
     path = folder / MANIFEST
     if not path.is_file():
-        raise ValueError("kit.json is not beside run.py: extract the whole zip, then run it from there")
+        raise ValueError("kit.json is not next to run.py: extract the whole zip, then run it from there")
     raw = path.read_bytes()
     try:
         manifest = json.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError):
         raise ValueError("kit.json is damaged: extract the zip again") from None
     if not isinstance(manifest, dict) or manifest.get("format") != 1 or not isinstance(manifest.get("files"), dict):
-        raise ValueError("kit.json is not of a kit that this run.py knows: use the run.py of its own zip")
+        raise ValueError("kit.json has a format unknown to this run.py: use the run.py from the same zip")
     return manifest, hashlib.sha256(raw).hexdigest()
 
 
@@ -53,7 +53,7 @@ def problems(folder: Path, manifest: dict[str, Any]) -> list[str]:
         if not path.is_file():
             found.append(f"{name} is missing")
         elif path.stat().st_size != entry["bytes"]:
-            found.append(f"{name} has {path.stat().st_size} bytes, packed were {entry['bytes']}")
+            found.append(f"{name} has {path.stat().st_size} bytes, expected {entry['bytes']}")
         elif file_digest(path)[1] != entry["sha256"]:
             found.append(f"{name} is not the file that was packed: its SHA-256 differs")
     there = [p for top in _FOLDERS for p in (folder / top).rglob("*") if p.is_file()]

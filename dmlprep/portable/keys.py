@@ -71,7 +71,7 @@ def new_packer_key() -> PackerKey:
 def _parts(raw: bytes) -> tuple[str, bytes]:
     match = _LINE.fullmatch(raw.decode("ascii", "replace"))
     if match is None:
-        raise ValueError("this is no key of dmlprep kit")
+        raise ValueError("not a key of dmlprep kit")
     return match[1], bytes.fromhex(match[2])
 
 
@@ -83,7 +83,7 @@ def parse_packer_key(raw: bytes) -> PackerKey:
     """
     kind, secret = _parts(raw)
     if kind != _PACKER:
-        raise ValueError("this is the key of whoever runs a kit, not the packer's")
+        raise ValueError("this is a run key, not the packer's key")
     return PackerKey(secret)
 
 
@@ -95,7 +95,7 @@ def parse_run_key(raw: bytes) -> RunKey:
     """
     kind, secret = _parts(raw)
     if kind == _PACKER:
-        raise ValueError("this is the packer's own key, which should not be here: take the .run-key file")
+        raise ValueError("this is the packer's private key, which should not be here: use the .run-key file")
     return RunKey(kind.rpartition(" ")[2], secret)
 
 
@@ -109,7 +109,7 @@ def read_run_key(path: Path, kit: str) -> RunKey:
     with path.open("rb") as file:
         key = parse_run_key(file.read(LONGEST))
     if key.kit != kit:
-        raise ValueError(f"this is the key of kit {key.kit[:12]}, and this is kit {kit[:12]}")
+        raise ValueError(f"this key belongs to kit {key.kit[:12]}, but this is kit {kit[:12]}")
     return key
 
 

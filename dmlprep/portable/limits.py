@@ -35,7 +35,7 @@ class MemoryLimit:
     def exceeded(self, held: int) -> str:
         """The rest of a sentence on who held more."""
         why = f" ({self.why})" if self.why else ""
-        return f"held {held / 2**20:.0f} MiB, the limit is {self.nbytes / 2**20:.0f} MiB{why}, and was ended"
+        return f"used {held / 2**20:.0f} MiB, the limit is {self.nbytes / 2**20:.0f} MiB{why}, and was stopped"
 
 
 def memory_limit() -> MemoryLimit:
@@ -46,12 +46,12 @@ def memory_limit() -> MemoryLimit:
     """
     value = os.environ.get(VARIABLE, "").strip()
     if not value:
-        return MemoryLimit(int(SHARE * machine_memory()), f"{SHARE:g} of this machine's memory")
+        return MemoryLimit(int(SHARE * machine_memory()), f"{SHARE:g} of system memory")
     if value.lower() == "none":
         return MemoryLimit(0)
     match = re.fullmatch(r"(?i)(\d{1,15}(?:\.\d{1,9})?)\s*(?:([KMGT]?)(?:i?B)?|(%))", value)
     if match is None or not float(match[1]):
-        raise ValueError(f"{value!r} is no memory limit: write 12G, 800M, 50% of the machine's memory, or none")
+        raise ValueError(f"{value!r} is not a memory limit: write 12G, 800M, 50% of system memory, or none")
     scale = machine_memory() / 100 if match[3] else _UNITS[match[2].upper()]
     return MemoryLimit(int(float(match[1]) * scale), f"{VARIABLE}={value}")
 

@@ -67,10 +67,10 @@ def read_contract(read: Read) -> dict[str, Any]:
     """
     raw = _bytes(read, CONTRACT)
     if _bytes(read, DIGEST).decode("ascii", "replace") != f"{hashlib.sha256(raw).hexdigest()}  {CONTRACT}\n":
-        raise PackageDamaged(CONTRACT, f"is not the one that {DIGEST} is about")
+        raise PackageDamaged(CONTRACT, f"does not match {DIGEST}")
     contract = json.loads(raw.decode("utf-8"))
     if contract.get("format") != FORMAT:
-        raise PackageDamaged(CONTRACT, f"is of format {contract.get('format')}, and this loader reads {FORMAT}")
+        raise PackageDamaged(CONTRACT, f"has format {contract.get('format')}, but this loader reads {FORMAT}")
     return dict(contract)
 
 
@@ -183,7 +183,7 @@ class Model:
                 if device != "dml-or-cpu":
                     raise
                 self.close()
-                self.notice = f"DirectML cannot be used, so the model runs on the CPU, which is slower: {error}"
+                self.notice = f"DirectML is not available: the model runs on the CPU, which is slower: {error}"
                 _LOG.warning(self.notice)
                 self._open(raw, CPU)
 
@@ -268,7 +268,7 @@ class Model:
                 continue  # what an app need not ship: the README, the sample
             size, digest, raw = self._digest(name, keep=needed and not by_path)
             if size != entry["bytes"]:
-                raise PackageDamaged(name, f"has {size} bytes, and {CONTRACT} says {entry['bytes']}")
+                raise PackageDamaged(name, f"has {size} bytes, but {CONTRACT} lists {entry['bytes']}")
             if digest != entry["sha256"]:
                 raise PackageDamaged(name, f"was changed: its SHA-256 is not the one in {CONTRACT}")
             if raw is not None:
@@ -341,7 +341,7 @@ class Model:
             raise AdapterMissing(str(error)) from error
         chosen = [one.number for one in rows if self._adapter in one.preferences]
         if not chosen:
-            raise AdapterMissing(f"DXGI names no adapter for {self._adapter}; {listed(rows)}")
+            raise AdapterMissing(f"DXGI lists no adapter for {self._adapter}; {listed(rows)}")
         return chosen[0]
 
     def _shape(self, one: Mapping[str, Any]) -> list[int | str]:
@@ -361,11 +361,11 @@ class Model:
         array = np.ascontiguousarray(inputs[name]).reshape(np.shape(inputs[name]))
         wanted, shape = self._shape(one), array.shape
         if array.dtype != _dtype(one):
-            raise BadInput(f"input {name!r} is {array.dtype}, and the model takes {one['type']}")
+            raise BadInput(f"input {name!r} is {array.dtype}, but the model needs {one['type']}")
         wrong = (size != shape[axis] for axis, size in enumerate(wanted) if not isinstance(size, str))
         if len(shape) != len(wanted) or any(wrong):
-            why = f"; the bucket {self.bucket} takes no other sizes: pad the input" if self.bucket else ""
-            raise BadInput(f"input {name!r} is {list(shape)}, and the model takes {wanted}{why}")
+            why = f"; the bucket {self.bucket} has fixed sizes: pad the input" if self.bucket else ""
+            raise BadInput(f"input {name!r} is {list(shape)}, but the model needs {wanted}{why}")
         return array
 
 

@@ -84,7 +84,7 @@ def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], 
             if made:
                 remove_tree(path, ignore_errors=True)
             raise
-    raise FileExistsError(f"no folder {prefix}... can be made in {parent}")
+    raise FileExistsError(f"cannot create a folder {prefix}... in {parent}")
 
 
 def let_go(path: Path) -> None:

@@ -37,7 +37,7 @@ def match_rows(
     if any(reference[k].dtype.kind in "OUS" for k in names):
         return None
     if max(n, m) == 0:
-        return 1.0, {}, "no rows in either"
+        return 1.0, {}, "no rows on both sides"
     left, bounds = table(names, reference, reference, max_rel)
     right, _ = table(names, candidate, reference, max_rel)
     matched, shares = _matched(left, right, bounds)
@@ -49,7 +49,7 @@ def match_rows(
     return (
         matched / max(n, m),
         worst,
-        f"as a set: {matched} of {n} rows found again, among {m}{_tied(names, reference)}",
+        f"as a set: {matched} of {n} rows match, among {m}{_tied(names, reference)}",
     )
 
 
@@ -60,7 +60,7 @@ def _tied(names: tuple[str, ...], reference: Mapping[str, Array]) -> str:
             values, counts = np.unique(reference[name], return_counts=True)
             if 2 * counts.max(initial=0) > max(2, counts.sum()):
                 value = values[counts.argmax()]
-                return f"; {counts.max():,} of them tie at {value:.4g} in {name}, and rounding chooses among such"
+                return f"; {counts.max():,} of them tie at {value:.4g} in {name}, and rounding decides between ties"
     return ""
 
 

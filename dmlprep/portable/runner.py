@@ -42,7 +42,7 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from {least} to {most}")
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from {least} to {most}")
         return int(text)
 
     return read
@@ -53,15 +53,15 @@ def _seconds(text: str) -> float:
     with contextlib.suppress(ValueError):
         if 0 < float(text) <= MOST_SECONDS:
             return float(text)
-    raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds above 0 and at most {MOST_SECONDS:g}")
+    raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of seconds above 0 and at most {MOST_SECONDS:g}")
 
 
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="run.py",
         description="Run the model of this kit on DirectML and write result.zip for the person who sent it.",
-        epilog="Exit codes: 0 the outputs are as expected; 1 they are not, or the model fails; 2 the kit is damaged or "
-        "the command is wrong; 3 it could not run on the provider.",
+        epilog="Exit codes: 0 the outputs match. 1 they differ, or the model fails. 2 "
+        "the kit is damaged or the command is wrong. 3 the provider did not run.",
     )
     parser.add_argument("--provider", default=work.DML, choices=[work.DML, "CPUExecutionProvider"])
     adapter = parser.add_mutually_exclusive_group()
@@ -73,8 +73,8 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--optimization", choices=["disabled", "basic", "extended", "all"])
     parser.add_argument("--runs", type=_whole(1, MOST_RUNS), metavar="N", help="timed runs of each feed")
     parser.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help="for everything together")
-    parser.add_argument("-o", "--out", type=Path, help="the result; result.zip beside run.py by default")
-    parser.add_argument("--force", action="store_true", help="replace the result that is there")
+    parser.add_argument("-o", "--out", type=Path, help="the result; by default result.zip next to run.py")
+    parser.add_argument("--force", action="store_true", help="replace an existing result")
     parser.add_argument("--key", type=Path, metavar="FILE", help="sign the result with this kit's run key")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args(list(arguments))
@@ -175,7 +175,7 @@ def _checked(kit: Path, asked: argparse.Namespace) -> tuple[dict[str, Any], str,
         try:
             key = keys.read_run_key(asked.key, name)
         except (ValueError, OSError) as error:
-            fix = "  fix: pass the .run-key file that came for this kit"
+            fix = "  fix: pass the .run-key file of this kit"
             raise _Refused(f"error: --key: {error}", fix) from error
     elif manifest.get("nonce"):
         _say("this kit was packed with a key: without --key its result is not signed, and may be refused")
@@ -191,7 +191,7 @@ def _checked(kit: Path, asked: argparse.Namespace) -> tuple[dict[str, Any], str,
 
 
 def _is_there(out: Path) -> _Refused:
-    return _Refused(f"error: {out.name} is there already", "  fix: python run.py --force, or -o another.zip")
+    return _Refused(f"error: {out.name} already exists", "  fix: python run.py --force, or -o another.zip")
 
 
 def _candidates(
@@ -211,7 +211,7 @@ def _candidates(
             others.append(work_on({**request, "candidate": number}))
     right = [number for number, state in enumerate([first, *others]) if state["outcome"] == "passed"]
     if len(listed) < 2 or len(right) < 2:
-        return others, {"reason": "there are no two candidates to compare" if listed else ""}
+        return others, {"reason": "fewer than two candidates to compare" if listed else ""}
     _say("timing the candidates in turn")
     return others, work_on({**request, "race": right, "race_seconds": manifest.get("bench_seconds", 20.0)})
 
@@ -229,7 +229,7 @@ def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str
         session["device_id"] = str(asked.device_id)
     if asked.adapter is not None:
         if asked.provider != work.DML:
-            raise ValueError(f"--adapter chooses a GPU, and {asked.provider} runs on none")
+            raise ValueError(f"--adapter chooses a GPU, but {asked.provider} does not use GPUs")
         session = device.with_number({**session, "adapter": asked.adapter})
     if asked.disable_metacommands:
         session["disable_metacommands"] = "1"
@@ -275,7 +275,7 @@ def _work(kit: Path, folder: Path, limit: float, left: float, allowed: limits.Me
         state = json.loads((folder / work.STATE).read_text(encoding="utf-8"))
     if not state.get("outcome"):
         stage = state.get("stage", "start")
-        ended = ended or "the process ended without a word"
+        ended = ended or "the process ended without a message"
         tail = log.read_bytes()[-2000:].decode("utf-8", "replace").strip()
         failure = {"stage": stage, "message": f"{ended}\n{tail}".strip(), "hresult": "", "causes": [], "next_step": ""}
         # Before a session there is no DirectML that could have failed.
@@ -391,7 +391,7 @@ def _summary(result: Mapping[str, Any]) -> None:
         runs = sorted(seconds for turn in turns for seconds in turn)
         _say(f"  candidate {int(number) + 1}: {1000 * runs[len(runs) // 2]:.4g} ms a run, in turn with the others")
     if result["provider"] != work.DML:
-        _say(f"  on {result['provider']}: this says nothing about DirectML")
+        _say(f"  on {result['provider']}: this proves nothing about DirectML")
     _say(f"{result['outcome']}" + (f": {result['reason']}" if result["reason"] else ""))
     failure = result["failure"] or {}
     if failure.get("hresult"):

@@ -74,7 +74,7 @@ def steep_error(
     own = _judged(_map(reference, candidate, tolerance), "as a map of probabilities", means)
     if kind != "map" or not faint or not _shows_nothing(reference, candidate, tolerance):
         return own
-    wide = _judged([_faint(reference, candidate, tolerance)], "as a map that shows nothing", means)
+    wide = _judged([_faint(reference, candidate, tolerance)], "as an empty map", means)
     return wide._replace(only_faint=own.share > 1.0 >= wide.share) if wide.share < own.share else own
 
 
@@ -100,7 +100,7 @@ def _finite(array: Array) -> bool:
 
 
 def _judged(measures: list[_Measure], what: str, means: float) -> SteepError:
-    texts = [f"{m.text}, beyond what is allowed" if m.share > 1.0 else m.text for m in measures]
+    texts = [f"{m.text}, above the limit" if m.share > 1.0 else m.text for m in measures]
     share = max(m.share * (means if m.mean else 1.0) for m in measures)
     return SteepError(share, f"{what}: {', '.join(texts)}")
 

@@ -109,7 +109,7 @@ class Work:
         self.note("load the model")
         session = self._open(ort, options)
         if provider not in session.get_providers():
-            raise _NotRun(f"ONNX Runtime left {provider} out of the session; it has {session.get_providers()}")
+            raise _NotRun(f"ONNX Runtime did not add {provider} to the session, which has {session.get_providers()}")
         kind = "dml" if provider == DML else "cpu"
         for index, feed in enumerate(self.manifest["feeds"]):
             self.note(f"run feed {index + 1}")

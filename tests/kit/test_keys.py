@@ -324,8 +324,8 @@ def test_keys_are_not_mixed_up(made: Path, signed: Signed, tmp_path: Path) -> No
     assert mine.kit == hashlib.sha256(_members(out)["kit.json"]).hexdigest()
     box = extract(out, tmp_path / "box")
     for key, said in (
-        (signed.run_key, "this is the key of kit"),
-        (signed.key, "the packer's own key"),
+        (signed.run_key, "this key belongs to kit"),
+        (signed.key, "the packer's private key"),
         (tmp_path / "none", "error: --key:"),
         (tmp_path / "odd.key", "no key of dmlprep kit"),
     ):

@@ -67,7 +67,7 @@ def test_errors_are_those_of_the_rows_that_were_found_again() -> None:
     found = {m.output: m for m in comparison.results()}
     assert found["boxes"].max_rel == pytest.approx(0.5 / reference["boxes"].max(), rel=1e-4)
     assert found["labels"].max_rel == 0.0
-    assert found["boxes"].note == "as a set: 30 of 30 rows found again, among 31"
+    assert found["boxes"].note == "as a set: 30 of 30 rows match, among 31"
 
 
 @pytest.mark.parametrize(("tied", "says"), [(25, True), (15, False)])

@@ -51,7 +51,7 @@ def test_the_trap_of_system32(shipped: Path, tmp_path: Path, run: Run) -> None:
     assert done.code == 1
     said = json.loads(done.out)
     assert said["places"][0]["onnxruntime"] == {"path": "", "version": "?", "machine": "?"}
-    assert said["findings"][0]["message"] == ". has no onnxruntime.dll, so app.exe takes the one of Windows"
+    assert said["findings"][0]["message"] == ". has no onnxruntime.dll, so app.exe loads the one of Windows"
     system = tmp_path / "System32"
     put_image(system / "onnxruntime.dll", delayed=["DirectML.dll"], version=(1, 1, 22, 1))
     assert codes(shipped, system) == ["DP830", "DP832"]

@@ -91,7 +91,7 @@ def test_another_bucket_by_reopening(packed: Path) -> None:
     assert model.choose({"height": 20, "width": 20}).padding == {"height": 4, "width": 4}
     model.reopen("cpu", sizes={"height": 24, "width": 24})
     assert model.inputs[0]["shape"] == [1, 4, 24, 24]
-    with pytest.raises(BadInput, match="the bucket height24-width24 takes no other sizes: pad the input"):
+    with pytest.raises(BadInput, match="the bucket height24-width24 has fixed sizes: pad the input"):
         model.run(small)
     with pytest.raises(BadInput, match="no bucket has room for height=25, width=1; there are: height16-width16, "):
         model.reopen("cpu", sizes={"height": 25, "width": 1})
@@ -157,5 +157,5 @@ def test_a_list_of_buckets_that_names_another_data_file(bucketed: Path, tmp_path
     (folder / "buckets.json").write_text(json.dumps(listed), encoding="utf-8")
     done = run("package", folder, "--for", "python", "--unproven", "-o", tmp_path / "app")
     assert (done.code, done.out) == (2, "")
-    assert "buckets.json names a data file 'other.data', which no model of it reads" in done.err
+    assert "buckets.json names a data file 'other.data', which none of its models reads" in done.err
     assert not (tmp_path / "app").exists()

@@ -71,7 +71,7 @@ def test_the_sample_makes_the_numbers_of_the_others(package: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[1, 2]", "has no format"),
         ('{"format": 2}', "is of another format"),
         ('{"format": "one"}', "has 'one' where a number should be"),

@@ -75,10 +75,10 @@ def test_a_detector(tmp_path: Path) -> None:
     assert (count.meaning, count.range) == ("count", (0.0, 6.0))
     readme = (tmp_path / "app" / "README.md").read_text(encoding="utf-8")
     assert (
-        "- `images`: a picture of 24 x 40 (height x width), NHWC, BGR, 0 to 255; the graph brings it to 16 x 16 "
+        "- `images`: a picture of 24 x 40 (height x width), NHWC, BGR, 0 to 255; the graph resizes it to 16 x 16 "
         "(letterbox, opencv-linear)." in readme
     )
-    assert "- `detected_boxes`: left, top, right and bottom of each box; 0 where there is none, in pixels of" in readme
+    assert "- `detected_boxes`: left, top, right and bottom of each box; 0 for unused boxes, in pixels of" in readme
 
 
 def test_a_picture_comes_out_and_other_inputs_have_ranges(tmp_path: Path) -> None:

@@ -201,8 +201,8 @@ def test_adapters_by_vendor_name_and_preference(
     ("feeds", "said"),
     [
         ({}, "'pixel_values' is missing"),
-        ({"pixel_values": np.zeros((1, 3, 32, 32))}, "is float64, and the model takes float32"),
-        ({"pixel_values": np.zeros((1, 32, 32, 3), np.float32)}, r"is \[1, 32, 32, 3\], and the model takes"),
+        ({"pixel_values": np.zeros((1, 3, 32, 32))}, "is float64, but the model needs float32"),
+        ({"pixel_values": np.zeros((1, 32, 32, 3), np.float32)}, r"is \[1, 32, 32, 3\], but the model needs"),
         ({"pixel_values": np.zeros((1, 3, 32, 32), np.float32), "more": np.zeros(1)}, "no input 'more'"),
     ],
 )

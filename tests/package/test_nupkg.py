@@ -195,8 +195,8 @@ def test_a_signature_comes_along(proved: Path, tmp_path: Path) -> None:
         (("--id", "has space", "--version", "1.0.0"), "no id of a NuGet package"),
         (("--id", "../up", "--version", "1.0.0"), "no id of a NuGet package"),
         (("--id", "a" * 101, "--version", "1.0.0"), "no id of a NuGet package"),
-        (("--id", "Contoso", "--version", "1.0.0/../../x"), "is no version"),
-        (("--id", "Contoso", "--version", "1"), "is no version"),
+        (("--id", "Contoso", "--version", "1.0.0/../../x"), "is not a valid version"),
+        (("--id", "Contoso", "--version", "1"), "is not a valid version"),
         (("--id", "Contoso", "--version", "1.0.0", "--authors", "a\nb"), "does not print"),
     ],
 )
@@ -208,7 +208,7 @@ def test_names_that_are_none(packages: Path, tmp_path: Path, run: Run, options: 
 
 
 def test_what_is_refused(packages: Path, made: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="for python, which has no NuGet"):
+    with pytest.raises(UsageError, match="for python, which does not use NuGet"):
         dmlprep.write_nupkg(made, out=tmp_path, name=_NAME, version="1.0.0")
     app = Path(shutil.copytree(packages / "csharp", tmp_path / "app"))
     raw = (app / "model.onnx").read_bytes()

@@ -189,7 +189,7 @@ def test_only_a_package_is_replaced(proved: Path, app: Path, tmp_path: Path) -> 
     def package(out: Path, *, force: bool = False) -> None:
         dmlprep.package_model(proved, out=out, language="python", unproven=True, force=force)
 
-    with pytest.raises(OutputError, match="holds a package"):
+    with pytest.raises(OutputError, match="contains a package"):
         package(app)
     (app / "mine.txt").write_text("kept")
     package(app, force=True)
@@ -197,7 +197,7 @@ def test_only_a_package_is_replaced(proved: Path, app: Path, tmp_path: Path) -> 
     assert dmlprep.verify_package(app).others == ["mine.txt"]
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "a").write_text("a")
-    with pytest.raises(OutputError, match="holds no package"):
+    with pytest.raises(OutputError, match="is not a package"):
         package(tmp_path / "full", force=True)
     with pytest.raises(OutputError, match="the run's own folder"):
         package(proved, force=True)

@@ -28,7 +28,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_a_share_of_the_machine(machine: None) -> None:
-    assert memory_limit() == MemoryLimit(int(SHARE * (10 << 30)), f"{SHARE:g} of this machine's memory")
+    assert memory_limit() == MemoryLimit(int(SHARE * (10 << 30)), f"{SHARE:g} of system memory")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_session_that_nobody_limits_is_ended_at_the_share(tmp_path: Path, monk
         with pytest.raises(SessionFailure) as caught:
             session.run(feeds)
         assert caught.value.kind == "memory"
-        assert "the limit is 400 MiB (0.8 of this machine's memory), and was ended" in caught.value.message
+        assert "the limit is 400 MiB (0.8 of system memory), and was stopped" in caught.value.message
         assert VARIABLE in caught.value.next_step
         small = {**feeds, "s": np.array([1 << 27])}
         assert host.open(_grows(tmp_path), SessionOptions(memory_limit=0)).run(small)

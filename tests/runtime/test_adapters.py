@@ -136,7 +136,7 @@ def test_a_software_adapter_is_refused_unless_it_is_named(
     has(monkeypatch, software, NVIDIA)
     reason, fix = device.session_problem({})
     assert "software adapter" in reason
-    assert reason.startswith(f"the adapter that a session gets, 0 {device.adapters()[0].name}")
+    assert reason.startswith(f"a session would use 0 {device.adapters()[0].name}")
     assert "--device-id: 1 NVIDIA GeForce" in fix
     assert device.session_problem({"device_id": "0"}) == ("", "")
     assert device.session_problem({"device_id": "1"}) == ("", "")

@@ -60,7 +60,7 @@ Status guarded(Work&& work) noexcept {
     } catch (const Error& error) {
         return error.status;
     } catch (const std::bad_alloc&) {
-        return {Code::out_of_memory, "no memory is left on the machine", {}};
+        return {Code::out_of_memory, "the system is out of memory", {}};
     } catch (const std::exception& error) {
         return {Code::failed, error.what(), {}};
     } catch (...) {
@@ -108,7 +108,7 @@ public:
 private:
     static constexpr int deepest = 32;
 
-    [[noreturn]] static void bad() { damaged(contract_name, "is no JSON"); }
+    [[noreturn]] static void bad() { damaged(contract_name, "is not JSON"); }
 
     char peek() {
         while (at_ < end_ && std::strchr(" \t\r\n", *at_))
@@ -407,11 +407,11 @@ std::string runtime_version;
         if (text.find(code) != std::string::npos)
             fail(Code::device_removed,
                  std::string("the GPU stopped answering (") + code +
-                     "): close other programs that use it, wait a second and call reopen(); if it happens again, use "
+                     "): close other programs that use it, wait a second and call reopen(). If it happens again, use "
                      "smaller inputs, disable_metacommands or another driver, or reopen(Device::cpu)");
     for (const char* sign : {"8007000E", "bad allocation", "Failed to allocate memory"})
         if (text.find(sign) != std::string::npos)
-            fail(Code::out_of_memory, std::string("no memory is left (") + sign +
+            fail(Code::out_of_memory, std::string("out of memory (") + sign +
                                           "): free other models, use smaller inputs, then call reopen(); or "
                                           "reopen(Device::cpu)");
     for (const char* code : {"887A0002", "887A0004", "C0262002"})
@@ -479,7 +479,7 @@ OrtEnv* environment(const std::filesystem::path& chosen) {
     using GetBase = const OrtApiBase*(ORT_API_CALL*)();
     const auto base = reinterpret_cast<GetBase>(reinterpret_cast<void*>(GetProcAddress(library, "OrtGetApiBase")));
     if (!base)
-        fail(Code::runtime_missing, "onnxruntime.dll is no ONNX Runtime");
+        fail(Code::runtime_missing, "onnxruntime.dll is not ONNX Runtime");
     runtime_version = base()->GetVersionString();
     const OrtApi* found = base()->GetApi(ORT_API_VERSION);
     if (!found)
@@ -712,7 +712,7 @@ const Json& choose(const std::vector<Json>& buckets, const Sizes& sizes, Choice&
         asked.push_back(name + "=" + std::to_string(sizes.at(name)));
         if (sizes.at(name) < 1)
             fail(Code::bad_input, "the size of '" + name + "' is " + std::to_string(sizes.at(name)) +
-                                      ", and must be a whole number of 1 or more");
+                                      ", but must be a whole number of at least 1");
     }
     const Json* found = nullptr;
     for (const Json& one : buckets) {
@@ -892,7 +892,7 @@ struct Model::Inner {
             if (wanted != Device::directml_or_cpu)
                 throw;
             sessions.clear();
-            notice = std::string("DirectML cannot be used, so the model runs on the CPU, which is slower: ") + error.what();
+            notice = std::string("DirectML is not available: the model runs on the CPU, which is slower: ") + error.what();
         }
         open_on(Device::cpu, files);
     }
@@ -902,7 +902,7 @@ struct Model::Inner {
         const std::string& least = (*now.part)["target"]["lowest_onnxruntime"].string;
         if (older(runtime_version, least))
             fail(Code::runtime_missing, "onnxruntime.dll is " + runtime_version + ", older than " + least +
-                                            ", the oldest that this model was made for");
+                                            ", the oldest version for this model");
         Owned<OrtSessionOptions> settings(api->ReleaseSessionOptions);
         check(api->CreateSessionOptions(settings.out()));
         check(api->SetSessionExecutionMode(settings.get(), ORT_SEQUENTIAL));
@@ -1008,11 +1008,11 @@ struct Model::Inner {
             bytes *= static_cast<std::size_t>(found->shape[axis]);
         }
         if (!fits)
-            fail(Code::bad_input, "input '" + info.name + "' is " + shape_text(found->shape) + ", and the model takes " +
+            fail(Code::bad_input, "input '" + info.name + "' is " + shape_text(found->shape) + ", but the model needs " +
                                       shape_text(wanted) +
                                       (now.choice.bucket.empty() ? std::string()
                                                                  : "; the bucket " + now.choice.bucket +
-                                                                       " takes no other sizes: pad the input"));
+                                                                       " has fixed sizes: pad the input"));
         if (found->type != info.type)
             fail(Code::bad_input, "input '" + info.name + "' has another type than " + row_of(info.type).name);
         if (found->bytes.size() != bytes)

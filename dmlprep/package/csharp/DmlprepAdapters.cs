@@ -52,7 +52,7 @@ namespace Dmlprep
             }
             catch (DllNotFoundException)
             {
-                throw new AdapterMissingException("there is no DXGI here: adapters have names on Windows alone");
+                throw new AdapterMissingException("no DXGI: adapters have names only on Windows");
             }
         }
 

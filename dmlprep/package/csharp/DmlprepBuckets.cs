@@ -87,7 +87,7 @@ namespace Dmlprep
                 throw new BadInputException("the size of '" + missing + "' is missing: the buckets differ in " + string.Join(", ", known));
             string wrong = known.FirstOrDefault(name => sizes[name] < 1);
             if (wrong != null)
-                throw new BadInputException("the size of '" + wrong + "' is " + sizes[wrong] + ", and must be a whole number of 1 or more");
+                throw new BadInputException("the size of '" + wrong + "' is " + sizes[wrong] + ", but must be a whole number of at least 1");
             Part found = buckets.Where(one => known.All(name => one.Sizes[name] >= sizes[name])).OrderBy(one => one.Elements).FirstOrDefault();
             if (found == null)
                 throw new BadInputException("no bucket has room for " + string.Join(", ", known.Select(name => name + "=" + sizes[name]))

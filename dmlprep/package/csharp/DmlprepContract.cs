@@ -37,7 +37,7 @@ namespace Dmlprep
             }
             catch (XmlException)
             {
-                throw new PackageDamagedException(File, "is no JSON");
+                throw new PackageDamagedException(File, "is not JSON");
             }
             if (Json.Number(Json.Needed(document, "format")) != Format)
                 throw new PackageDamagedException(File, "is of another format than this loader reads");

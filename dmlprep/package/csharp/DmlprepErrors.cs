@@ -82,11 +82,11 @@ namespace Dmlprep
             string found = Found(text, Removed);
             if (found != null)
                 return new DeviceRemovedException("the GPU stopped answering (" + found + "): close other programs that use it, wait a "
-                    + "second and call Reopen(); if it happens again, use smaller inputs, DisableMetacommands or another driver, or "
+                    + "second and call Reopen(). If it happens again, use smaller inputs, DisableMetacommands or another driver, or "
                     + "Reopen(Device.Cpu)");
             found = error is OutOfMemoryException ? "OutOfMemoryException" : Found(text, Memory);
             if (found != null)
-                return new OutOfDeviceMemoryException("no memory is left (" + found + "): free other models, use smaller inputs, then call "
+                return new OutOfDeviceMemoryException("out of memory (" + found + "): free other models, use smaller inputs, then call "
                     + "Reopen(); or Reopen(Device.Cpu)");
             found = Found(text, NoAdapter);
             if (found != null)

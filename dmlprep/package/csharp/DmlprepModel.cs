@@ -158,7 +158,7 @@ namespace Dmlprep
                     catch (ModelException error) when (device == Device.DirectMLOrCpu && !(error is BadInputException))
                     {
                         Close();
-                        Notice = "DirectML cannot be used, so the model runs on the CPU, which is slower: " + error.Message;
+                        Notice = "DirectML is not available: the model runs on the CPU, which is slower: " + error.Message;
                     }
                 }
                 Open(model, Device.Cpu);
@@ -338,9 +338,9 @@ namespace Dmlprep
             bool fits = given.Shape.Length == wanted.Length
                 && given.Shape.Zip(wanted, (size, expected) => size >= 0 && (expected < 0 || size == expected)).All(same => same);
             if (!fits)
-                throw new BadInputException("input '" + one.Name + "' is [" + string.Join(", ", given.Shape) + "], and the model takes ["
+                throw new BadInputException("input '" + one.Name + "' is [" + string.Join(", ", given.Shape) + "], but the model needs ["
                     + string.Join(", ", wanted.Select(size => size < 0 ? "?" : size.ToString())) + "]"
-                    + (Bucket == "" ? "" : "; the bucket " + Bucket + " takes no other sizes: pad the input"));
+                    + (Bucket == "" ? "" : "; the bucket " + Bucket + " has fixed sizes: pad the input"));
             Types.Row type = Types.Of(one);
             if (given.Data.GetType() != type.Managed.MakeArrayType())
                 throw new BadInputException("input '" + one.Name + "' needs " + type.Managed.Name + "[] for " + one.Type);
@@ -373,7 +373,7 @@ namespace Dmlprep
             }
             if (Older(version, lowest))
                 throw new RuntimeMissingException("onnxruntime.dll is " + version + ", older than " + lowest
-                    + ", the oldest that this model was made for");
+                    + ", the oldest version for this model");
         }
 
         private static bool Older(string version, string least)

@@ -33,7 +33,7 @@ class ModelError extends Error {
 // A file is not the one of the contract; `file` names it.
 class PackageDamaged extends ModelError {
   constructor(file, what) {
-    super(`${file} ${what}: copy the package again, whole`);
+    super(`${file} ${what}: copy the package again completely`);
     this.file = file;
   }
 }
@@ -44,7 +44,7 @@ class BadInput extends ModelError {} // missing, or not of the type and shape of
 class DeviceRemoved extends ModelError {} // 887A0005, 887A0006, 887A0007, 887A0020: wait a second, then reopen()
 class OutOfMemory extends ModelError {} // 8007000E: free other models, smaller inputs, then reopen()
 
-const REMOVED = 'close other programs that use the GPU, wait a second and call reopen(); if it happens again, use smaller ' +
+const REMOVED = 'close other programs that use the GPU, wait a second and call reopen(). If it happens again, use smaller ' +
   "inputs or another driver, or run on the CPU with reopen('cpu')";
 const MEMORY = 'free other models and GPU programs, use a smaller batch or smaller inputs, then call reopen(); or run on ' +
   "the CPU with reopen('cpu')";
@@ -79,7 +79,7 @@ function translated(error) {
   let code = found(['887A0005', '887A0006', '887A0007', '887A0020']);
   if (code) return new DeviceRemoved(`the GPU stopped answering (${code}): ${REMOVED}`);
   code = found(['8007000E', 'bad allocation', 'Failed to allocate memory']);
-  if (code) return new OutOfMemory(`no memory is left (${code}): ${MEMORY}`);
+  if (code) return new OutOfMemory(`out of memory (${code}): ${MEMORY}`);
   code = found(['887A0002', '887A0004', 'C0262002']);
   if (code) return new AdapterMissing(`the adapter cannot be used (${code}): choose another, or install its driver`);
   return new ModelError(text);
@@ -101,7 +101,7 @@ function choose(buckets, sizes) {
   const missing = known.find((name) => !has(name));
   if (missing !== undefined) throw new BadInput(`the size of '${missing}' is missing: the buckets differ in ${known.join(', ')}`);
   const wrong = known.find((name) => !Number.isSafeInteger(sizes[name]) || sizes[name] < 1);
-  if (wrong !== undefined) throw new BadInput(`the size of '${wrong}' is ${sizes[wrong]}, and must be a whole number of 1 or more`);
+  if (wrong !== undefined) throw new BadInput(`the size of '${wrong}' is ${sizes[wrong]}, but must be a whole number of at least 1`);
   const elements = (one) => Object.values(one.sizes).reduce((all, size) => all * size, 1);
   const room = buckets.filter((one) => known.every((name) => one.sizes[name] >= sizes[name]));
   if (!room.length) {
@@ -217,7 +217,7 @@ class Model {
         } catch (error) {
           if (device !== 'dml-or-cpu') throw error;
           await this.drop();
-          this.notice = `DirectML cannot be used, so the model runs on the CPU, which is slower: ${error.message}`;
+          this.notice = `DirectML is not available: the model runs on the CPU, which is slower: ${error.message}`;
         }
       }
       await this.open(kept, 'cpu');
@@ -311,7 +311,7 @@ class Model {
     const version = runtime.env.versions.node || runtime.env.versions.common;
     const least = this.part.of.target.lowest_onnxruntime;
     if (older(version, least)) {
-      throw new RuntimeMissing(`onnxruntime-node ${version} is older than ${least}, the oldest that this model was made for`);
+      throw new RuntimeMissing(`onnxruntime-node ${version} is older than ${least}, the oldest version for this model`);
     }
     const settings = { executionMode: 'sequential', graphOptimizationLevel: 'all', logSeverityLevel: 3 };
     const adapter = this.options.adapter === undefined ? 0 : this.options.adapter;
@@ -363,8 +363,8 @@ class Model {
     const wanted = this.shapeOf(one);
     const shape = Array.from(given.shape || []);
     const fits = shape.length === wanted.length && wanted.every((size, axis) => typeof size === 'string' || size === shape[axis]);
-    const why = this.bucket ? `; the bucket ${this.bucket} takes no other sizes: pad the input` : '';
-    if (!fits) throw new BadInput(`input '${one.name}' is [${shape}], and the model takes [${wanted}]${why}`);
+    const why = this.bucket ? `; the bucket ${this.bucket} has fixed sizes: pad the input` : '';
+    if (!fits) throw new BadInput(`input '${one.name}' is [${shape}], but the model needs [${wanted}]${why}`);
     if (!(given.data instanceof ARRAYS[one.type])) {
       throw new BadInput(`input '${one.name}' needs ${ARRAYS[one.type].name} for ${one.type}`);
     }

@@ -70,7 +70,7 @@ static void taking(const std::string& folder) {
     demand(bool(status), "take", status);
     demand(model->bucket() == "height16-width16" && model->padding() == Sizes{{"height", 6}}, "the bucket with room");
     runs(*model);
-    refused(model->run(given, again), Code::bad_input, "the bucket height16-width16 takes no other sizes: pad the input");
+    refused(model->run(given, again), Code::bad_input, "the bucket height16-width16 has fixed sizes: pad the input");
     refused(model->take({{"height", 25}, {"width", 1}}), Code::bad_input, "no bucket has room for height=25, width=1");
     demand(model->bucket() == "height16-width16", "another bucket after an error");
     runs(*model);

@@ -70,7 +70,7 @@ internal static class BucketChecks
             model.Take(SizesOf("height=10 width=16"));
             Demand(model.Bucket == "height16-width16" && model.Padding.Single().Value == 6, "the bucket with room");
             model.Run(Feeds(model));
-            Refused<BadInputException>(() => model.Run(fed), "the bucket height16-width16 takes no other sizes: pad the input");
+            Refused<BadInputException>(() => model.Run(fed), "the bucket height16-width16 has fixed sizes: pad the input");
             Refused<BadInputException>(() => model.Take(SizesOf("height=25 width=1")), "no bucket has room for height=25, width=1");
             Demand(model.Bucket == "height16-width16", "another bucket after an error");
             model.Run(Feeds(model));

@@ -56,7 +56,7 @@ async function taking() {
   await model.take({ height: 10, width: 16 });
   assert.deepStrictEqual([model.bucket, model.padding], ['height16-width16', { height: 6 }]);
   await model.run(feeds(model));
-  await refused(BadInput, () => model.run(fed), 'the bucket height16-width16 takes no other sizes: pad the input');
+  await refused(BadInput, () => model.run(fed), 'the bucket height16-width16 has fixed sizes: pad the input');
   await refused(BadInput, () => model.take({ height: 25, width: 1 }), 'no bucket has room for height=25, width=1');
   await refused(BadInput, () => model.take({ height: 1.5, width: 1 }), "the size of 'height' is 1.5, and must be a whole number");
   assert.strictEqual(model.bucket, 'height16-width16');

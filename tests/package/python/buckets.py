@@ -53,7 +53,7 @@ def taking() -> None:
     model.take({"height": 10, "width": 16})
     assert (model.bucket, model.padding) == ("height16-width16", {"height": 6})
     model.run(feeds(model))
-    refused(BadInput, lambda: model.run(fed), "the bucket height16-width16 takes no other sizes: pad the input")
+    refused(BadInput, lambda: model.run(fed), "the bucket height16-width16 has fixed sizes: pad the input")
     refused(BadInput, lambda: model.take({"height": 25, "width": 1}), "no bucket has room for height=25, width=1")
     assert model.bucket == "height16-width16"
     model.run(feeds(model))
