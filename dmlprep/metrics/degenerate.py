@@ -42,14 +42,14 @@ def _why(kind: str, arrays: Sequence[Array], tolerance: Tolerance) -> str:
     low, high = _range(arrays)
     largest = max(-low, high)
     if largest <= FLOOR:
-        return f"it is all but zero: its largest element is {largest:.2g}"
+        return f"it is nearly zero: its largest element is {largest:.2g}"
     if kind not in STEEP:
         return ""
     if kind == "map" and high < _FAINT:
-        return f"its largest probability is {high:.2g}: nothing was found in these inputs"
+        return f"its largest probability is {high:.2g}: the model detects nothing in these inputs"
     many = sum(array.size for array in arrays) > 1
     if many and (high - low) <= min(tolerance.max_rel, _FAINT) * largest:
-        return f"it is all but constant, from {low:.4g} to {high:.4g}"
+        return f"it is nearly constant, from {low:.4g} to {high:.4g}"
     if kind == "classes" and many and _saturated(arrays):
         return "it is saturated: the same class has all the probability in every row"
     return ""

@@ -40,7 +40,7 @@ _WIDE: _Steep = {"overlap": 0.985, "outside": 0.15, "stray": 0.3}
 _LOOSE: _Steep = {"overlap": 0.95, "outside": 0.2, "stray": 0.5}
 
 _ROWS: tuple[tuple[str, tuple[float, float, float, float], _Steep, str], ...] = (
-    ("exact", (0.0, 0.0, 1.0, 1.0), {}, "a step that only moves or names things changes no bit"),
+    ("exact", (0.0, 0.0, 1.0, 1.0), {}, "steps that only move or rename do not change any bit"),
     ("fp32-cpu", (1e-5, 0.999999, 1.0, 0.99), _FINE,
      "FP32 sums in another order move by 9e-7 at most; ten times that"),
     ("fp32-dml", (1e-5, 0.999999, 1.0, 0.99), _FINE,
@@ -54,9 +54,9 @@ _ROWS: tuple[tuple[str, tuple[float, float, float, float], _Steep, str], ...] = 
     ("quantized", (0.03, 0.995, 0.95, 0.9), _WIDE,
      "one step of 8-bit activations is 0.004 of their range, and steps add up"),
     ("few-bits", (0.5, 0.95, 0.9, 0.8), _LOOSE,
-     "weights of 4 bits in blocks of 32 move the trained minilm by 0.25; says that outputs are alike, not equal"),
+     "weights of 4 bits in blocks of 32 move the trained minilm by 0.25; shows that outputs are similar, not equal"),
     ("loose", (0.1, 0.99, 0.9, 0.8), _LOOSE,
-     "for models known to be sensitive; says that outputs are alike, not equal"),
+     "for models known to be sensitive; shows that outputs are similar, not equal"),
 )  # fmt: skip
 """Name, bounds (max_rel, cosine, share_equal, rows), bounds of steep outputs, and reason."""
 
@@ -79,8 +79,8 @@ def find_tolerance(name: str) -> Tolerance:
         except ValueError:
             bound = -1.0
         if not 0 <= bound < 1:
-            raise UsageError(f"{base!r} is no tolerance", fix="write rel:0.005, between 0 and 1")
-        tolerance = Tolerance(base, bound, 0.0, 1.0, 0.99, "given by the user")
+            raise UsageError(f"{base!r} is not a tolerance", fix="write rel:0.005, between 0 and 1")
+        tolerance = Tolerance(base, bound, 0.0, 1.0, 0.99, "set by the user")
     elif base in TOLERANCES:
         tolerance = TOLERANCES[base]
     else:
@@ -103,8 +103,8 @@ def _with_bounds(tolerance: Tolerance, name: str, bounds: list[str]) -> Toleranc
             numbers = ()
         fits = field in _BOUNDS and numbers and all(0 <= number <= 1 for number in numbers)
         if not fits or (len(numbers) > 1 and field != "threshold"):
-            fix = f"write overlap=0.99 (0 to 1); there are: {', '.join(_BOUNDS)}"
-            raise UsageError(f"{bound!r} is no bound of a tolerance", fix=fix)
+            fix = f"write overlap=0.99 (0 to 1); bounds: {', '.join(_BOUNDS)}"
+            raise UsageError(f"{bound!r} is not a bound of a tolerance", fix=fix)
         changes[_BOUNDS[field]] = numbers if field == "threshold" else numbers[0]
     return replace(tolerance, name=name, **changes) if changes else tolerance
 

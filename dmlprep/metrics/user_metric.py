@@ -69,9 +69,9 @@ class UserMetric:
         try:
             value = float(number)  # type: ignore[arg-type]
         except (TypeError, ValueError) as error:
-            raise self._wrong(f"the metric gave {answer!r}, which is no number") from error
+            raise self._wrong(f"the metric returned {answer!r}, which is not a number") from error
         if passed is None and self.bound is None:
-            raise self._wrong("the metric gave a number alone, and there is no bound for it", "give --metric-bound")
+            raise self._wrong("the metric returned only a number, which needs a bound", "give --metric-bound")
         if math.isnan(value):
             return value, False
         return value, bool(passed) if passed is not None else value <= (self.bound or 0.0)
@@ -92,11 +92,11 @@ def load_metric(given: str, bound: float | None = None, folder: Path | None = No
     """
     if not given:
         if bound is not None:
-            raise UsageError("a bound is given, and no metric", where="--metric-bound", fix="give --metric as well")
+            raise UsageError("a bound is set without a metric", where="--metric-bound", fix="pass --metric too")
         return None
     file, colon, name = given.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
-        raise UsageError(f"{given!r} names no metric", where="--metric", fix="write file.py:function")
+        raise UsageError(f"{given!r} is not a metric", where="--metric", fix="write file.py:function")
     path = (folder or Path()) / file
     if not path.is_file():
         raise InputError("no such file", where=str(path), fix="check the path of --metric")

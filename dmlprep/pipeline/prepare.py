@@ -264,7 +264,7 @@ def check_out(request: PrepareRequest) -> None:
         raise OutputError("a file of this name exists", where=str(request.out), fix="pass a folder or an .onnx file")
     for path in (request.files.folder / name for name in (request.files.head, *request.files.others)):
         if os.path.isdir(path):
-            raise OutputError("this is a directory", where=str(path), fix="choose another name with -o")
+            raise OutputError("this is a folder", where=str(path), fix="choose another name with -o")
         if os.path.lexists(path) and not request.options.force:
             raise OutputError("the file exists", where=str(path), fix="pass --force to replace it")
         if os.path.exists(path):

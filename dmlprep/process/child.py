@@ -116,7 +116,7 @@ class Child:
             remove_tree(self.exchange, ignore_errors=True)
             _close(holds)
             if isinstance(error, OSError):
-                raise failure("crash", f"{name} cannot be started: {error}") from error
+                raise failure("crash", f"{name} does not start: {error}") from error
             raise
         self._process = self._started.process
         # At the end of the program, too, for callers who forgot to close.
@@ -216,7 +216,7 @@ class Child:
                 raise self._died(where)
             size += len(line)
             if size > _ANSWER or not line.endswith(b"\n"):
-                raise self._ended("protocol", "said more than any answer has", where)
+                raise self._ended("protocol", "sent an answer that is too long", where)
             fields = decode(line)
             if fields == ["ok"]:
                 return answer
@@ -239,8 +239,8 @@ class Child:
 
     def _died(self, where: str) -> SessionFailure:
         ending, tail = self._started.ending(), self._last_words()
-        how = ending.words + (" (the system's out-of-memory killer does that)" if ending.killed else "")
-        how += f"; its last words: {tail}" if tail else ""
+        how = ending.words + (" (probably the system ran out of memory)" if ending.killed else "")
+        how += f"; its last output: {tail}" if tail else ""
         return self._ended("memory" if out_of_memory(tail) else "crash", how, where)
 
     def _last_words(self) -> str:

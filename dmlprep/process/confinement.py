@@ -81,13 +81,13 @@ def takes_filters() -> bool:
 def lacking() -> list[str]:
     """What a worker can do here all the same, one sentence each; empty where ``confine`` keeps it from all."""
     if not sys.platform.startswith("linux"):
-        return ["this system has no sandbox for it: it has the rights of the user"]
+        return ["no sandbox on this system: the worker has all rights of the user"]
     abi, filters, missing = landlock_abi(), takes_filters(), []
     if not abi:
-        missing.append("it can read and write the user's files: the kernel has no Landlock (Linux 5.13), or it is off")
+        missing.append("the worker can read and write the user's files: Landlock (Linux 5.13) is missing or off")
     if not filters:
         network = "UDP and Unix sockets" if abi >= 4 else "sockets"
-        missing.append(f"it can use {network} and start programs: the filter of system calls needs x86-64 and seccomp")
+        missing.append(f"the worker can use {network} and start programs: a filter needs x86-64 and seccomp")
     return missing
 
 

@@ -68,15 +68,15 @@ class Ending(msgspec.Struct, frozen=True):
             case "exit" | "exception":
                 return f"ended with {self.cause}"
             case "signal":
-                return f"was ended by {self.cause}"
+                return f"was killed by {self.cause}"
             case "memory":
                 return MemoryLimit(int(self.limit), self.why).exceeded(int(self.used))
             case "output":
-                return f"wrote more than {int(self.limit) >> 20} MiB and was ended"
+                return f"wrote more than {int(self.limit) >> 20} MiB and was stopped"
             case "processor":
                 limit = f"the limit is {self.limit:.3g} s ({self.why})"
-                return f"used {self.used:.3g} s of processor time, {limit}, and was ended"
-        text = f"did not answer within {self.limit:g} s and was ended"
+                return f"used {self.used:.3g} s of processor time, {limit}, and was stopped"
+        text = f"did not answer within {self.limit:g} s and was stopped"
         if not self.waited:
             return text
         how = "did nothing" if self.kind == "hang" else "was computing"

@@ -16,8 +16,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A disk, a quota or the size that one file may have is used up."""
 
 _FIX: dict[FailureKind, str] = {
-    "load": "the message is ONNX Runtime's own; dmlprep check names what the model needs",
-    "run": "see that the inputs have the shapes and types that the model declares",
+    "load": "the message is from ONNX Runtime; dmlprep check shows what the model needs",
+    "run": "check that the inputs have the shapes and types that the model declares",
     "crash": "try optimization level disabled, then dmlprep bisect to find the node",
     "timeout": "raise the time limit, or use smaller inputs",
     "hang": "dmlprep bisect finds the node; if it only waits for another program, raise the time limit",
@@ -77,4 +77,4 @@ def failure(kind: FailureKind, raw: bytes | str, where: str = "") -> SessionFail
 def disk_full(folder: Path, error: OSError) -> OutputError:
     """What to raise where the exchange with a worker does not fit on the disk: no fault of the model."""
     what = f"a temporary file cannot be written: {error.strerror or error}"
-    return OutputError(what, where=str(folder), fix="free some space there, or set TMPDIR to a folder with more")
+    return OutputError(what, where=str(folder), fix="free some space there, or set TMPDIR to a folder with more space")

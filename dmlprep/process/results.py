@@ -28,7 +28,7 @@ def open_result(path: Path) -> Iterator[BinaryIO]:
     # O_NONBLOCK: to open a FIFO is to wait for its writer; plain files do not know it.
     with os.fdopen(os.open(path, _FLAGS), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError(f"{path.name} is no plain file")
+            raise ValueError(f"{path.name} is not a regular file")
         yield file
 
 
@@ -42,5 +42,5 @@ def read_result(path: Path, limit: int) -> bytes:
     with open_result(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
-            raise ValueError(f"{path.name} holds {size} bytes, more than the {limit} that are read")
+            raise ValueError(f"{path.name} has {size} bytes, at most {limit} are read")
         return file.read(size)  # what is appended meanwhile is not read

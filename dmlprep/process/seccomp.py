@@ -25,33 +25,31 @@ def _calls(text: str) -> dict[str, int]:
 
 
 REFUSED = {
-    "mounts: what is mounted, and how, is all that the program sees of the host": _calls(
+    "mounts: they decide what the program sees of the host": _calls(
         "mount 165, umount2 166, pivot_root 155, mount_setattr 442, open_tree 428, move_mount 429, fsopen 430, "
         "fsconfig 431, fsmount 432, fspick 433, statmount 457, listmount 458"
     ),
-    "namespaces: in a user namespace of its own a program has all capabilities, and most faults of the kernel in "
-    "reach; clone with such flags is refused as well, clone3 does not exist (its flags lie in memory)": _calls(
+    "namespaces: in its own user namespace a program has all capabilities and reaches more kernel "
+    "faults. clone with such flags is refused too; clone3 fails, because its flags are in memory": _calls(
         "unshare 272, setns 308"
     ),
-    "other processes' memory, registers and descriptors; nothing of Wine's needs that here": _calls(
+    "other processes' memory, registers and descriptors; Wine does not need them": _calls(
         "ptrace 101, process_vm_readv 310, process_vm_writev 311, kcmp 312, pidfd_getfd 438, process_madvise 440"
     ),
-    "keys: keyrings know users, not sandboxes, and the session's may hold the user's secrets": _calls(
+    "keys: keyrings know users, not sandboxes, and those of the session might contain secrets of the user": _calls(
         "add_key 248, request_key 249, keyctl 250"
     ),
-    "files by handle or by number: a way around the mounts for whoever may use it": _calls(
-        "name_to_handle_at 303, open_by_handle_at 304"
-    ),
-    "device files and FIFOs, which would wait for whoever opens them": _calls("mknod 133, mknodat 259"),
-    "parts of the kernel in which faults are found most often, and that nothing here uses": _calls(
+    "files by handle or by number: a way around the mounts": _calls("name_to_handle_at 303, open_by_handle_at 304"),
+    "device files and FIFOs, which can block the program that opens them": _calls("mknod 133, mknodat 259"),
+    "parts of the kernel with frequent faults, which dmlprep does not use": _calls(
         "bpf 321, perf_event_open 298, userfaultfd 323, io_uring_setup 425, io_uring_enter 426, io_uring_register 427, "
         "fanotify_init 300, fanotify_mark 301, memfd_secret 447, modify_ldt 154, uselib 134, _sysctl 156, nfsservctl "
         "180, lookup_dcookie 212, remap_file_pages 216, vmsplice 278"
     ),
-    "placement of memory on the nodes of the machine, which other programs share": _calls(
+    "placement of memory on NUMA nodes, which other programs share": _calls(
         "mbind 237, set_mempolicy 238, migrate_pages 256, move_pages 279, set_mempolicy_home_node 450"
     ),
-    "the kernel's code, the machine's ports, swap, accounts, quotas, clock, name, log and terminals": _calls(
+    "the kernel's code, and the system's ports, swap, accounts, quotas, clock, name, log and terminals": _calls(
         "init_module 175, finit_module 313, delete_module 176, create_module 174, query_module 178, get_kernel_syms "
         "177, kexec_load 246, kexec_file_load 320, iopl 172, ioperm 173, reboot 169, swapon 167, swapoff 168, acct "
         "163, quotactl 179, quotactl_fd 443, settimeofday 164, clock_settime 227, adjtimex 159, clock_adjtime 305, "
@@ -62,7 +60,7 @@ REFUSED = {
 root the sandbox uses them to give up its own."""
 
 ALONE = {
-    "programs: a worker on the CPU starts none": _calls("fork 57, vfork 58, execve 59, execveat 322"),
+    "programs: a worker on the CPU starts no program": _calls("fork 57, vfork 58, execve 59, execveat 322"),
     "sockets: a worker on the CPU talks over its pipes; a socket leads to the network, or to the user's "
     "services": _calls("socket 41, socketpair 53"),
     "other processes: signals, limits and priorities; memory and messages that processes of one user share": _calls(
@@ -70,7 +68,7 @@ ALONE = {
         "process_mrelease 448, setpriority 141, ioprio_set 251, shmget 29, shmat 30, semget 64, msgget 68, mq_open "
         "240, mq_unlink 241"
     ),
-    "rights, owners, times and attributes of files, which Landlock does not know": _calls(
+    "rights, owners, times and attributes of files, which Landlock does not cover": _calls(
         "chmod 90, fchmod 91, fchmodat 268, fchmodat2 452, chown 92, fchown 93, lchown 94, fchownat 260, utime 132, "
         "utimes 235, futimesat 261, utimensat 280, setxattr 188, lsetxattr 189, fsetxattr 190, removexattr 197, "
         "lremovexattr 198, fremovexattr 199, truncate 76"

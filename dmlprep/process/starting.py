@@ -135,7 +135,7 @@ def allowed_memory() -> MemoryLimit:
     try:
         return memory_limit()
     except ValueError as error:
-        raise UsageError(str(error), where=VARIABLE, fix="or remove the variable: the limit is a share then") from None
+        raise UsageError(str(error), where=VARIABLE, fix="or remove the variable") from None
 
 
 def start(

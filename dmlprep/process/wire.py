@@ -52,7 +52,7 @@ def numpy_dtype(name: str) -> np.dtype:
     import ml_dtypes
 
     if not name.startswith(_OF_ML_DTYPES) or not hasattr(ml_dtypes, name):
-        raise TypeError(f"there is no element type {name!r}")
+        raise TypeError(f"unknown element type {name!r}")
     dtype: np.dtype = np.dtype(getattr(ml_dtypes, name))
     return dtype
 
@@ -64,7 +64,7 @@ def write_tensor(path: Path, array: np.ndarray) -> None:
             for item in array.reshape(-1):
                 data = item if isinstance(item, bytes) else str(item).encode("utf-8")
                 if b"\0" in data:
-                    raise ValueError("a string tensor holds a NUL character")
+                    raise ValueError("a string tensor contains a NUL character")
                 file.write(data + b"\0")
         elif array.size:
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
@@ -87,19 +87,19 @@ def read_tensor(
         return np.array([item.decode("utf-8", "replace") for item in items], dtype=object).reshape(shape)
     kind = numpy_dtype(dtype)
     if kind.hasobject or not kind.itemsize or min(shape, default=0) < 0:
-        raise ValueError(f"there is no tensor {dtype}{list(shape)}")
+        raise ValueError(f"invalid tensor {dtype}{list(shape)}")
     size = kind.itemsize * math.prod(shape)
     with open_result(path) as file:
         held = os.fstat(file.fileno()).st_size
         if held != size:
-            raise ValueError(f"{path.name} holds {held} bytes, {dtype}{list(shape)} needs {size}")
+            raise ValueError(f"{path.name} has {held} bytes, {dtype}{list(shape)} needs {size}")
         if size > limit:
-            raise ValueError(f"{dtype}{list(shape)} has {size} bytes, more than the {limit} that are read")
+            raise ValueError(f"{dtype}{list(shape)} has {size} bytes, at most {limit} are read")
         if size == 0:
             return np.empty(shape, dtype=kind)
         if mapped:
             return np.asarray(np.memmap(file, np.uint8, "c")).view(kind).reshape(shape)
         raw = np.fromfile(file, np.uint8, size)
     if len(raw) < size:
-        raise ValueError(f"{path.name} was cut short while it was read")
+        raise ValueError(f"{path.name} was truncated during reading")
     return raw.view(kind).reshape(shape)

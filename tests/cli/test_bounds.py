@@ -84,7 +84,7 @@ def test_the_largest_limits(model: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("limits", [Limits(seconds=math.inf), Limits(seconds=math.nan), Limits(memory=1 << 70)])
 def test_limits_from_python(limits: Limits) -> None:
-    with pytest.raises(UsageError, match="is no limit"), limited(limits):
+    with pytest.raises(UsageError, match="is not a limit"), limited(limits):
         pass
 
 

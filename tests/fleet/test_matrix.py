@@ -133,7 +133,7 @@ def test_a_matrix_of_billions_is_refused_before_it_is_made(tmp_path: Path) -> No
 
 
 def test_a_name_that_is_no_pattern_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no pattern of files"):
+    with pytest.raises(UsageError, match="not a file pattern"):
         _jobs(tmp_path, '[models."."]\n', "m/a.onnx")
 
 

@@ -201,7 +201,7 @@ def test_the_tokenizer_class_of_transformers_5_is_a_note(tmp_path: Path) -> None
     [
         (b"", "not JSON"),
         (b"[1]", "no object at its top"),
-        (b'{"model": ' + b"[" * 100_000, "deep in one another"),
+        (b'{"model": ' + b"[" * 100_000, "nested more than"),
         (b'{"a": NaN}', "no number of JSON"),
         (b"\xff\xff\x00", "the text"),
     ],

@@ -20,11 +20,11 @@ ROWS = np.eye(5, dtype=np.float32)
 @pytest.mark.parametrize(
     ("kind", "arrays", "said"),
     [
-        ("elements", [MAP * 1e-9], "all but zero"),
-        ("map", [MAP * 1e-4, MAP * 1e-3], "nothing was found"),
-        ("map", [np.full((4, 4), 0.999, np.float32)], "all but constant"),
+        ("elements", [MAP * 1e-9], "nearly zero"),
+        ("map", [MAP * 1e-4, MAP * 1e-3], "detects nothing"),
+        ("map", [np.full((4, 4), 0.999, np.float32)], "nearly constant"),
         ("classes", [ROWS[[2, 2, 2]], ROWS[[2]]], "the same class"),
-        ("classes", [np.ones((3, 1), np.float32)], "all but constant"),
+        ("classes", [np.ones((3, 1), np.float32)], "nearly constant"),
         ("elements", [MAP], ""),
         ("elements", [np.full((4, 4), 0.5, np.float32)], ""),
         ("map", [MAP * 1e-4, MAP], ""),

@@ -39,8 +39,8 @@ def test_it_judges(tmp_path: Path, body: str, bound: float | None, value: float,
 @pytest.mark.parametrize(
     ("given", "body", "said"),
     [
-        ("own.py", "return 1.0", "names no metric"),
-        ("own.txt:worst", "return 1.0", "names no metric"),
+        ("own.py", "return 1.0", "is not a metric"),
+        ("own.txt:worst", "return 1.0", "is not a metric"),
         ("gone.py:worst", "return 1.0", "no such file"),
         ("own.py:best", "return 1.0", "has no function 'best'"),
         ("own.py:worst", "return 1.0 +", "does not run: SyntaxError"),
@@ -56,7 +56,7 @@ def test_what_cannot_be_loaded_is_said(tmp_path: Path, given: str, body: str, sa
     ("body", "bound", "said"),
     [
         ("return reference['x']", 1.0, "raised KeyError: 'x' \\(line 3 of .*own.py\\)"),
-        ("return 'much'", 1.0, "gave 'much', which is no number"),
+        ("return 'much'", 1.0, "returned 'much', which is not a number"),
         ("return None", 1.0, "gave None"),
         ("return 0.5", None, "no bound for it"),
     ],
@@ -70,5 +70,5 @@ def test_what_fails_is_said(tmp_path: Path, body: str, bound: float | None, said
 
 def test_a_bound_alone_is_an_error() -> None:
     assert load_metric("") is None
-    with pytest.raises(DmlprepError, match="a bound is given, and no metric"):
+    with pytest.raises(DmlprepError, match="a bound is set without a metric"):
         load_metric("", 1.0)

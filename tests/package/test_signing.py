@@ -154,7 +154,7 @@ def test_openssl_takes_it_and_makes_keys(proved: Path, tmp_path: Path) -> None:
 @needs_links
 def test_a_link_to_nothing_in_the_place_of_the_public_key_is_not_written_through(proved: Path, tmp_path: Path) -> None:
     (tmp_path / "my.key.pub").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OutputError, match="no regular file"):
+    with pytest.raises(OutputError, match="not a regular file"):
         dmlprep.package_model(proved, out=tmp_path / "app", language="python", unproven=True, sign=tmp_path / "my.key")
     assert not (tmp_path / "elsewhere").exists()
     assert not (tmp_path / "my.key").exists()

@@ -274,7 +274,7 @@ def test_a_link_that_leads_out_of_the_folder_of_pictures_is_refused(photos: Path
     (photos / "0.png").unlink()
     (photos / "0.png").symlink_to(tmp_path / "elsewhere.png")
     model = parse(CNN, tmp_path / "m.onnx")
-    with pytest.raises(InputError, match="is a link that leads out of the folder") as refused:
+    with pytest.raises(InputError, match="is a link to a place outside the folder") as refused:
         made(model, photos, tmp_path)
     assert refused.value.where == str(photos / "0.png")
     assert not (tmp_path / "feeds").exists()
@@ -288,7 +288,7 @@ def test_a_link_that_leads_out_of_a_folder_of_feeds_is_refused(tmp_path: Path, n
     link.parent.mkdir(parents=True)
     (tmp_path / "elsewhere").write_bytes(b"")
     link.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match="is a link that leads out of the folder"):
+    with pytest.raises(InputError, match="is a link to a place outside the folder"):
         load_feeds([tmp_path / "feeds"])
 
 

@@ -54,7 +54,7 @@ if sys.platform == "win32":
         (f"import faulthandler, os; input(); {_CRASH}", _CRASHED),
         (
             "import sys; input(); sys.exit('could not find\\x1b[31m the thing')",
-            "exit code 1; its last words: could not find the thing",
+            "exit code 1; its last output: could not find the thing",
         ),
         ("", "exit code 0"),
     ],
@@ -133,7 +133,7 @@ def test_an_answer_that_is_no_utf8() -> None:
 
 
 def test_a_command_that_is_not_there() -> None:
-    with pytest.raises(SessionFailure, match="cannot be started"):
+    with pytest.raises(SessionFailure, match="does not start"):
         Child(lambda _exchange: ["/no/such/program"], "the fake worker")
 
 

@@ -129,7 +129,7 @@ def _fake(code: str) -> Child:
 def test_a_worker_that_says_too_much_is_ended(ends: str) -> None:
     """In one line, or in many."""
     child = _fake(f"input()\nwhile True: print('{'a' * 4000}', end='{ends}')")
-    with pytest.raises(SessionFailure, match="said more than any answer has") as caught:
+    with pytest.raises(SessionFailure, match="sent an answer that is too long") as caught:
         child.ask([["hello"]], limit=300.0)
     assert caught.value.kind == "protocol"
     assert not child.alive

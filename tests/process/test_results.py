@@ -129,5 +129,5 @@ def test_a_file_that_is_cut_short_while_it_is_read(tmp_path: Path, monkeypatch: 
         return found
 
     monkeypatch.setattr(os, "fstat", then_shorter)
-    with pytest.raises(ValueError, match="cut short"):
+    with pytest.raises(ValueError, match="truncated"):
         read_tensor(path, "float32", (6,))

@@ -54,9 +54,9 @@ def check_plain(path: Path, limit: int | None = None) -> int:
     try:
         status = path.stat()
     except ValueError as error:
-        raise Unfit("no path has a zero byte", "check the path") from error
+        raise Unfit("the path contains a zero byte", "check the path") from error
     if stat.S_ISDIR(status.st_mode):
-        raise Unfit("this is a directory", "name a file")
+        raise Unfit("this is a folder", "pass a file")
     if not stat.S_ISREG(status.st_mode):
         kind = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}.get(stat.S_IFMT(status.st_mode), "a device")
         raise Unfit(f"this is {kind}", "save it to a file first")
@@ -81,7 +81,7 @@ def read_given(path: Path, limit: int = DOCUMENT_BYTES) -> bytes:
 
 
 def _too_large(size: int, limit: int) -> Unfit:
-    return Unfit(f"it has {_bytes(size)}, and no more than {_bytes(limit)} are read", "check that it is the right file")
+    return Unfit(f"it has {_bytes(size)}, at most {_bytes(limit)} are read", "check that it is the right file")
 
 
 def _bytes(count: int) -> str:
@@ -169,9 +169,9 @@ def check_document(data: object, *, half: bool = False) -> None:
             elif isinstance(value, int) and value not in _INT64:
                 raise Unfit(_TOO_LONG, "write a smaller number")
             elif isinstance(value, str) and "\0" in value:
-                raise Unfit("a text holds a zero byte, which no name and no path has", "leave it out")
+                raise Unfit("a text contains a zero byte", "remove it")
             elif isinstance(value, str) and not half and not value.isascii() and _HALF.search(value):
-                raise Unfit("a text holds bytes that are not UTF-8", "use a name or a path in UTF-8")
+                raise Unfit("a text is not valid UTF-8", "use a name or a path in UTF-8")
         if not below:
             return
         level = below
@@ -180,4 +180,4 @@ def check_document(data: object, *, half: bool = False) -> None:
 
 
 def _too_deep() -> Unfit:
-    return Unfit(f"tables and lists are more than {MAX_DEPTH} deep in one another", "write it flat")
+    return Unfit(f"tables and lists are nested more than {MAX_DEPTH} deep", "write it flat")

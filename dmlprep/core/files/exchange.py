@@ -105,7 +105,7 @@ class FileSet:
         if not os.path.lexists(self.aside):
             return
         if not own_folder(self.aside) or leads_elsewhere(os.lstat(self.aside)):
-            what = "is in the way: it has the name of a hidden folder of dmlprep, and another program made it"
+            what = "blocks a hidden folder of dmlprep, which has the same name; another program created it"
             raise OutputError(what, where=str(self.aside), fix="remove it, or choose another folder")
         with held(self.aside) as mine:
             if not mine:
@@ -123,7 +123,7 @@ class FileSet:
             raise self._exists(old[0])
         for name in old:
             if name not in self.folders and _is_folder(self.folder / name):
-                raise OutputError("this is a directory", where=str(self.folder / name), fix="move it away")
+                raise OutputError("this is a folder", where=str(self.folder / name), fix="move it away")
         marks: dict[str, list[int]] = {}
         try:
             for name, path in new.items():
@@ -199,8 +199,8 @@ class FileSet:
             except OSError as error:
                 wrong = unwritable(error, place)
                 if isinstance(error, FileExistsError):
-                    wrong.what, wrong.fix = "another program wrote this file meanwhile", "move it away"
-                wrong.fix += f"; the old files lie in {self.aside}, and the next run into this folder puts them back"
+                    wrong.what, wrong.fix = "another program wrote this file during the run", "move it away"
+                wrong.fix += f"; the old files are in {self.aside}; the next run into this folder restores them"
                 raise wrong from error
 
     def _move(self, source: Path, target: Path, name: str, *, new: bool = False) -> None:
@@ -215,9 +215,9 @@ class FileSet:
         return OutputError("the file exists", where=str(self.folder / name), fix="pass --force to replace it")
 
     def _busy(self) -> OutputError:
-        user = "by another run of dmlprep or by a program that has a file in it open"
-        what = f"cannot be replaced now: {self.aside.name} beside it is in use, {user}"
-        return OutputError(what, where=str(self.folder / self.head), fix="wait, and run again")
+        user = "by another run of dmlprep or a program that has its files open"
+        what = f"cannot be replaced now: {self.aside.name} next to it is in use {user}"
+        return OutputError(what, where=str(self.folder / self.head), fix="wait, then run again")
 
 
 _ASIDE = ".dmlprep-old-"
@@ -225,7 +225,7 @@ _ASIDE = ".dmlprep-old-"
 
 def _name_problem(name: str) -> str:
     if name.startswith(_ASIDE):
-        return "is that of a hidden folder of dmlprep"
+        return "is reserved for a hidden folder of dmlprep"
     return file_name_problem(name, anywhere=False)
 
 

@@ -50,8 +50,8 @@ def check_inside(files: Iterable[Path], folder: Path) -> None:
     for file in files:
         real = Path(os.path.realpath(file))
         if not real.is_relative_to(root) and (blobs is None or not real.is_relative_to(blobs)):
-            fix = f"put the file itself into {folder}, or remove the link"
-            raise InputError("is a link that leads out of the folder", where=str(file), fix=fix)
+            fix = f"copy the file itself into {folder}, or remove the link"
+            raise InputError("is a link to a place outside the folder", where=str(file), fix=fix)
 
 
 def _blobs(root: Path) -> Path | None:
@@ -77,5 +77,5 @@ def check_no_links(top: Path, place: Path) -> None:
         except (OSError, ValueError):
             return  # nothing is there, or writing says why not
         if linked:
-            what = "is a link, and dmlprep writes its results into folders of their own"
+            what = "is a link: dmlprep writes results only into real folders"
             raise OutputError(what, where=str(step), fix="remove the link, or choose another folder with -o")

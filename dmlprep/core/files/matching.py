@@ -38,7 +38,7 @@ def matching(folder: Path, pattern: str, *, most: int = MOST_MATCHES, looked_at:
     """
     path = Path(pattern)
     if "\0" in pattern or not path.name:
-        raise Unfit(f"{pattern!r} is no pattern of files", "write a path, such as models/*.onnx; ** is any folders")
+        raise Unfit(f"{pattern!r} is not a file pattern", "write a path, such as models/*.onnx; ** matches any folders")
     root, parts = (Path(path.anchor), path.parts[1:]) if path.anchor else (folder, path.parts)
     matches: set[Path] = set()
     try:
@@ -46,9 +46,9 @@ def matching(folder: Path, pattern: str, *, most: int = MOST_MATCHES, looked_at:
             if match.is_file():
                 matches.add(match)
                 if len(matches) > most:
-                    raise Unfit(f"more than {most} files match {pattern!r}", "name fewer")
+                    raise Unfit(f"more than {most} files match {pattern!r}", "match fewer files")
     except RecursionError:
-        raise Unfit(f"folders are too deep in one another for {pattern!r}", "name a folder further down") from None
+        raise Unfit(f"folders are nested too deep for {pattern!r}", "start at a deeper folder") from None
     return sorted(matches)
 
 
@@ -88,5 +88,5 @@ class _Search:
             return []
         self._left -= len(entries)
         if self._left < 0:
-            raise Unfit(f"{self._pattern!r} leads through too many files", "begin it further down")
+            raise Unfit(f"{self._pattern!r} matches too many files", "start it at a deeper folder")
         return entries

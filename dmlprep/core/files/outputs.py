@@ -38,12 +38,12 @@ def file_name_problem(name: str, *, anywhere: bool = True) -> str:
     if not name:
         return "is empty"
     if name in (".", ".."):
-        return "is the name of a folder: this one, or the one above it"
+        return "means this folder, or the one above it"
     windows = anywhere or sys.platform == "win32"
     if "/" in name or (windows and "\\" in name):
-        return "has a separator of folders"
+        return "contains a folder separator"
     if "\0" in name:
-        return "has a zero byte, which no name has"
+        return "contains a zero byte"
     return windows_name_problem(name) if windows else ""
 
 
@@ -54,7 +54,7 @@ def stem_of(path: Path) -> str:
         UsageError: the stem leads to another folder: that of ``...onnx`` is ``..``.
     """
     if wrong := file_name_problem(path.stem, anywhere=False):
-        what = f"its name without the suffix, {path.stem!r}, {wrong}, so no result can have this name"
+        what = f"its name without the suffix, {path.stem!r}, {wrong}, so a result cannot have this name"
         raise UsageError(what, where=str(path), fix="rename the file")
     return path.stem
 
@@ -64,13 +64,13 @@ def windows_name_problem(name: str) -> str:
     if _DEVICE.fullmatch(name):
         return "is the name of a device on Windows"
     if ":" in name:
-        return "has a colon, which on Windows names a stream of a file"
+        return "has a colon, which Windows does not allow in file names"
     if character := _CHARACTERS.search(name):
-        return f"has {character[0]!r}, which file names on Windows cannot have"
+        return f"has {character[0]!r}, which Windows does not allow in file names"
     if name.endswith((" ", ".")) and name not in (".", ".."):
         return "ends with a dot or a space, which Windows drops"
     if _units(name) > _LONGEST_NAME:
-        return f"has {_units(name)} characters, Windows has names of at most {_LONGEST_NAME}"
+        return f"has {_units(name)} characters, Windows allows at most {_LONGEST_NAME}"
     return ""
 
 
@@ -132,7 +132,7 @@ def check_path(path: Path, *, aside: PurePath | None = None) -> None:
         else:
             what, fix = _linux_problem(one)
         if what:
-            added = "" if one == path.absolute() else ", with the names that dmlprep adds while it writes"
+            added = "" if one == path.absolute() else ", including the names that dmlprep adds during writing"
             raise OutputError(f"cannot be written: {what}{added}", where=str(path), fix=fix)
 
 
@@ -153,16 +153,16 @@ def check_output(path: Path, *, force: bool = False) -> None:
     where = str(path)
     check_path(path)
     if os.path.isdir(path):
-        raise OutputError("this is a directory", where=where, fix="name a file")
+        raise OutputError("this is a folder", where=where, fix="pass a file")
     if os.path.lexists(path):
         if not os.path.isfile(path):
-            raise OutputError("this is no regular file", where=where, fix="name a file")
+            raise OutputError("not a regular file", where=where, fix="pass a file")
         if not force:
             raise OutputError("the file exists", where=where, fix="pass --force to replace it")
         check_replaceable(path)
     folder = path.absolute().parent
     if not os.path.isdir(folder):
-        raise OutputError("its folder does not exist", where=where, fix="make the folder, or choose another one")
+        raise OutputError("its folder does not exist", where=where, fix="create the folder, or choose another one")
     try:
         with tempfile.TemporaryFile(prefix=".dmlprep-", dir=folder):
             pass

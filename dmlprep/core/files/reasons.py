@@ -35,7 +35,7 @@ def explain(error: OSError, path: Path | str = "") -> tuple[str, str]:
         programs = holders(where)
         if programs or number != _DENIED:
             named = f": {', '.join(programs)}" if programs else ""
-            return f"is open in another program{named}", "close it there, and run again"
+            return f"is open in another program{named}", "close it there, then run again"
     if error.errno in _FULL:
         return "the disk is full", "free some space, or choose another place"
     if error.errno == errno.EROFS:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dmlprep.core.files.bounded_read import DOCUMENT_BYTES, Unfit, read_given
 
-HOW_TO_SAVE = "save it as UTF-8: an editor's Save As has the encoding; in PowerShell, Out-File -Encoding utf8 FILE"
+HOW_TO_SAVE = "save it as UTF-8: in an editor, Save As; in PowerShell, Out-File -Encoding utf8 FILE"
 
 _MARKS = (
     (codecs.BOM_UTF32_LE, "UTF-32"),  # before UTF-16, whose mark it begins with
@@ -36,15 +36,17 @@ def decode_text(data: bytes) -> str:
     """
     mark, encoding = next(((m, e) for m, e in _MARKS if data.startswith(m)), (b"", "UTF-8"))
     if encoding == "UTF-32":
-        raise NotUtf8("the text is UTF-32, which is not read")
+        raise NotUtf8("the text is UTF-32, which is not supported")
     body = data[len(mark) :]
     if not mark and b"\0" in body[:64]:
-        raise NotUtf8("the text is UTF-16 without a byte-order mark, or no text")
+        raise NotUtf8("the text is UTF-16 without a byte-order mark, or not text")
     try:
         text = body.decode(encoding)
     except UnicodeDecodeError as error:
         if mark:
-            raise NotUtf8(f"the text is not valid {encoding[:6].rstrip('-')}, though its first bytes say so") from error
+            raise NotUtf8(
+                f"the text is not valid {encoding[:6].rstrip('-')}, although its first bytes say so"
+            ) from error
         raise NotUtf8(
             f"the text is not UTF-8 (byte {data[error.start]:02X} at position {error.start}): "
             "perhaps a code page such as Windows-1252"

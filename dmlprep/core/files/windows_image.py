@@ -68,7 +68,7 @@ class _Reader:
 
     def image(self) -> Image:
         if self._take(0, 2) != b"MZ":
-            raise NotAnImage("it is no program or library of Windows")
+            raise NotAnImage("not a program or library of Windows")
         (head,) = self._unpack("<I", 0x3C)
         if self._take(head, 4) != b"PE\0\0":
             raise NotAnImage("it has no PE header")
@@ -96,12 +96,12 @@ class _Reader:
         self._bytes -= count
         self._pieces -= 1
         if self._bytes < 0 or self._pieces < 0:
-            raise NotAnImage("its tables are larger than those of any real one")
+            raise NotAnImage("its tables are too large")
         if at + count <= self._size:
             self._file.seek(at)
             if len(data := self._file.read(count)) == count:
                 return data
-        raise NotAnImage("it was cut short")
+        raise NotAnImage("it is truncated")
 
     def _unpack(self, form: str, at: int) -> tuple[int, ...]:
         return struct.unpack(form, self._take(at, struct.calcsize(form)))
@@ -111,7 +111,7 @@ class _Reader:
         for size, start, raw_size, raw in self._sections:
             if start <= address < start + max(size, raw_size):
                 return address - start + raw
-        raise NotAnImage("its tables lead out of the file")
+        raise NotAnImage("its tables are outside the file")
 
     def _text(self, address: int) -> str:
         at = self._at(address)

@@ -144,7 +144,7 @@ def _skeleton(path: Path) -> tuple[bytes, int]:
     check_name(path, InputError)
     try:
         if path.is_dir():
-            raise InputError("this is a directory", where=where, code="DP001", fix="pass the .onnx file inside it")
+            raise InputError("this is a folder", where=where, code="DP001", fix="pass the .onnx file inside it")
         size = path.stat().st_size
         if path.is_fifo():
             raise InputError("this is a pipe", where=where, code="DP001", fix=_NO_STREAM)

@@ -109,7 +109,7 @@ def _check_targets(targets: list[Path], frozen: Frozen, force: bool) -> None:
             what = "this is a file of the input model, and input is never overwritten"
             raise OutputError(what, where=str(target), fix="choose another folder with -o")
         if target.is_dir():
-            raise OutputError("this is a directory", where=str(target), fix="name a file, or a folder with -o")
+            raise OutputError("this is a folder", where=str(target), fix="name a file, or a folder with -o")
         if target.exists() and not force:
             raise OutputError("the file exists", where=str(target), fix="pass --force to replace it")
 

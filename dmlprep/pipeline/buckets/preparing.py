@@ -215,7 +215,7 @@ def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force:
         check_path(path, aside=PurePath(f"{PREFIX}12345678abcd") / name)
     for path in (out / name for name in (BUCKETS, *names)):
         if os.path.isdir(path):
-            raise OutputError("this is a directory", where=str(path), fix="choose another name with -o")
+            raise OutputError("this is a folder", where=str(path), fix="choose another name with -o")
         if not os.path.lexists(path):
             continue
         if path.suffix == ".onnx" and os.path.exists(source) and os.path.samefile(source, path):

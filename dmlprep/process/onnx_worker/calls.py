@@ -129,7 +129,7 @@ def _check_made_once(given: Iterable[str], nodes: Sequence[onnx.NodeProto]) -> N
     made = Counter(given)
     made.update(name for node in nodes for name in node.output if name)
     if twice := next((name for name, count in made.items() if count > 1), ""):
-        raise OnnxError(f"the body that onnx makes of it has two values {twice!r}")
+        raise OnnxError(f"onnx's body of it has two values {twice!r}")
     for node in nodes:
         for graph in _bodies(node):
             _check_made_once([v.name for v in (*graph.input, *graph.initializer)], graph.node)
@@ -205,5 +205,5 @@ def _model(answer: Sequence[bytes]) -> onnx.ModelProto:
     try:
         model: onnx.ModelProto = onnx.ModelProto.FromString(answer[0])
     except DecodeError as error:
-        raise OnnxError(f"what came back is no model: {error}") from error
+        raise OnnxError(f"the result is not a model: {error}") from error
     return model

@@ -114,7 +114,7 @@ def limited(limits: Limits) -> Iterator[None]:
         ("answer", limits.answer, MOST_MEMORY_MIB << 20),
     ):
         if not 0 < given <= most:  # NaN is neither
-            raise UsageError(f"{given!r} is no limit", where=name, fix=f"a number above 0, and at most {most:g}")
+            raise UsageError(f"{given!r} is not a limit", where=name, fix=f"a number above 0 and at most {most:g}")
     token = _limits.set(limits)
     try:
         yield
@@ -162,7 +162,7 @@ class _Process:
             if not self._ready:
                 self._look_at(_STARTING)
                 if read_frame(self.process.stdout, _LARGE) != [b"ready"]:
-                    why = f"it was not ready within {_within(self.over)}" if self.over else self.last_words()
+                    why = f"not ready within {_within(self.over)}" if self.over else self.last_words()
                     raise _not_started(why)
                 self._ready = True
             self._look_at(limits)
@@ -232,7 +232,7 @@ def library_of_onnx() -> tuple[str, str]:
 
 def _not_started(why: str) -> CheckNotRun:
     what = f"onnx's checker cannot run: its process did not start{f' ({why})' if why else ''}"
-    return CheckNotRun(what, fix="see that Python can start processes here, and that onnx is installed whole")
+    return CheckNotRun(what, fix="check that Python can start processes, and that onnx is installed completely")
 
 
 class Door:
@@ -309,7 +309,7 @@ class Door:
                 if ending.kind == "memory" or out_of_memory(words):
                     raise _out_of_memory(word, limits) from None
                 if process.over:
-                    raise _failed(word, f"came to no end on this model within {_within(ending)}", "DP013") from None
+                    raise _failed(word, f"did not finish on this model within {_within(ending)}", "DP013") from None
                 if ending.killed and again:  # from outside, maybe for the memory of another program
                     again = False
                     self._end()

@@ -171,7 +171,7 @@ def test_a_name_that_is_not_of_a_file_in_the_folder_is_refused(tmp_path: Path, n
 def test_a_folder_of_the_user_in_the_place_of_a_file_stays(tmp_path: Path) -> None:
     (tmp_path / "run.json").mkdir()
     (tmp_path / "run.json" / "mine").write_text("mine")
-    with pytest.raises(OutputError, match="this is a directory"):
+    with pytest.raises(OutputError, match="this is a folder"):
         _files(tmp_path).exchange(_write(tmp_path / "staging", NAMES, "new"))
     assert (tmp_path / "run.json" / "mine").read_text() == "mine"
     assert _seen(tmp_path) == {}
@@ -230,7 +230,7 @@ def test_what_the_exchange_did_not_bring_is_not_replaced(tmp_path: Path) -> None
     aside = _left_aside(
         tmp_path, {"run.json": "old", "model.onnx": "old"}, {"old": ["model.onnx", "run.json"], "new": {}}
     )
-    with pytest.raises(OutputError, match="another program wrote this file meanwhile") as refused:
+    with pytest.raises(OutputError, match="another program wrote this file during the run") as refused:
         _files(tmp_path).recover()
     assert str(aside) in refused.value.fix
     assert (tmp_path / "run.json").read_text() == "mine"
@@ -261,7 +261,7 @@ def test_a_link_in_the_place_of_the_hidden_folder_is_refused(tmp_path: Path) -> 
     folder.mkdir()
     _files(folder).aside.symlink_to(other, target_is_directory=True)
     for act in (_files(folder).recover, lambda: _files(folder).exchange(_write(tmp_path / "staging", NAMES, "new"))):
-        with pytest.raises(OutputError, match="is in the way"):
+        with pytest.raises(OutputError, match="blocks a hidden folder"):
             act()
     assert _seen(other) == _texts(("model.onnx", "old.json"), "mine")
     assert not list(folder.glob("*.json"))

@@ -33,7 +33,7 @@ def test_a_folder_and_a_file_that_is_too_large(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"x" * 2048)
     with pytest.raises(Unfit, match="a directory"):
         read_given(tmp_path)
-    with pytest.raises(Unfit, match="it has 2 KiB, and no more than 1 KiB are read"):
+    with pytest.raises(Unfit, match="it has 2 KiB, at most 1 KiB are read"):
         read_given(tmp_path / "f", 1024)
     assert read_given(tmp_path / "f", 2048) == b"x" * 2048
     assert check_plain(tmp_path / "f", None) == 2048
@@ -41,7 +41,7 @@ def test_a_folder_and_a_file_that_is_too_large(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="files of unknown length are Linux'")
 def test_a_file_that_says_it_is_empty_and_is_not() -> None:
-    with pytest.raises(Unfit, match="no more than 4 bytes"):
+    with pytest.raises(Unfit, match="at most 4 bytes"):
         read_given(Path("/proc/self/status"), 4)
 
 

@@ -46,7 +46,7 @@ def test_paths_that_windows_takes(path: str) -> None:
         (r"C:\out\a<b.onnx", "has '<'"),
         (r"C:\out.\model.onnx", "ends with a dot or a space"),
         (r"C:\out \model.onnx", "ends with a dot or a space"),
-        ("C:\\" + "x" * 256, "Windows has names of at most 255"),
+        ("C:\\" + "x" * 256, "Windows allows at most 255"),
         ("C:\\" + "x" * 200 + "\\" + "y" * 56, "too long for Windows: 260 characters, at most 259"),
         # A character beyond the first plane is two for Windows.
         ("C:\\" + "x" * 200 + "\\" + "y" * 54 + "\U0001f600", "260 characters"),
@@ -101,7 +101,7 @@ def test_outputs_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for path, said in (
         (tmp_path / "there", "the file exists"),
-        (tmp_path / "folder", "this is a directory"),
+        (tmp_path / "folder", "this is a folder"),
         (tmp_path / "none" / "file", "its folder does not exist"),
         (tmp_path / "there" / "file", "its folder does not exist"),
     ):
@@ -115,7 +115,7 @@ def test_outputs_that_cannot_be(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="devices and /proc are Linux'")
 def test_what_takes_no_files() -> None:
-    with pytest.raises(OutputError, match="no regular file"):
+    with pytest.raises(OutputError, match="not a regular file"):
         check_output(Path("/dev/null"), force=True)
     with pytest.raises(OutputError, match="cannot be written"):
         check_output(Path("/proc/report.html"))
@@ -161,5 +161,5 @@ def test_a_stem_is_the_name_without_its_suffix() -> None:
 @needs_links
 def test_a_link_to_nothing_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "out.html").symlink_to(tmp_path / "missing")
-    with pytest.raises(OutputError, match="no regular file"):
+    with pytest.raises(OutputError, match="not a regular file"):
         check_output(tmp_path / "out.html")

@@ -87,7 +87,7 @@ def test_a_tensor_that_a_run_would_make_and_nobody_can_hold(operator: str, tmp_p
 def test_a_number_that_is_no_element_type(to: int, tmp_path: Path) -> None:
     cast = helper.make_node("Cast", ["x"], ["y"], "c", to=to)
     error = _refusal(_saved(tmp_path / "m.onnx", _model([cast])))
-    assert (error.code, error.what) == ("DP003", f"to={to} is no element type")
+    assert (error.code, error.what) == ("DP003", f"to={to} is not an element type")
 
 
 @pytest.mark.parametrize("data_type", [-128, 99])
@@ -99,7 +99,7 @@ def test_a_tensor_of_a_number_that_is_no_element_type(data_type: int, in_attribu
     if in_attribute:
         nodes.insert(0, helper.make_node("Constant", [], ["s"], value=weight))
     error = _refusal(_saved(tmp_path / "m.onnx", _model(nodes, weights=[] if in_attribute else [weight])))
-    assert (error.code, error.what) == ("DP003", f"{data_type} is no element type")
+    assert (error.code, error.what) == ("DP003", f"{data_type} is not an element type")
 
 
 @pytest.mark.parametrize("version", [-1, 1 << 31, 1 << 62])

@@ -48,5 +48,5 @@ def test_a_recipe_that_has_no_end(tmp_path: Path) -> None:
 def test_a_recipe_of_megabytes(tmp_path: Path) -> None:
     path = tmp_path / "r.toml"
     path.write_bytes(b"#" * (2 << 20))
-    with pytest.raises(RecipeError, match="no more than 1 MiB"):
+    with pytest.raises(RecipeError, match="at most 1 MiB"):
         load_recipe(str(path))

@@ -112,7 +112,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, starts: Starts) -> Callable[[str],
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
 def test_a_crash_names_the_signal(stand_in: Callable[[str], None]) -> None:
     stand_in("import signal; input(); os.kill(os.getpid(), signal.SIGSEGV)")
-    with pytest.raises(ModelRefused, match="onnxsim was ended by SIGSEGV"):
+    with pytest.raises(ModelRefused, match="onnxsim was killed by SIGSEGV"):
         simplify()
 
 
