@@ -19,7 +19,7 @@ def judge(record: RunRecord, plan: Plan) -> None:
             what, fix = "failed", _HOW_TO_MEND.get(code, "dmlprep bisect finds the first node that differs")
         elif verdict.outcome == "not-proven":
             record.exit_code = verdict.exit_code
-            record.error = RunError(f"{verdict.check} is not proved by these inputs: {verdict.reason}", code="DP709")
+            record.error = RunError(f"{verdict.check} is not proven by these inputs: {verdict.reason}", code="DP709")
             return
         elif on_dml and on_wish:
             continue

@@ -40,7 +40,7 @@ def test_feeds_are_made_named_and_used(model: Path, tmp_path: Path, run: Run) ->
 def test_verdicts_on_made_inputs_say_so_and_how_to_give_real_ones(model: Path, run: Run) -> None:
     done = run("compare", model, model)
     assert done.out.startswith("parity on cpu: passed with synthetic inputs (")
-    assert "give real ones with --feeds; dmlprep feeds makes them" in done.out
+    assert "pass real inputs with --feeds; dmlprep feeds makes them" in done.out
     said = json.loads(run("compare", model, model, "--format", "json").out)
     assert said["inputs"] == "seeded"
     assert [one["code"] for one in said["findings"]] == ["DP710"]

@@ -162,7 +162,7 @@ def test_no_feeds_is_not_run() -> None:
 
 
 def test_a_verdict_that_is_not_run_cannot_be_read_as_passed() -> None:
-    with pytest.raises(ValueError, match="says why"):
+    with pytest.raises(ValueError, match="needs a reason"):
         Verdict(check=Check("parity", "cpu"), outcome="not-run")
 
 
@@ -328,6 +328,6 @@ def test_outputs_without_numbers_prove_nothing(value: float, tmp_path: Path) -> 
     full = np.full(4, value, np.float32)
     verdict = compare(one, other, [{"x": full}])
     assert verdict.outcome == "not-run"
-    assert "there is no number to compare" in verdict.reason
+    assert "no number to compare" in verdict.reason
     some = np.array([value, 1, 1, 1], np.float32)
     assert compare(one, other, [{"x": full}, {"x": some}]).outcome == "passed"

@@ -90,7 +90,7 @@ def test_layouts(shape: str, fit: Any, left: list[float], size: tuple[int, ...],
 
 def test_the_layout_is_asked_for_where_the_shape_does_not_say_it(photos: Path, tmp_path: Path) -> None:
     path = parse("g (float[n, c, h, w] x) => (float[n, c, h, w] y) { y = Tanh(x) }", tmp_path / "m.onnx")
-    with pytest.raises(UsageError, match="no input that takes pictures"):
+    with pytest.raises(UsageError, match="no input for pictures"):
         made(path, photos, tmp_path)
     feed = made(path, photos, tmp_path, pictures=Pictures("nchw", colour="gray"), sizes={"h": 6, "w": 4})[0]
     assert feed["x"].shape == (1, 1, 6, 4)
@@ -184,7 +184,7 @@ def test_a_name_that_is_no_file_name(photos: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "options", "says"),
     [
-        (READS, {}, "no input that takes pictures"),
+        (READS, {}, "no input for pictures"),
         (CNN, {"input": "z"}, "no input is named 'z'"),
         (CNN, {"sizes": {"m": 2}}, "no input has a dimension 'm'"),
         (CNN, {"values": {"z": np.array(1)}}, "no input is named 'z'"),
@@ -194,7 +194,7 @@ def test_a_name_that_is_no_file_name(photos: Path, tmp_path: Path) -> None:
             {},
             "several inputs accept pictures: x, w",
         ),
-        (CNN.replace("x)", "x, float[2] w)", 1), {"values": {"w": np.ones((2, 2, 2))}}, "no array of shape"),
+        (CNN.replace("x)", "x, float[2] w)", 1), {"values": {"w": np.ones((2, 2, 2))}}, "do not fit the shape"),
     ],
 )
 def test_what_does_not_fit_is_said(
@@ -211,7 +211,7 @@ def test_sources_that_cannot_be_read(photos: Path, tmp_path: Path) -> None:
     for source, says in (
         ("bad.png", "cannot be read as a picture"),
         ("gone", "no such file"),
-        ("m.onnx", "not a kind"),
+        ("m.onnx", "unsupported kind"),
     ):
         with pytest.raises(InputError, match=says):
             made(path, tmp_path / source, tmp_path)
@@ -232,7 +232,7 @@ def test_earlier_feeds_are_kept_or_replaced_as_a_whole(photos: Path, tmp_path: P
     path = parse(CNN, tmp_path / "m.onnx")
     made(path, photos, tmp_path)
     (tmp_path / "feeds" / "mine.npz").write_bytes(b"")
-    with pytest.raises(OutputError, match="feeds are there already"):
+    with pytest.raises(OutputError, match="already contains feeds"):
         made(path, photos, tmp_path, count=2)
     dmlprep.make_feeds(path, [photos], out=tmp_path / "feeds", count=2, force=True)
     assert [p.name for p in sorted((tmp_path / "feeds").iterdir())] == ["0-0.npz", "1-5.npz", "mine.npz"]

@@ -121,7 +121,7 @@ def test_compare(model: Path, name: str) -> None:
         touch(model.parent / name)
         return 0.0
 
-    with pytest.raises(InputError, match="the file was changed while it was used") as refused:
+    with pytest.raises(InputError, match="the file changed during the run") as refused:
         api.compare(model, other, sizes={"batch": 2}, metric=touched, metric_bound=1.0)
     assert (refused.value.code, refused.value.exit_code) == ("DP015", 2)
     assert refused.value.where == str(model.parent / name)

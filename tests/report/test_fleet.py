@@ -155,7 +155,7 @@ def test_all_files_are_written_and_those_of_nobody_are_not(tmp_path: Path) -> No
     check_reports(tmp_path, "", ".own", force=True)
     (tmp_path / ".own").mkdir()
     check_reports(tmp_path, "", ".own")
-    with pytest.raises(OutputError, match="no folder"):
+    with pytest.raises(OutputError, match="not a folder"):
         check_reports(tmp_path / "fleet.json", "", ".own")
 
 

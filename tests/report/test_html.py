@@ -69,7 +69,7 @@ def test_made_inputs_are_told_in_every_form() -> None:
     record.verdicts = [record.verdicts[0].on("seeded"), record.verdicts[1].on("seeded", remind=False)]
     page = render_html(record)
     assert page.count("</span> with synthetic inputs") == 1  # the other one did not run
-    assert "give real ones with --feeds" in page
+    assert "pass real inputs with --feeds" in page
     assert "failed with synthetic inputs, outputs differ" in render_text(record)
     (result,) = [one for one in to_object([record])["runs"][0]["results"] if one["ruleId"] == "DP710"]
     assert result["level"] == "note"
@@ -127,5 +127,5 @@ def test_an_existing_report_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_verdict_that_did_not_pass_says_why() -> None:
-    with pytest.raises(ValueError, match="says why"):
+    with pytest.raises(ValueError, match="needs a reason"):
         Verdict(Check("parity"), "not-run")

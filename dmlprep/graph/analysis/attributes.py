@@ -17,7 +17,7 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
             tensor: ir.TensorProtocol = attr.value  # as_tensor() looks at each method of it, ten times slower than all
             return tensor
         if name == "value":
-            raise TypeError(f"the value of Constant {node.name!r} is no tensor")
+            raise TypeError(f"the value of Constant {node.name!r} is not a tensor")
         if name in ("value_int", "value_ints"):
             return ir.Tensor(np.array(attr.value, np.int64))
         if name in ("value_float", "value_floats"):

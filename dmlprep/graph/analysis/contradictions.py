@@ -41,7 +41,7 @@ def _reshape(known: Known, node: ir.Node) -> str:
     before, after = known.static_shape(node.inputs[0]), known.static_shape(node.outputs[0])
     if before is None or after is None or math.prod(before) == math.prod(after):
         return ""
-    return f"{math.prod(before)} elements do not fill {after}"
+    return f"{math.prod(before)} elements do not fit {after}"
 
 
 def _conv(known: Known, node: ir.Node) -> str:
@@ -49,10 +49,10 @@ def _conv(known: Known, node: ir.Node) -> str:
     if data is None or weight is None or len(data) < 3 or len(weight) != len(data):
         return ""
     if node.op_type == "ConvTranspose":
-        return f"{data[1]} channels where the weight takes {weight[0]}" if _differ(data[1], weight[0]) else ""
+        return f"{data[1]} channels, but the weight needs {weight[0]}" if _differ(data[1], weight[0]) else ""
     wanted = None if weight[1] is None else weight[1] * node.attributes.get_int("group", 1)
     if _differ(data[1], wanted):
-        return f"{data[1]} channels where the weight takes {wanted}"
+        return f"{data[1]} channels, but the weight needs {wanted}"
     return _window(node, data[2:], weight[2:])
 
 
@@ -71,7 +71,7 @@ def _window(node: ir.Node, sizes: tuple[int | None, ...], kernel: tuple[int | No
             continue
         room, span = size + pads[axis] + pads[axis + rank], (width - 1) * dilations[axis] + 1
         if room < span:
-            return f"its window spans {span} elements of the {room} that there are"
+            return f"its window spans {span} of only {room} elements"
     return ""
 
 
@@ -80,7 +80,7 @@ def _recurrent(known: Known, node: ir.Node) -> str:
     if data is None or len(data) != 3:
         return ""
     if weight is not None and len(weight) == 3 and _differ(data[2], weight[2]):
-        return f"{data[2]} features where the weight takes {weight[2]}"
+        return f"{data[2]} features, but the weight needs {weight[2]}"
     axis = 0 if node.attributes.get_int("layout", 0) else 1
     batch = data[axis]
     for index, name in ((5, "initial_h"), (6, "initial_c")):
@@ -99,10 +99,10 @@ def _broadcasts(known: Known, node: ir.Node, index: int) -> str:
     if dims is None or other is None:
         return ""
     if len(other) > len(dims):
-        return f"input {index} has more dimensions than it may"
+        return f"input {index} has too many dimensions"
     for size, own in zip(reversed(other), reversed(dims), strict=False):
         if size not in (None, 1) and _differ(size, own):
-            return f"input {index} of {size} does not spread over {own}"
+            return f"input {index} of {size} does not broadcast to {own}"
     return ""
 
 
@@ -111,7 +111,7 @@ def _instance_norm(known: Known, node: ir.Node) -> str:
     for index in (1, 2):
         scale = _sizes(known, node, index)
         if data is not None and len(data) > 1 and scale is not None and len(scale) == 1 and _differ(data[1], scale[0]):
-            return f"{data[1]} channels where input {index} is for {scale[0]}"
+            return f"{data[1]} channels, but input {index} has {scale[0]}"
     return ""
 
 
@@ -145,7 +145,7 @@ def _scatter_nd(known: Known, node: ir.Node) -> str:
         return ""
     wanted = (*indices[:-1], *data[indices[-1] :])
     if len(wanted) != len(updates) or any(_differ(a, b) for a, b in zip(wanted, updates, strict=True)):
-        return f"updates are {list(updates)} where {list(wanted)} are needed"
+        return f"updates are {list(updates)}, but must be {list(wanted)}"
     return ""
 
 
@@ -154,7 +154,7 @@ def _blocks(known: Known, node: ir.Node) -> str:
     if data is None or len(data) != 4 or block < 1:
         return ""
     pairs = [(data[1], block * block)] if node.op_type == "DepthToSpace" else [(data[2], block), (data[3], block)]
-    return next((f"{size} is no multiple of {divisor}" for size, divisor in pairs if size and size % divisor), "")
+    return next((f"{size} is not a multiple of {divisor}" for size, divisor in pairs if size and size % divisor), "")
 
 
 def _pool(known: Known, node: ir.Node) -> str:
@@ -173,7 +173,7 @@ def _pool(known: Known, node: ir.Node) -> str:
         reach = dilations[axis] * (kernel[axis] - 1) + 1
         # A window that misses by less leaves an empty output, which ONNX Runtime runs.
         if size is not None and size + pads[axis] + pads[axis + rank] - reach <= -2 * strides[axis]:
-            return f"a window of {reach} does not fit into {size}"
+            return f"a window of {reach} does not fit in {size}"
     return ""
 
 
@@ -188,7 +188,7 @@ def _einsum(known: Known, node: ir.Node) -> str:
             continue
         for letter, size in zip(letters, sizes, strict=True):
             if size not in (None, 1) and _differ(found.setdefault(letter, size), size):
-                return f"{letter} is {found[letter]} and {size}"
+                return f"{letter} is both {found[letter]} and {size}"
     return ""
 
 

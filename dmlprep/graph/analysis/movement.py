@@ -157,7 +157,7 @@ def scattered(inputs: Inputs, attributes: Attributes, version: int) -> Array:
         if rows.size and not (-data.shape[axis] <= rows[:, axis].min() and rows[:, axis].max() < data.shape[axis]):
             raise Uncertain("an index out of range")
     if len(np.unique(np.mod(rows, data.shape[:last]), axis=0)) != len(rows):
-        raise Uncertain("an index written twice")
+        raise Uncertain("a duplicate index")
     data[tuple(rows.T)] = updates.reshape((len(rows), *data.shape[last:]))
     return data
 
@@ -174,7 +174,7 @@ def gathered_slices(inputs: Inputs, attributes: Attributes, version: int) -> Arr
         raise Uncertain("batches")
     ends = data.shape[: indices.shape[-1]]
     if len(ends) != indices.shape[-1] or not ends:
-        raise Uncertain("indices longer than the data has dimensions")
+        raise Uncertain("indices for more dimensions than the data has")
     columns = tuple(np.moveaxis(indices, -1, 0))
     if indices.size and any(not -end <= i.min() <= i.max() < end for end, i in zip(ends, columns, strict=True)):
         raise Uncertain("an index out of range")
@@ -185,7 +185,7 @@ def padded(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     data, pads = given(inputs[0]), ints(inputs, attributes, 1, "pads")
     value = inputs[2] if len(inputs) > 2 else None
     if version < 11 or pads is None or len(inputs) > 3 or attributes.get("mode", "constant") != "constant":
-        raise Uncertain("a pad of another kind")
+        raise Uncertain("another padding mode")
     if min(pads, default=0) < 0 or len(pads) != 2 * data.ndim:
         raise Uncertain("a negative pad")
     fill = 0 if value is None else value.reshape(-1)[0]

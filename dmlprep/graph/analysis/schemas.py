@@ -111,18 +111,18 @@ def rejects(
     while inputs and node.inputs[inputs - 1] is None:
         inputs -= 1
     if not min_in <= inputs <= max_in:
-        return f"{inputs} inputs are given, where opset {opset} takes {min_in} to {max_in}"
+        return f"{inputs} inputs, but opset {opset} accepts {min_in} to {max_in}"
     outputs = len(node.outputs)
     while outputs > min_out and not node.outputs[outputs - 1].name:
         outputs -= 1
     if not min_out <= outputs <= max_out:
-        return f"{outputs} outputs are asked for, where opset {opset} has {min_out} to {max_out}"
+        return f"{outputs} outputs, but opset {opset} has {min_out} to {max_out}"
     if reason := _types_rejected(key, input_types, False) or _types_rejected(key, output_types, True):
         return reason
     formal = type_parameters(*key, outputs=False)
     for i, value in enumerate(node.inputs):
         if value is None and formal and formal[min(i, len(formal) - 1)][1] == "Single":
-            return f"input {i} cannot be left out at opset {opset}"
+            return f"input {i} is required at opset {opset}"
     return ""
 
 
@@ -133,5 +133,5 @@ def _types_rejected(key: tuple[str, int], types: Sequence[onnx.TypeProto | None]
         name = formal[min(i, len(formal) - 1)][0]
         text = type_string(known) if known is not None else ""
         if text and text not in allowed.get(name, frozenset((name,))):
-            return f"{'output' if outputs else 'input'} {i} has type {text}, which opset {key[1]} does not take"
+            return f"{'output' if outputs else 'input'} {i} has type {text}, which opset {key[1]} does not accept"
     return ""

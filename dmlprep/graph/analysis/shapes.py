@@ -119,7 +119,7 @@ class Inference(Known):
 
     def _hold_to_bounds(self, node: ir.Node, proto: onnx.TypeProto) -> None:
         if wrong := beyond_bounds([d if isinstance(d, int) else 1 for d in dims_of(proto) or ()]):
-            fix = "give its free dimensions smaller sizes"
+            fix = "set smaller sizes for its free dimensions"
             raise ModelRefused(wrong, where=f"node {label(node)}", code="DP016", fix=fix)
 
     def _refine(self, node: ir.Node) -> None:
@@ -186,7 +186,7 @@ class Inference(Known):
     def _contradiction(self, node: ir.Node, why: str) -> ModelRefused:
         shapes = ", ".join(f"{v.name}: {_text(self.dims(v))}" for v in node.inputs if v is not None)
         line = next((line.strip() for line in why.splitlines() if line.strip()), "shapes contradict")
-        what = f"{node.op_type} cannot take these shapes ({shapes}): {line}"
+        what = f"{node.op_type} does not accept these shapes ({shapes}): {line}"
         return ModelRefused(what, where=f"node {label(node)}", code="DP202")
 
     def _fold(self, node: ir.Node) -> None:
@@ -312,7 +312,7 @@ def refuse_wrong_types(graph: ir.Graph, known: Known, *, bodies: bool = False) -
     for value in chain(graph.outputs, *(body.outputs for body in inner)):
         declared, found = _named(value.type), _of_inputs(value, known) or _known(value, known)
         if declared and found and declared != found:
-            what = f"output {value.name} is declared {declared}, and is {found}: ONNX Runtime does not load that"
+            what = f"output {value.name} is declared {declared}, but is {found}: ONNX Runtime refuses the model"
             raise ModelRefused(what, where=value.name or "", code="DP003", fix="export the model again")
 
 

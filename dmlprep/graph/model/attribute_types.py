@@ -45,7 +45,7 @@ def check_attributes(proto: onnx.ModelProto, where: str) -> None:
             raise invalid(wrong, f"{where}: node {node.name or node.op_type}")
         names = set()
         for attribute in node.attribute:
-            twice = f"attribute {attribute.name!r} is there twice" if attribute.name in names else ""
+            twice = f"attribute {attribute.name!r} is duplicated" if attribute.name in names else ""
             names.add(attribute.name)
             if wrong := twice or _wrong(attribute, form.attributes) or _unfit_branch(node, attribute):
                 label = node.name or f"{node.op_type}({', '.join(node.output)})"
@@ -63,10 +63,10 @@ def _wrong(attribute: onnx.AttributeProto, expected: dict[str, int]) -> str:
         return f"attribute {name!r} has no type"
     other = next((_named(one) for one in held if one != kind), "")
     if other or (kind in _MESSAGES and not held and not attribute.ref_attr_name):
-        return f"attribute {name!r} is said to be {_named(kind)}, and holds {other or 'nothing'}"
+        return f"attribute {name!r} is declared {_named(kind)}, but contains {other or 'nothing'}"
     wanted = expected.get(name)
     if wanted is not None and kind != wanted:
-        return f"attribute {name!r} is {_named(kind)}, where the operator takes {_named(wanted)}"
+        return f"attribute {name!r} is {_named(kind)}, but the operator needs {_named(wanted)}"
     return ""
 
 
@@ -76,7 +76,7 @@ def _unfit_branch(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> str:
         return ""
     gives, wanted = len(attribute.g.output), len(node.output)
     if attribute.HasField("g") and gives != wanted:
-        return f"{attribute.name} gives {gives} values, where the If has {wanted}"
+        return f"{attribute.name} returns {gives} values, but the If has {wanted}"
     return ""
 
 
@@ -111,13 +111,13 @@ _UNKNOWN = _Form()
 def _wrong_count(node: onnx.NodeProto, form: _Form) -> str:
     """What is wrong with the number of a node's inputs or outputs; empty where nothing is."""
     if len(node.output) < form.outputs:
-        return f"it has {len(node.output)} outputs, where the operator gives {form.outputs} at least"
+        return f"it has {len(node.output)} outputs, but the operator has at least {form.outputs}"
     least, most = form.inputs
     if not least <= len(node.input) <= most:
-        takes = f"{least} at least" if len(node.input) < least else f"{most} at most"
-        return f"it has {len(node.input)} inputs, where the operator takes {takes}"
+        takes = f"at least {least}" if len(node.input) < least else f"at most {most}"
+        return f"it has {len(node.input)} inputs, but the operator needs {takes}"
     left_out = next((i for i in form.needed if i < len(node.input) and not node.input[i]), None)
-    return f"it leaves out input {left_out}, which the operator needs" if left_out is not None else ""
+    return f"it has no input {left_out}, which the operator needs" if left_out is not None else ""
 
 
 def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, _Opsets, bool]]:

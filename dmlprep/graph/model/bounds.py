@@ -52,17 +52,17 @@ def check_bounds(proto: onnx.ModelProto, where: str) -> None:
     """
     depth = _nesting(proto)
     if depth > MAX_NESTING:
-        raise too_large(f"graphs are nested {depth} deep, and no more than {MAX_NESTING} are read", where)
+        raise too_large(f"graphs are nested {depth} deep, at most {MAX_NESTING} are allowed", where)
     for holder in (proto, *proto.functions):
         for entry in holder.opset_import:
             if not 0 <= entry.version <= _MAX_VERSION:
-                raise invalid(f"{entry.version} is no version of the domain {entry.domain or 'ai.onnx'}", where)
+                raise invalid(f"{entry.version} is not a version of the domain {entry.domain or 'ai.onnx'}", where)
     for node in protos.nodes(proto):
         _check_types(node, where)
     for tensor in protos.tensors(proto):
         at = f"{where}: tensor {tensor.name!r}"
         if tensor.data_type not in _ELEMENT_TYPES:
-            raise invalid(f"{tensor.data_type} is no element type", at)
+            raise invalid(f"{tensor.data_type} is not an element type", at)
         _check_dims(tensor.dims, at)
     for name, shape in _shapes(proto):
         _check_dims([max(d.dim_value, 1) for d in shape.dim], f"{where}: {name}")
@@ -71,10 +71,10 @@ def check_bounds(proto: onnx.ModelProto, where: str) -> None:
 def beyond_bounds(dims: Sequence[int]) -> str:
     """Why a tensor of these sizes cannot be held, empty where it can."""
     if len(dims) > MAX_RANK:
-        return f"it has {len(dims)} dimensions, and no more than {MAX_RANK} are read"
+        return f"it has {len(dims)} dimensions, at most {MAX_RANK} are allowed"
     # A size of 0 makes the tensor empty, but not the sums that are done with the others.
     if math.prod(max(d, 1) for d in dims) > MAX_ELEMENTS:
-        return f"its sizes, {' x '.join(map(str, dims))}, are more elements than can be counted in bytes"
+        return f"its sizes, {' x '.join(map(str, dims))}, have too many elements"
     return ""
 
 
@@ -94,7 +94,7 @@ def _check_types(node: onnx.NodeProto, where: str) -> None:
         undefined = attribute.i == onnx.TensorProto.UNDEFINED and attribute.name != "output_dtype"
         if attribute.i not in _ELEMENT_TYPES or undefined:
             at = f"{where}: node {node.name or node.op_type}"
-            raise invalid(f"{attribute.name}={attribute.i} is no element type", at)
+            raise invalid(f"{attribute.name}={attribute.i} is not an element type", at)
 
 
 def _nesting(proto: onnx.ModelProto) -> int:

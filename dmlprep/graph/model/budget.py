@@ -60,7 +60,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 _DEFAULT = Limits()
-_in_force: ContextVar[Limits] = ContextVar("limits of what is made of a model", default=_DEFAULT)
+_in_force: ContextVar[Limits] = ContextVar("limits for one model", default=_DEFAULT)
 
 
 def in_force() -> Limits:
@@ -154,7 +154,7 @@ class Budget:
             name, needed, so_far = "made_bytes", self.made_bytes + nbytes, self.made_bytes and _bytes(self.made_bytes)
             text = f"{what} would take {_bytes(nbytes)}: {_bytes(self.most_bytes)}"
         raise ModelRefused(
-            f"{text} may be made of this model" + (f", and {so_far} are made" if so_far else ""),
+            f"{text} are the limit for this model" + (f", of which {so_far} are used" if so_far else ""),
             where=where,
             code="DP014",
             fix=f"raise the limit if you trust the model: dmlprep --limit {name}={_enough(needed)} COMMAND, "

@@ -56,9 +56,9 @@ def spend_on_functions(proto: onnx.ModelProto, budget: Budget, where: str) -> No
     main = _Body(calls=_read(proto.graph.node, nodes).calls)
     _add_calls(main, functions)
     if main.depth >= MAX_NESTING:
-        deep = f"graphs are nested {main.depth + 1} deep with its functions in the place of their calls"
-        raise too_large(f"{deep}, and no more than {MAX_NESTING} are read", where)
-    budget.spend(main.nbytes, main.nodes, what="its functions in the place of their calls", where=where)
+        deep = f"graphs are nested {main.depth + 1} deep after its functions are expanded"
+        raise too_large(f"{deep}, at most {MAX_NESTING} are allowed", where)
+    budget.spend(main.nbytes, main.nodes, what="its expanded functions", where=where)
 
 
 def _key(domain: str, name: str, overload: str) -> _Key:
@@ -122,7 +122,7 @@ def _callees_first(functions: dict[_Key, _Body], where: str) -> list[_Key]:
             elif key in path:
                 ring = [f"{domain}::{name}" for domain, name, _ in [*list(path)[list(path).index(key) :], key]]
                 shown = ring if len(ring) <= 6 else [*ring[:3], "...", *ring[-2:]]
-                raise invalid(f"functions call one another in a ring: {' -> '.join(shown)}", where)
+                raise invalid(f"functions call each other in a cycle: {' -> '.join(shown)}", where)
             elif key not in done:
                 path[key] = None
                 stack.append((key, True))

@@ -130,5 +130,5 @@ def _identity(path: Path) -> tuple[int, int, int, int]:
 
 
 def _changed(path: Path) -> InputError:
-    fix = "run again when nothing writes to it any more"
-    return InputError("the file was changed while it was used", where=str(path), code="DP015", fix=fix)
+    fix = "run again when no program writes to it"
+    return InputError("the file changed during the run", where=str(path), code="DP015", fix=fix)

@@ -81,7 +81,7 @@ def _read(path: Path) -> Opened:
         model = ir.from_proto(proto)
     except (NotImplementedError, ir.serde.SerdeError, ValueError, TypeError, KeyError, RecursionError) as error:
         if isinstance(_cause(error), NotImplementedError):
-            what = f"the model uses a type that dmlprep cannot keep: {_first_line(error).partition('.')[0]}"
+            what = f"the model uses an unsupported type: {_first_line(error).partition('.')[0]}"
             fix = "export the model without map types (zipmap=False) and sparse types"
             raise ModelRefused(what, where=str(path), code="DP004", fix=fix) from error
         raise invalid(f"the model is invalid: {_first_line(error)}", str(path)) from error
@@ -121,7 +121,7 @@ def check_name(path: Path, error: type[DmlprepError]) -> None:
         str(path.absolute()).encode("utf-8")
     except UnicodeEncodeError as wrong:
         raise error(
-            "the path is not UTF-8, in which ONNX Runtime reads it",
+            "the path is not UTF-8, which ONNX Runtime needs",
             where=str(path),
             fix="rename the file or its folder; under a locale that is not UTF-8, set PYTHONUTF8=1",
         ) from wrong
@@ -155,7 +155,7 @@ def _skeleton(path: Path) -> tuple[bytes, int]:
     except FileNotFoundError as error:
         fix = "check the path" if where != "-" else _NO_STREAM
         if FileSet(path.parent, path.name).aside.is_dir():
-            fix = "a run was ended while it replaced this file: run the same prepare again, which puts the old one back"
+            fix = "a run was stopped while it replaced this file: run the same prepare again to restore the file"
         else:
             fix = meant(path, fix)
         raise InputError("no such file", where=where, code="DP001", fix=fix) from error
@@ -174,7 +174,7 @@ def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
         proto.ParseFromString(light)
     except DecodeError as error:
         if "MaxDepth" in str(error):  # of protobuf's own parser (upb)
-            raise too_large(f"graphs are nested too deep: no more than {MAX_NESTING} are read", where) from error
+            raise too_large(f"graphs are nested too deeply: at most {MAX_NESTING} are allowed", where) from error
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX) from error
     _demand_graph(proto, where)
     for entry in (entry for holder in (proto, *proto.functions) for entry in holder.opset_import):
@@ -188,12 +188,12 @@ def _demand_graph(proto: onnx.ModelProto, where: str) -> None:
     if not proto.HasField("graph") or not proto.ir_version or not (proto.graph.node or proto.graph.output):
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX)
     if not proto.graph.output:
-        fix = "name the values that it is to give as outputs, and export it again"
-        raise ModelRefused("the model has no outputs: nothing of it can be proved", where=where, code="DP017", fix=fix)
+        fix = "declare its results as outputs, and export it again"
+        raise ModelRefused("the model has no outputs", where=where, code="DP017", fix=fix)
     if not proto.opset_import:
-        raise invalid("the model names no opset, without which ONNX Runtime does not load it", where)
+        raise invalid("the model has no opset, which ONNX Runtime needs", where)
     if proto.training_info:
-        what = "the model has training information, which dmlprep does not keep"
+        what = "the model has training information, which dmlprep does not support"
         raise ModelRefused(what, where=where, code="DP004", fix="export the inference model")
 
 
@@ -207,16 +207,16 @@ def _check_references(proto: onnx.ModelProto, path: Path) -> None:
     made.update(name for node in graph.node for name in node.output)
     missing = next((v.name for v in graph.output if v.name not in made), None)
     if missing is not None:
-        raise invalid(f"no node makes the output {missing!r}", str(path))
+        raise invalid(f"no node computes the output {missing!r}", str(path))
 
 
 def _wrong_reference(tensor: onnx.TensorProto) -> str:
     """What is wrong with the place that a tensor names for its data; empty where it can be looked for."""
     if tensor.data_type == onnx.TensorProto.STRING:
-        return "its text lies in a data file, of which ONNX does not say how"
+        return "its strings are in a data file, which ONNX does not define"
     keys = [entry.key for entry in tensor.external_data]
     if keys.count("location") != 1 or keys.count("offset") > 1 or keys.count("length") > 1:
-        return "it does not say once where its data lies"
+        return "the location of its data is missing or duplicated"
     for entry in tensor.external_data:
         number = entry.value
         if entry.key in ("offset", "length") and not (number.isascii() and number.isdigit() and len(number) < 20):
@@ -247,10 +247,10 @@ def _map_external(model: ir.Model, path: Path, spread: Sequence[SpreadTensor]) -
         needed, where = _nbytes(tensor, path), f"{path}: tensor {tensor.name!r}"
         offset, length = tensor.offset or 0, needed if tensor.length is None else tensor.length
         if offset < 0 or length < 0 or offset + length > size:
-            what = f"its data (offset {offset}, {length} bytes) lies outside {file.name} ({size} bytes)"
-            raise InputError(what, where=where, code="DP002", fix="copy the data file again, whole")
+            what = f"its data (offset {offset}, {length} bytes) is outside {file.name} ({size} bytes)"
+            raise InputError(what, where=where, code="DP002", fix="copy the data file again completely")
         if length != needed:
-            raise invalid(f"shape and type need {needed} bytes, the file gives {length}", where, "DP002")
+            raise invalid(f"shape and type need {needed} bytes, the file has {length}", where, "DP002")
         shape = ir.Shape(tensor.shape.numpy())
         return MappedTensor(file, offset, length, tensor.dtype, shape, tensor.name or "", tensor.doc_string)
 
@@ -283,7 +283,7 @@ def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
             needed *= 2
         given = len(getattr(proto, onnx.helper.tensor_dtype_to_field(proto.data_type)))
     if given != needed:
-        raise invalid(f"shape and type need {needed} {unit}, the file gives {given}", f"{path}: tensor {tensor.name!r}")
+        raise invalid(f"shape and type need {needed} {unit}, the file has {given}", f"{path}: tensor {tensor.name!r}")
 
 
 def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
@@ -297,11 +297,11 @@ def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
 
     pure = location.replace("\\", "/")
     if not location or "\x00" in location or pure.startswith("/") or pure[1:2] == ":" or ".." in pure.split("/"):
-        raise refuse("the path leaves the model's folder")
+        raise refuse("the path is outside the model's folder")
     if "\\" in location and sys.platform != "win32":
         # ONNX Runtime takes it for a part of the file's name here, so that nothing could be proved.
         raise refuse(
-            "the path has a backslash, which leads into a folder on Windows only",
+            "the path has a backslash, a folder separator only on Windows",
             "prepare the model on Windows, or save it with / in the locations of its data",
         )
     file, step = folder / pure, folder
@@ -317,12 +317,12 @@ def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
         except OSError as error:
             raise unreadable(error, step, code="DP002") from error
     if not file.exists():
-        raise refuse("the data file is missing", "copy it beside the model, under the name that the model has for it")
+        raise refuse("the data file is missing", "copy it next to the model, with the name that the model uses")
     if not file.is_file():
-        raise refuse("the path is no regular file")
+        raise refuse("the path is not a regular file")
     # What follows links of any kind has the last word.
     if not file.resolve().is_relative_to(folder):
-        raise refuse("the path leaves the model's folder")
+        raise refuse("the path is outside the model's folder")
     status = os.stat(file)
     if status.st_nlink > 1:
         raise refuse("the file has more than one hard link")

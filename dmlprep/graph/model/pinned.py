@@ -46,14 +46,14 @@ def pinned_array(value: ir.Value, given: Value) -> Array:
     """
     name = value.name or ""
     if value.dtype is None or not isinstance(value.type, ir.TensorType):
-        raise _wrong(name, f"the input is no tensor of a known type ({value.type or 'it has no type'})")
+        raise _wrong(name, f"the input is not a tensor of a known type ({value.type or 'it has no type'})")
     array = plain_array(name, given, object if value.dtype == ir.DataType.STRING else None)
     sizes = None if value.shape is None else [d if isinstance(d, int) and d >= 0 else None for d in value.shape]
     fixed = [s for s in sizes or () if s is not None]
     if not array.ndim and sizes and len(fixed) < len(sizes):
-        raise _wrong(name, "one number fills an input whose sizes are fixed: pin them too, or give a list")
+        raise _wrong(name, "one number fills only an input of fixed sizes: pin the sizes too, or pass a list")
     if max(array.size, 0 if array.ndim else math.prod(fixed)) > _MOST:
-        raise _wrong(name, f"it is too large: {_MOST} elements at most")
+        raise _wrong(name, f"it is too large: at most {_MOST} elements")
     if not array.ndim and sizes:
         array = np.full(fixed, given, array.dtype)
     sizes = list(array.shape) if sizes is None else sizes
@@ -67,25 +67,25 @@ def _typed(name: str, array: Array, dtype: ir.DataType) -> Array:
     """The array in an element type that holds each of its values."""
     if dtype == ir.DataType.STRING:
         if not all(isinstance(element, str) for element in array.reshape(-1)):
-            raise _wrong(name, "the input takes text")
+            raise _wrong(name, "the input is text")
         return array
     kinds = "b" if dtype == ir.DataType.BOOL else "iu" if dtype.is_integer() else "iuf"
     if not (dtype.is_integer() or dtype.is_floating_point() or kinds == "b") or dtype.bitwidth < 8:
         raise _wrong(name, f"values of type {dtype.name} cannot be pinned")
     if array.size and array.dtype.kind not in kinds:
         form = {"b": "true or false", "iu": "whole numbers", "iuf": "numbers"}[kinds]
-        raise _wrong(name, f"the input takes {dtype.name}: give {form}")
+        raise _wrong(name, f"the input is {dtype.name}: pass {form}")
     with np.errstate(over="ignore"):
         typed = array.astype(dtype.numpy())
     same = np.isfinite(typed.astype(float)) == np.isfinite(array.astype(float)) if "f" in kinds else typed == array
     if not np.all(same):
-        raise _wrong(name, f"{dtype.name} does not hold it")
+        raise _wrong(name, f"it is outside the range of {dtype.name}")
     return typed
 
 
 def _wrong(name: str, why: str) -> UsageError:
     example = f"{command_line('--pin', f'{name}:=16000')}, {command_line('--pin', f'{name}:=[1,2]')}"
-    what, fix = f"the value given for input {name!r} does not fit: {why}", "give a value of the input's type and shape"
+    what, fix = f"the value of input {name!r} does not fit: {why}", "pass a value of the input's type and shape"
     return UsageError(what, where=f"pin {name}", code="DP208", fix=f"{fix}: {example}")
 
 

@@ -63,7 +63,7 @@ def _sort_all(proto: onnx.ModelProto) -> list[Finding]:
     moved = [where for where, nodes in lists if _sort(nodes)]
     if not moved:
         return []
-    text = f"nodes did not stand behind those that they read from ({first_three(moved)}): they were sorted"
+    text = f"nodes came before nodes that they read from ({first_three(moved)}): dmlprep sorted them"
     return [finding("DP006", text, places=moved)]
 
 
@@ -133,8 +133,8 @@ def _name_domains(proto: onnx.ModelProto) -> list[Finding]:
         if version is None:
             continue
         proto.opset_import.add(domain=domain, version=version)
-        missing = f"the model names no version of {domain or 'ai.onnx'}, of whose operators it has {counts[domain]}"
-        text = f"{missing}: {version} was taken, as ONNX Runtime does"
+        missing = f"the model has no version for {domain or 'ai.onnx'}, but {counts[domain]} of its operators"
+        text = f"{missing}: dmlprep uses {version}, as ONNX Runtime does"
         found.append(finding("DP007", text, domain=domain, version=version))
     return found
 
@@ -152,7 +152,7 @@ def _name_graphs(proto: onnx.ModelProto) -> list[Finding]:
     nameless = [graph for graph in (proto.graph, *_below(proto.graph.node)) if not graph.name]
     for graph in nameless:
         graph.name = "main_graph" if graph is proto.graph else "body"
-    return [finding("DP008", "a graph has no name, and was given one")] if nameless else []
+    return [finding("DP008", "a graph had no name: dmlprep added one")] if nameless else []
 
 
 def _raise_ir(proto: onnx.ModelProto) -> list[Finding]:
@@ -166,8 +166,8 @@ def _raise_ir(proto: onnx.ModelProto) -> list[Finding]:
     del proto.graph.input[:]
     proto.graph.input.extend(kept)
     proto.ir_version = 4
-    why = f"{loose} constants are not among its inputs, as version 3 wants" if before == 3 else "it names opsets"
-    text = f"the file is of IR version {before}, and {why}: it was read as version 4, as ONNX Runtime does"
+    why = f"{loose} constants are not inputs, as version 3 requires" if before == 3 else "it names opsets"
+    text = f"the file is of IR version {before}, but {why}: dmlprep reads it as version 4, as ONNX Runtime does"
     return [finding("DP009", text, ir_version=before)]
 
 
@@ -179,12 +179,12 @@ def describe_ends(model: ir.Model) -> list[Finding]:
     lacking = [v for v in model.graph.outputs if v.type is None or v.shape is None]
     found = []
     if lacking:
-        types, what = {}, "they have those that follow from the graph"
+        types, what = {}, "dmlprep infers them from the graph"
         try:
             inferred = infer_shapes(model).graph
             types = {v.name: v.type for v in (*inferred.value_info, *inferred.output) if v.type.WhichOneof("value")}
         except OnnxError as error:
-            what = f"none follow from the graph: {error.line}"
+            what = f"they cannot be inferred: {error.line}"
         for value in lacking:
             if (proto := types.get(value.name or "")) is not None:
                 value.type = value.type or ir.serde.deserialize_type_proto_for_type(proto)
@@ -193,8 +193,8 @@ def describe_ends(model: ir.Model) -> list[Finding]:
         found.append(finding("DP008", f"outputs have no type or no shape ({names}): {what}"))
     for value in model.graph.inputs:
         if value.shape is None and isinstance(value.type, ir.TensorType):
-            text = f"input {value.name} has no shape, not even a rank"
-            fix = f'give its whole shape: --set "step.pin.shapes.{value.name}=[1, 3]"'
+            text = f"input {value.name} has no shape and no rank"
+            fix = f'set its whole shape: --set "step.pin.shapes.{value.name}=[1, 3]"'
             found.append(finding("DP008", text, node=value.name or "", remedy=fix))
     return found
 
@@ -254,7 +254,7 @@ def drop_wrong_shapes(model: ir.Model, frozen: Frozen) -> list[Finding]:
         if name in values:
             values[name].shape = None
     names = first_three(wrong)
-    text = f"the file notes shapes inside the graph that contradict its nodes ({names}): what follows was taken"
+    text = f"the file has shapes inside the graph that contradict its nodes ({names}): dmlprep uses inferred shapes"
     return [finding("DP018", f"{text}, as ONNX Runtime does", values=wrong[:100], count=len(wrong))]
 
 

@@ -98,7 +98,7 @@ def write_sharing(model: ir.Model, target: Path, shared: SharedData, *, progress
 def _check_room(target: Path, frozen: Frozen) -> None:
     needed = sum(t.nbytes for t in frozen.tensors) + frozen.proto.ByteSize()
     if shutil.disk_usage(target.parent).free < needed:
-        what = f"the disk is full: {needed / 1e6:.1f} MB are needed"
+        what = f"the disk is full: {needed / 1e6:.1f} MB needed"
         raise OutputError(what, where=str(target), fix="free some space, or write elsewhere with -o")
 
 
@@ -106,10 +106,10 @@ def _check_targets(targets: list[Path], frozen: Frozen, force: bool) -> None:
     sources = {m.path.resolve() for m in map(as_mapped, frozen.tensors) if m is not None}
     for target in targets:
         if target.resolve() in sources:
-            what = "this is a file of the input model, and input is never overwritten"
+            what = "this file belongs to the input model, which dmlprep never overwrites"
             raise OutputError(what, where=str(target), fix="choose another folder with -o")
         if target.is_dir():
-            raise OutputError("this is a folder", where=str(target), fix="name a file, or a folder with -o")
+            raise OutputError("this is a folder", where=str(target), fix="pass a file or a folder with -o")
         if target.exists() and not force:
             raise OutputError("the file exists", where=str(target), fix="pass --force to replace it")
 

@@ -100,7 +100,7 @@ def _digest_of(file: BinaryIO, offset: int, length: int) -> str:
     while length:
         piece = file.read(min(length, CHUNK_BYTES))
         if not piece:
-            raise OSError("the file became shorter while it was written")
+            raise OSError("the file was truncated during writing")
         digest.update(piece)
         length -= len(piece)
     return digest.hexdigest()

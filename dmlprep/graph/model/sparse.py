@@ -51,7 +51,7 @@ def densify(proto: onnx.ModelProto, budget: Budget, where: str) -> list[SpreadTe
     def stand_in(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
         dense = _spread(sparse, where)
         place = f"{where}: sparse tensor {dense.name!r}"
-        budget.spend(dense.nbytes, what="its sparse weights, made dense,", where=place)
+        budget.spend(dense.nbytes, what="its sparse weights, converted to dense,", where=place)
         made.append(dense)
         tensor = onnx.TensorProto(
             name=dense.name,
@@ -83,23 +83,23 @@ def _spread(sparse: onnx.SparseTensorProto, where: str) -> SpreadTensor:
     values, indices, dims = sparse.values, sparse.indices, tuple(sparse.dims)
     where = f"{where}: sparse tensor {values.name or 'without a name'}"
     if onnx.TensorProto.EXTERNAL in (values.data_location, indices.data_location):
-        raise _unkept("sparse values lie in a data file", where)
+        raise _unkept("sparse values are in a data file", where)
     try:
         held, places = onnx.numpy_helper.to_array(values).reshape(-1), onnx.numpy_helper.to_array(indices)
         kind = ir.DataType(values.data_type)
     except (ValueError, TypeError, KeyError) as error:
         raise _invalid(str(error), where) from error
     if kind == ir.DataType.STRING or kind.bitwidth < 8:
-        raise _unkept(f"sparse weights of type {kind.name} are not kept", where)
+        raise _unkept(f"sparse weights of type {kind.name} are not supported", where)
     size = math.prod(dims)
     if any(d < 0 for d in dims) or places.dtype != np.int64 or size >= 2**63:
-        raise _invalid("its dimensions or indices are no indices", where)
+        raise _invalid("its dimensions or indices are invalid", where)
     if places.ndim == 2:
         if places.shape != (held.size, len(dims)) or not ((places >= 0) & (places < dims)).all():
-            raise _invalid("its indices lie outside", where)
+            raise _invalid("its indices are out of range", where)
         places = np.ravel_multi_index(tuple(places.T), dims) if held.size else np.empty(0, np.int64)
     if places.shape != (held.size,) or not ((places >= 0) & (places < size)).all():
-        raise _invalid("its indices lie outside", where)
+        raise _invalid("its indices are out of range", where)
     return SpreadTensor(held, places, kind, dims, values.name, values.doc_string)
 
 

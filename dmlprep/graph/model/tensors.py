@@ -26,8 +26,8 @@ CHUNK_BYTES = 16 << 20
 
 def cut_short(path: Path, left: int) -> InputError:
     """The error about a file of weights that lost its last ``left`` bytes since the model was opened."""
-    what, fix = f"it ended {left} bytes early", "run again when nothing writes to it any more"
-    return InputError(f"{what}: the file was changed while it was used", where=str(path), code="DP015", fix=fix)
+    what, fix = f"it ended {left} bytes early", "run again when no program writes to it"
+    return InputError(f"{what}: the file changed during the run", where=str(path), code="DP015", fix=fix)
 
 
 def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
@@ -184,7 +184,7 @@ class ReshapedTensor(LazyTensor):
         super().__init__(source, source.dtype, ir.Shape(sizes), source.name, source.doc_string)
         self.source = source
         if math.prod(sizes) != int(source.size):
-            raise ValueError(f"{source.size} elements do not fill {list(sizes)}")
+            raise ValueError(f"{source.size} elements do not fit {list(sizes)}")
 
     @property
     def nbytes(self) -> int:

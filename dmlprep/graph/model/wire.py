@@ -135,7 +135,7 @@ def skeleton(
     """
     start, end = _bounds or (0, len(data))
     if _depth > _MAX_DEPTH:
-        what = "graphs are nested too deep: protobuf reads 100 messages inside one another"
+        what = "graphs are nested too deeply: protobuf reads at most 100 nested messages"
         raise InputError(what, code="DP003", fix="export a smaller model")
     inside = _INSIDE[kind]
     out: list[bytes] = []

@@ -46,7 +46,7 @@ class GraphBuilder:
             ModelRefused: DP014, there is none.
         """
         if self._budget is not None:
-            self._budget.require_nodes(nodes, "what takes the place of its operators", self._where)
+            self._budget.require_nodes(nodes, "the replacement of its operators", self._where)
 
     def value_name(self, wish: str) -> str:
         """A free name for a value."""

@@ -93,7 +93,7 @@ def test_a_window_that_does_not_fit(size: int, fits: bool) -> None:
     if fits:
         Inference.of(ir.from_proto(proto))
     else:
-        with pytest.raises(ModelRefused, match="a window of 5 does not fit into 3"):
+        with pytest.raises(ModelRefused, match="a window of 5 does not fit in 3"):
             Inference.of(ir.from_proto(proto))
 
 

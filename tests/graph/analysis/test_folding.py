@@ -97,7 +97,7 @@ LEFT: dict[str, tuple[str, list[np.ndarray | None], dict[str, Any]]] = {
     "an index of a slice out of range": ("GatherND", [a(1, 2), a(2).reshape(1, 1)], {}),
     "slices of batches": ("GatherND", [a(1, 2).reshape(1, 2), a(0).reshape(1, 1)], {"batch_dims": 1}),
     "more indices than dimensions": ("GatherND", [a(1, 2), a(0, 0).reshape(1, 2)], {}),
-    "an index written twice": ("ScatterND", [a(1, 2), a(1, -1).reshape(2, 1), a(8, 9)], {}),
+    "a duplicate index": ("ScatterND", [a(1, 2), a(1, -1).reshape(2, 1), a(8, 9)], {}),
     "sizes that do not add up": ("Split", [a(1, 2, 3), a(1, 1)], {}),
     "a step of zero": ("Slice", [a(1, 2), a(0), a(2), a(0), a(0)], {}),
     "shapes that do not fit": ("Reshape", [a(1, 2, 3), a(2, 2)], {}),

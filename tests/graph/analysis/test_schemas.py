@@ -35,10 +35,10 @@ def node(body: str) -> ir.Node:
         ("y = Reshape <allowzero = 1> (x, i)", 13, "attribute 'allowzero' does not exist at opset 13"),
         ("y = Reshape <allowzero = 1> (x, i)", 14, ""),
         ("y = Cast (x)", 13, "attribute 'to' is required at opset 13"),
-        ("y = Squeeze (x, i)", 11, "2 inputs are given, where opset 11 takes 1 to 1"),
+        ("y = Squeeze (x, i)", 11, "2 inputs, but opset 11 accepts 1 to 1"),
         ("y = Dropout (x, , )", 12, ""),
         ("y, m, z = Relu (x)", 14, "3 outputs are required, where opset 14 has 1 to 1"),
-        ("y = Gather (, i)", 13, "input 0 cannot be left out at opset 13"),
+        ("y = Gather (, i)", 13, "input 0 is required at opset 13"),
         ("y = Upsample (x, x)", 10, "the operator does not exist at opset 10"),
     ],
 )

@@ -105,7 +105,7 @@ def test_a_tensor_of_a_number_that_is_no_element_type(data_type: int, in_attribu
 @pytest.mark.parametrize("version", [-1, 1 << 31, 1 << 62])
 def test_a_number_that_is_no_version(version: int, tmp_path: Path) -> None:
     error = _refusal(_saved(tmp_path / "m.onnx", _model([_relu()], opset=version)))
-    assert f"{version} is no version of the domain ai.onnx" in error.what
+    assert f"{version} is not a version of the domain ai.onnx" in error.what
 
 
 def test_a_negative_size_is_a_size_that_nobody_knows(tmp_path: Path) -> None:
@@ -222,14 +222,14 @@ A = AttributeProto
 @pytest.mark.parametrize(
     ("operator", "attributes", "words"),
     [
-        ("Conv", [A(name="kernel_shape", type=A.GRAPH)], "'kernel_shape' is said to be GRAPH, and holds nothing"),
-        ("Conv", [A(name="auto_pad", type=A.TENSORS)], "'auto_pad' is TENSORS, where the operator takes STRING"),
-        ("Conv", [A(name="group", type=A.FLOAT, f=1.0)], "'group' is FLOAT, where the operator takes INT"),
-        ("Conv", [A(name="group", type=A.INT, f=1.0)], "'group' is said to be INT, and holds FLOAT"),
-        ("Conv", [A(name="group", type=A.INT, i=1), A(name="group", type=A.INT, i=2)], "'group' is there twice"),
+        ("Conv", [A(name="kernel_shape", type=A.GRAPH)], "'kernel_shape' is declared GRAPH, but contains nothing"),
+        ("Conv", [A(name="auto_pad", type=A.TENSORS)], "'auto_pad' is TENSORS, but the operator needs STRING"),
+        ("Conv", [A(name="group", type=A.FLOAT, f=1.0)], "'group' is FLOAT, but the operator needs INT"),
+        ("Conv", [A(name="group", type=A.INT, f=1.0)], "'group' is declared INT, but contains FLOAT"),
+        ("Conv", [A(name="group", type=A.INT, i=1), A(name="group", type=A.INT, i=2)], "'group' is duplicated"),
         ("Conv", [A(name="group")], "'group' has no type"),
-        ("Foreign", [A(name="body", type=A.GRAPH)], "'body' is said to be GRAPH, and holds nothing"),
-        ("Foreign", [A(name="n", type=A.INT, g=onnx.GraphProto(name="g"))], "'n' is said to be INT, and holds GRAPH"),
+        ("Foreign", [A(name="body", type=A.GRAPH)], "'body' is declared GRAPH, but contains nothing"),
+        ("Foreign", [A(name="n", type=A.INT, g=onnx.GraphProto(name="g"))], "'n' is declared INT, but contains GRAPH"),
     ],
 )
 def test_an_attribute_of_another_type(
@@ -253,7 +253,7 @@ def test_a_branch_with_more_or_fewer_outputs_than_its_if(given: int, tmp_path: P
     )
     choice = helper.make_node("If", ["s"], ["y"], "bad", then_branch=branch, else_branch=branch)
     model = _model([choice], weights=[onnx.numpy_helper.from_array(np.array(True), "s")])
-    assert f"gives {given} values, where the If has 1" in _refusal(_saved(tmp_path / "m.onnx", model)).what
+    assert f"returns {given} values, but the If has 1" in _refusal(_saved(tmp_path / "m.onnx", model)).what
 
 
 def test_a_function_of_the_models_own_has_its_own_attributes(tmp_path: Path) -> None:
@@ -268,10 +268,10 @@ def test_a_function_of_the_models_own_has_its_own_attributes(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("operator", "read", "words"),
     [
-        ("Mul", ["a"], "it has 1 inputs, where the operator takes 2 at least"),
-        ("Mul", ["a", ""], "it leaves out input 1, which the operator needs"),
-        ("Relu", ["a", "a"], "it has 2 inputs, where the operator takes 1 at most"),
-        ("CastLike", ["a"], "it has 1 inputs, where the operator takes 2 at least"),
+        ("Mul", ["a"], "it has 1 inputs, but the operator needs at least 2"),
+        ("Mul", ["a", ""], "it has no input 1, which the operator needs"),
+        ("Relu", ["a", "a"], "it has 2 inputs, but the operator needs at most 1"),
+        ("CastLike", ["a"], "it has 1 inputs, but the operator needs at least 2"),
         ("Clip", ["a", "", "a"], ""),
         ("Max", ["a"] * 9, ""),
     ],

@@ -45,7 +45,7 @@ def test_it_counts_until_it_is_spent() -> None:
         budget.require((41,), 1, "a table", "node c")
     assert (e.value.code, e.value.exit_code) == ("DP014", 1)
     with pytest.raises(
-        ModelRefused, match="calls would be 3 nodes: 10 nodes may be made of this model, and 10 are made"
+        ModelRefused, match="calls would be 3 nodes: 10 nodes are the limit for this model, of which 10 are used"
     ) as e:
         budget.spend(nodes=3, what="calls", where="node d")
     assert "dmlprep --limit made_nodes=13 COMMAND, or made_nodes in [limits] of a recipe" in str(e.value)

@@ -94,7 +94,7 @@ def test_as_many_numbers_as_the_shape_says(name: str, tmp_path: Path) -> None:
         broken()
         model.graph.node[0].CopyFrom(constant)
         onnx.save(model, tmp_path / "m.onnx")
-        with pytest.raises(InputError, match="elements, the file gives"):
+        with pytest.raises(InputError, match="elements, the file has"):
             Model.open(tmp_path / "m.onnx")
         field[:] = before
 

@@ -73,5 +73,5 @@ def test_values_in_a_data_file_are_refused(tmp_path: Path) -> None:
     indices = onnx.numpy_helper.from_array(np.array([0]), "i")
     model.graph.sparse_initializer.append(onnx.SparseTensorProto(values=values, indices=indices, dims=[4]))
     (tmp_path / "s.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(ModelRefused, match="sparse values lie in a data file"):
+    with pytest.raises(ModelRefused, match="sparse values are in a data file"):
         Model.open(tmp_path / "s.onnx")
