@@ -54,7 +54,7 @@ class DenotePass(Pass[DenoteOptions]):
     """Write denotations on the dimensions of inputs and outputs, and give every free dimension a name."""
 
     name = "denote"
-    summary = "write what each dimension means (DATA_BATCH, DATA_CHANNEL ...), name free dimensions that have no name"
+    summary = "write the meaning of each dimension (DATA_BATCH, DATA_CHANNEL ...), name free dimensions without a name"
     options_type = DenoteOptions
     gives: frozenset[Fact] = frozenset({"denoted"})  # type: ignore[misc]
 
@@ -77,7 +77,7 @@ class DenotePass(Pass[DenoteOptions]):
         for key, denotation in sorted(self.options.dims.items(), key=lambda item: _place(item[0], ends) is not None):
             if not denotation.isprintable() or not 0 < len(denotation) <= _LONGEST:
                 fix = f"use a word of at most {_LONGEST} characters, such as {', '.join(STANDARD[:4])}"
-                raise UsageError(f"{denotation!r} is no denotation", where=f"denote {key}", fix=fix)
+                raise UsageError(f"{denotation!r} is not a denotation", where=f"denote {key}", fix=fix)
             place = _place(key, ends)
             places = [place] if place is not None else [(v, a) for v, a, name in _dims(ends) if name == key]
             if not places:

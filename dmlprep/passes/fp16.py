@@ -126,7 +126,7 @@ class Fp16Pass(Pass[Fp16Options]):
         facts, gain = context.facts, gained(model)
         if not holds_fp16(model):
             floats = any(v.dtype == ir.DataType.FLOAT for n in nodes(model.ir) for v in n.outputs)
-            code, text = "DP406", "nothing became FP16: every node stays in FP32" if floats else ""
+            code, text = "DP406", "no node became FP16: all stay in FP32" if floats else ""
         else:
             code, text = "DP409", little_gain(gain)
         if not text:
@@ -140,7 +140,7 @@ class Fp16Pass(Pass[Fp16Options]):
             context.report(code, text, kept=len(kept))
             return
         fix = smaller_question(facts, self.options.tolerance)
-        anyway = 'allow = ["little-gain"] in step.fp16 writes the file all the same'
+        anyway = 'allow = ["little-gain"] in step.fp16 writes the file anyway'
         raise ModelRefused(text, code=code, fix=f"{fix}; {anyway}")
 
     def _own(self, model: Model, context: Context) -> bool:
@@ -227,8 +227,8 @@ class Fp16Pass(Pass[Fp16Options]):
         """The arguments of a search for the nodes to keep."""
         options = self.options
         if context.runner is None:
-            text = 'islands = "auto" has to run the model, and this pipeline runs none'
-            raise ModelRefused(text, code="DP403", fix='set islands = "off", and name the nodes in keep_nodes')
+            text = 'islands = "auto" must run the model, but this pipeline runs no models'
+            raise ModelRefused(text, code="DP403", fix='set islands = "off", and list the nodes in keep_nodes')
         by_place = nodes_by_path(model.ir).items()
 
         def trial(one: Model, kept: Mapping[int, str]) -> None:
@@ -265,9 +265,9 @@ class Fp16Pass(Pass[Fp16Options]):
         facts.worst_values, facts.profile = _worst(found.ranges.values()), _along(found.ranges.values())
         if not found.met or found.whole:
             best = (
-                f"no less than all of the model in FP32 has an error of at most {options.tolerance:g}"
+                f"only the whole model in FP32 has an error of at most {options.tolerance:g}"
                 if found.met
-                else f"no set of nodes in FP32 was found in {len(found.trials)} trials that brings the error below "
+                else f"after {len(found.trials)} trials no set of nodes in FP32 brings the error below "
                 f"{options.tolerance:g}; at best it is {found.error:.2g}"
             )
             text = f"{best}; with all of FP16 it is {found.trials[0].error:.2g}"
@@ -282,7 +282,10 @@ class Fp16Pass(Pass[Fp16Options]):
     def _borrowed(self, model: Model, context: Context, keep: dict[int, str]) -> bool:
         options = self.options
         if not isinstance(options.keep_io, bool):
-            text, fix = "this engine keeps all inputs and outputs, or none", 'say true or false, or use engine = "own"'
+            text, fix = (
+                "this engine keeps either all inputs and outputs or none",
+                'set true or false, or use engine = "own"',
+            )
             raise RecipeError(text, where="keep_io", fix=fix, code="DP901")
         for field, used in (
             ("convert_*", _selection(options, "convert") != Selection()),
@@ -290,8 +293,8 @@ class Fp16Pass(Pass[Fp16Options]):
             ("lift", options.lift is True),
         ):
             if used:
-                fix = 'leave it out (islands = "off"), or use engine = "own"'
-                raise RecipeError("this engine does not have it", where=field, fix=fix, code="DP901")
+                fix = 'remove it (islands = "off"), or use engine = "own"'
+                raise RecipeError("this engine does not support it", where=field, fix=fix, code="DP901")
         asked = [(n, keep[id(n)]) for n in nodes(model.ir) if id(n) in keep]
         findings = convert_with_onnxconverter_common(
             model, keep_io=options.keep_io, keep_operators=set(options.keep_operators), keep=keep

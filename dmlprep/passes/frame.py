@@ -33,7 +33,7 @@ class FramePass(Pass[FrameOptions]):
     """Put the frame on. Names of inputs stay; their types and shapes are the app's, and so are the outputs."""
 
     name = "frame"
-    summary = "the app's own pictures in (bytes, NHWC, their size), and out what it wants to know of them"
+    summary = "accept the app's pictures (bytes, NHWC, any size), and return the results that the app needs"
     options_type = FrameOptions
     bound = "rounding"
     keeps_interface = False
@@ -60,7 +60,7 @@ class FramePass(Pass[FrameOptions]):
         if there is not None and there.table == self._table():
             return False
         if there is not None and not self.options.empty:
-            fix = "frame the model that this one was made of"
+            fix = "frame the original model instead"
             raise ModelRefused("the model has another frame already", code="DP305", fix=fix)
         frame = self.framed(model)
         if frame is None:

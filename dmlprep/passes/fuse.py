@@ -67,7 +67,7 @@ class FusePass(Pass[FuseOptions]):
                         break
         for op, count in sorted(done.items()):
             nodes = "1 node" if count == 1 else f"{count} nodes"
-            context.report("DP302", f"{op}: {nodes} written in the place of several", operator=op, count=count)
+            context.report("DP302", f"{op}: {nodes} replace several", operator=op, count=count)
         for (op, why), places in sorted(left.items()):
             more = f", and {len(places) - 1} more" if len(places) > 1 else ""
             context.report("DP303", f"{op}{more}: {why}", node=places[0], operator=op, count=len(places), reason=why)
@@ -80,7 +80,7 @@ class FusePass(Pass[FuseOptions]):
         if not isinstance(match, Match):
             return match
         support = context.target.support(match.as_node(form.op_type))
-        return match if support.provider == "dml" else f"DirectML does not take it: {support.reason}"
+        return match if support.provider == "dml" else f"DirectML does not run it: {support.reason}"
 
 
 def _write(form: Form, match: Match, model: Model, names: Names, shared: Shared) -> bool:

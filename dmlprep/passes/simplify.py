@@ -67,7 +67,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
     """Simplify the graph with onnxsim; weights are neither read nor changed."""
 
     name = "simplify"
-    summary = "fold constants and remove needless nodes with onnxsim, undone where the result is worse"
+    summary = "fold constants and remove redundant nodes with onnxsim; dmlprep reverts worse results"
     options_type = SimplifyOptions
     gives: frozenset[Fact] = frozenset({"simplified"})  # type: ignore[misc]
     bound = "rounding"
@@ -123,10 +123,10 @@ class SimplifyPass(Pass[SimplifyOptions]):
             return ""
         random = sorted({n.op_type for n in nodes(model.ir) if n.op_type in RANDOM})
         if random:
-            context.facts.guard_on_values = f"not run: {', '.join(random)} gives other values each time"
+            context.facts.guard_on_values = f"not run: {', '.join(random)} gives other values in each run"
             return ""
         if compute_the_same(model, result, frozen):
-            context.facts.guard_on_values = "not needed: both graphs compute the same, but for constants and names"
+            context.facts.guard_on_values = "not needed: the graphs differ only in constants and names"
             return ""
         try:
             feeds = runner.feeds(model, self.options.feeds)

@@ -127,8 +127,8 @@ class WeightsPass(Pass[WeightsOptions]):
         """The nodes that a search keeps, by ``id(node)`` -> why; they are reported."""
         options = self.options
         if context.runner is None:
-            text = 'search = "auto" has to run the model, and this pipeline runs none'
-            raise ModelRefused(text, code="DP419", fix='set search = "off", and name the nodes in keep_nodes')
+            text = 'search = "auto" must run the model, but this pipeline runs no models'
+            raise ModelRefused(text, code="DP419", fix='set search = "off", and list the nodes in keep_nodes')
         places = {id(node): place for place, node in nodes_by_path(model.ir).items()}
 
         def write(one: Model, kept: Mapping[int, str]) -> None:
@@ -160,7 +160,7 @@ class WeightsPass(Pass[WeightsOptions]):
         if not found.met:
             text = f"no weight was found in {len(found.trials)} trials that can be rounded within an error of "
             text += f"{found.tolerance:g}; with all of them rounded it is {found.whole:.2g}"
-            fix = "raise tolerance, max_trials or max_seconds, or take bits = 8 or a smaller block_size"
+            fix = "raise tolerance, max_trials or max_seconds, or use bits = 8 or a smaller block_size"
             raise ModelRefused(text, code="DP419", fix=fix)
         for name, why in found.keep.items():
             context.report("DP418", f"{name} keeps its weight: {why}", node=name)
@@ -183,7 +183,7 @@ class WeightsPass(Pass[WeightsOptions]):
                 by_reason.setdefault(why, []).append(name)
         for why, names in sorted(by_reason.items()):
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            context.report("DP417", f"stays as it is: {', '.join(names[:_SHOWN])}{more}: {why}", count=len(names))
+            context.report("DP417", f"unchanged: {', '.join(names[:_SHOWN])}{more}: {why}", count=len(names))
         facts = context.facts
         facts.products, facts.tables, facts.convolutions = len(done.written), len(done.rows), len(done.convolutions)
         facts.weight_bytes_before, facts.weight_bytes_after = done.before, done.after

@@ -145,7 +145,7 @@ def frame_of(model: ir.Model) -> Frame | None:
     try:
         return parse_json(text, Frame)
     except Unfit as error:
-        raise unfit(f"the note of the frame cannot be read: {error}") from error
+        raise unfit(f"the metadata of the frame cannot be read: {error}") from error
 
 
 def unfit(why: str) -> ModelRefused:
@@ -166,7 +166,7 @@ def between(original: ir.Model, made: ir.Model) -> Frame | None:
             shape = next((v.shape for v in model.graph.inputs if v.name == picture.name), None)
             fixed = () if shape is None else tuple(d if isinstance(d, int) else None for d in shape)
             if len(fixed) != 4 or any(d not in (None, s) for d, s in zip(fixed, sizes, strict=True)):
-                raise unfit(f"the note of the frame tells of another input than {picture.name!r}")
+                raise unfit(f"the metadata of the frame names another input than {picture.name!r}")
     return frame
 
 
@@ -188,4 +188,4 @@ def check_interface(model: ir.Model) -> None:
 
 
 def _other(name: str) -> InternalError:
-    return InternalError(f"the frame of {name!r} is not the one that its note tells", fix="please report this")
+    return InternalError(f"the frame of {name!r} does not match its metadata", fix="please report this")

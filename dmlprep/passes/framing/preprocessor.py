@@ -74,23 +74,23 @@ def _geometry(config: Mapping[str, object], name: str) -> dict[str, object]:
     if not config.get("do_resize", True):
         if crop is None:
             return {}
-        raise NoTable("do_center_crop without do_resize: the middle is cut out of whatever there is")
+        raise NoTable("do_center_crop without do_resize: it crops pictures of any size")
     resample = config.get("resample")
     if not isinstance(resample, int) or resample not in _RESAMPLE:
-        raise NoTable(f"resample is {resample}, none of Pillow's numbers", "add its number: 2 is bilinear, 3 bicubic")
+        raise NoTable(f"resample {resample} is not a number of Pillow", "write its number: 2 bilinear, 3 bicubic")
     mode = {"resize": f"pillow-{_RESAMPLE[resample]}"}
     size = config.get("size")
     if isinstance(size, int) and square is not None:
         size = {"height": size, "width": size} if square else {"shortest_edge": size}
     if not isinstance(size, Mapping):
-        raise NoTable(f"size is {size}, and does not say whether that is a square or the shorter side")
+        raise NoTable(f"size is {size}: a square or the shorter side?")
     if set(size) == {"height", "width"}:
         whole = _pair(size, "size")
         if crop is None:
             return {**mode, "fit": "stretch", "model_size": whole}
         return {**mode, "fit": "crop", "resized": whole, "model_size": crop}
     if set(size) != {"shortest_edge"}:
-        raise NoTable(f"size has {', '.join(map(str, size))}: what a picture becomes depends on its own size")
+        raise NoTable(f"size has {', '.join(map(str, size))}: the size of the result depends on the picture")
     side = _side(size["shortest_edge"], "size")
     if name == "ConvNext":
         # Below 384 the picture is resized larger and cut; from there on it is stretched.
@@ -99,7 +99,7 @@ def _geometry(config: Mapping[str, object], name: str) -> dict[str, object]:
         share = _number(config, "crop_pct", 224 / 256)
         return {**mode, "fit": "crop", "resized": int(side / share), "model_size": [side, side]}
     if crop is None:
-        raise NoTable("size has a shorter side alone: what a picture becomes depends on its own size")
+        raise NoTable("size has only a shorter side: the size of the result depends on the picture")
     return {**mode, "fit": "crop", "resized": side, "model_size": crop}
 
 
@@ -126,5 +126,5 @@ def _number(config: Mapping[str, object], key: str, default: float) -> float:
 
 def _plain(key: str, given: object) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise NoTable(f"{key} has {given!r}, which is no number")
+        raise NoTable(f"{key} has {given!r}, which is not a number")
     return float(given)

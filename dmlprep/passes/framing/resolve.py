@@ -28,7 +28,7 @@ def resolve(
     """Return the frame of a model whose sizes are fixed; ``ModelRefused`` (DP305) where a table does not fit."""
     version = model.graph.opset_imports.get("", 1)
     if version < _OPSET:
-        raise refused("", f"a frame needs opset {_OPSET}, the model has {version}", "put [step.opset] before")
+        raise refused("", f"a frame needs opset {_OPSET}, the model has {version}", "put [step.opset] before it")
     pictures = [_picture(model, name, options) for name, options in inputs.items()]
     return Frame(
         pictures=pictures,
@@ -49,11 +49,11 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
     wanted = (sizes[2], sizes[3]) if layout == "nchw" else (sizes[1], sizes[2])
     mean, deviation = _moments(options, channels, where)
     if kind == "uint8" and (options.scale != 1.0 or any(mean) or set(deviation) != {1.0}):
-        raise refused(where, "the model takes bytes: it has no scale, mean or deviation", "leave these fields out")
+        raise refused(where, "the model takes bytes: it has no scale, mean or deviation", "remove these fields")
     if kind == "uint8" and options.white not in (None, 255.0) and options.type == "uint8":
-        raise refused(where, "the model and the app have bytes: white is 255 in both", "leave white out")
+        raise refused(where, "the model and the app have bytes: white is 255 in both", "remove white")
     if options.model_size not in (None, wanted):
-        text = f"the model takes {wanted[0]} x {wanted[1]}, and model_size is {options.model_size}"
+        text = f"the model needs {wanted[0]} x {wanted[1]}, but model_size is {options.model_size}"
         raise refused(where, text, "pin the model's height and width to model_size")
     numbers = 4 if options.colour.endswith("a") else channels
     size, resized, offset = _resize(options, wanted, sizes[0], numbers, where)
@@ -139,19 +139,19 @@ def _resize(options: PictureOptions, wanted: Size, batch: int, channels: int, wh
     size = options.size or wanted
     sides = options.resized if isinstance(options.resized, tuple) else (options.resized or 1,)
     if min(sides) < 1 or max(sides) > MOST_SIDE:
-        raise refused(where, f"'resized' is {options.resized}", f"give sides of 1 to {MOST_SIDE}")
+        raise refused(where, f"'resized' is {options.resized}", f"set sides of 1 to {MOST_SIDE}")
     placed = _placed(options, size, wanted)
     if isinstance(placed, str):
-        raise refused(where, placed, "give a larger 'resized', or another 'fit'")
+        raise refused(where, placed, "set a larger 'resized', or another 'fit'")
     resized, offset = placed
     (height, width), (high, wide) = size, resized
     if max(resized) > MOST_SIDE:
-        text = f"pictures of {height} x {width} become {high} x {wide} before they are cut"
-        raise refused(where, text, f"give a size of pictures nearer to the model's: sides of {MOST_SIDE} at most")
+        text = f"pictures of {height} x {width} become {high} x {wide} before cropping"
+        raise refused(where, text, f"set a picture size closer to the model's: sides of at most {MOST_SIDE}")
     numbers = batch * channels * max(height * width, high * wide)
     if numbers > MOST_NUMBERS:
         text = f"{numbers} numbers: {batch} x {height} x {width} pixels, resized to {high} x {wide}"
-        raise refused(where, text, f"give sizes, or a batch, of {MOST_NUMBERS} numbers at most")
+        raise refused(where, text, f"set sizes or a batch of at most {MOST_NUMBERS} numbers")
     if options.resize == "opencv-area":
         _check_area(size, resized, where, bytes_=options.type == "uint8")
     return size, resized, offset
@@ -164,7 +164,7 @@ def _check_area(size: Size, resized: Size, where: str, *, bytes_: bool) -> None:
         raise refused(where, text, 'resize = "opencv-linear"')
     units = [s // math.gcd(s, r) for s, r in zip(size, resized, strict=True)]
     if bytes_ and 255 * math.prod(units) >= 1 << 24:
-        text = f"INTER_AREA from {size} to {resized} sums more than FP32 holds: the sizes have no common divisor"
+        text = f"INTER_AREA from {size} to {resized} sums more than FP32 holds: no common divisor"
         raise refused(where, text, 'resize = "pillow-box", or a size of the pictures that shares a divisor')
 
 
@@ -172,18 +172,18 @@ def _result(model: ir.Model, name: str, options: ResultOptions) -> Result:
     where = f"frame.outputs.{name}"
     sizes = _output(model, name, where)
     if not -len(sizes) <= options.axis < len(sizes):
-        raise refused(where, f"axis {options.axis} is none of {len(sizes)} dimensions", "set another axis")
+        raise refused(where, f"axis {options.axis} is not one of {len(sizes)} dimensions", "set another axis")
     axis = options.axis % len(sizes)
     if options.take == "topk" and options.top > sizes[axis]:
-        raise refused(where, f"the top {options.top} of {sizes[axis]} numbers", f"set top to {sizes[axis]} at most")
+        raise refused(where, f"the top {options.top} of {sizes[axis]} numbers", f"set top to at most {sizes[axis]}")
     if options.take in ("argmax", "topk") and options.index_type == "uint8" and sizes[axis] > 256:
-        raise refused(where, f"uint8 holds no indices of {sizes[axis]}", 'index_type = "int32"')
+        raise refused(where, f"uint8 is too small for indices of {sizes[axis]}", 'index_type = "int32"')
     layout: Layout = "nchw"
     model_colour: Literal["rgb", "bgr", "gray"] = "rgb"
     mean, deviation = [0.0], [1.0]
     if options.take == "picture":
         if len(sizes) != 4:
-            raise refused(where, f"the output has {len(sizes)} dimensions: a picture has four", "take something else")
+            raise refused(where, f"the output has {len(sizes)} dimensions: a picture has four", "choose another output")
         layout, model_colour, channels = _channels(options, sizes, where)
         mean, deviation = _moments(options, channels, where)
         if options.colour == "gray" and model_colour != "gray":
@@ -201,7 +201,7 @@ def _output(model: ir.Model, name: str, where: str) -> list[int]:
         raise refused(where, f"the model has {what} {name!r}", f"its outputs: {', '.join(names)}")
     value = model.graph.outputs[names.index(name)]
     if value.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
-        raise refused(where, f"the output is {value.dtype}: a frame takes FP32 or FP16", "leave it to the app")
+        raise refused(where, f"the output is {value.dtype}: a frame needs FP32 or FP16", "leave it to the app")
     return _fixed(list(value.shape) if value.shape is not None else [], where)
 
 
@@ -213,10 +213,10 @@ def _detect(
 ) -> Detect:
     where = "frame.detect"
     if bool(options.raw) == bool(options.boxes) or bool(options.boxes) != bool(options.scores):
-        raise refused(where, "it names other outputs than it needs", "name 'raw', or 'boxes' and 'scores'")
+        raise refused(where, "it names other outputs than required", "name 'raw', or 'boxes' and 'scores'")
     taken = [options.raw] if options.raw else [options.boxes, options.scores]
     if both := [name for name in taken if name in outputs]:
-        raise refused(where, f"output {both[0]!r} has another table", "leave one of them out")
+        raise refused(where, f"output {both[0]!r} has another table", "remove one of them")
     shapes = [_output(model, name, where) for name in taken]
     if any(len(shape) != 3 for shape in shapes):
         raise refused(where, f"the outputs are {shapes}: they have three dimensions", "frame other outputs")
@@ -229,14 +229,14 @@ def _detect(
         if numbers != 4 or scores[:2] != [batch, count]:
             raise refused(where, f"the outputs are {shapes}, not [N, boxes, 4] and [N, boxes, classes]", "use 'raw'")
         if options.objectness:
-            raise refused(where, "objectness is a part of 'raw'", "leave it out")
+            raise refused(where, "objectness is a part of 'raw'", "remove it")
     classes -= options.background != "none"
     if classes < 1:
-        raise refused(where, f"{shapes[-1]} leaves no scores of classes", "set raw_rows, or another background")
+        raise refused(where, f"{shapes[-1]} has no room for scores of classes", "set raw_rows, or another background")
     candidates = [p for p in pictures if options.picture in ("", p.name)]
     if len(candidates) != 1:
         known = ", ".join(p.name for p in pictures) or "none"
-        raise refused(where, "it lies on no one picture", f"name one in 'picture': framed inputs are {known}")
+        raise refused(where, "it belongs to no single picture", f"name one in 'picture': framed inputs are {known}")
     picture = candidates[0]
     if picture.batch != batch:
         raise refused(where, f"{picture.batch} pictures, and boxes of {batch}", "name another picture or output")
@@ -262,7 +262,7 @@ def _channels(
     if colour == "auto":
         colour = "gray" if channels == 1 else "rgb"
     if channels != (1 if colour == "gray" else 3):
-        text = f"the model has {channels} channels, and {colour} is asked for"
+        text = f"the model has {channels} channels, but colour is {colour}"
         raise refused(where, text, "set model_colour, or model_layout where the channels are another dimension")
     return layout, colour, channels
 
@@ -277,7 +277,7 @@ def _layout(options: PictureOptions | ResultOptions, sizes: list[int], where: st
         return options.model_layout
     first, last = sizes[1] in (1, 3), sizes[3] in (1, 3)
     if first == last:
-        text = f"the shape {sizes} does not tell which dimension has the channels"
+        text = f"the shape {sizes} does not show which dimension has the channels"
         raise refused(where, text, 'set model_layout = "nchw" or "nhwc"')
     return "nchw" if first else "nhwc"
 
@@ -286,5 +286,5 @@ def _per_channel(what: str, given: float | list[float], channels: int, where: st
     numbers = [float(n) for n in given] if isinstance(given, list) else [float(given)] * channels
     if len(numbers) != channels:
         text = f"{what} has {len(numbers)} numbers, the model has {channels} channels"
-        raise refused(where, text, "give one number, or one for each channel")
+        raise refused(where, text, "set one number, or one for each channel")
     return numbers

@@ -84,4 +84,4 @@ def _reserve(names: Names, about: str, made: list[str]) -> None:
     """Take the names of new outputs before any node does; ``ModelRefused`` (DP305) where the model has one."""
     for name in made:
         if names.value(name) != name:
-            raise refused(f"frame of {about}", f"the model has a value {name!r} already", "rename it when exporting")
+            raise refused(f"frame of {about}", f"the model already has a value {name!r}", "rename it when exporting")

@@ -114,7 +114,7 @@ def _match_multi(last: NodeFacts) -> Match | str | None:
     rows: Operand | None = None
     if found.guarded and found.masks and not never_empty(found.masks):
         if spread(found.masks)[1] != 1:
-            return "which of its rows are empty depends on the head"
+            return "its empty rows depend on the head"
         rows = empty_rows(found.masks, found.whole, last)
     mask = bias(found.masks, found.whole, last, cleared=rows is not None) if found.masks else None
     left, query = laid(found.product, 0, "BNLD")
@@ -216,7 +216,7 @@ _PLAIN = {"do_rotary": 0, "local_window_size": -1, "softcap": 0.0, "smooth_softm
 def _write_grouped(facts: NodeFacts, edit: Edit) -> str:
     node = edit.node
     if [index for index, value in enumerate(node.inputs) if value is not None] != list(_READ):
-        return "it has a cache, a rotation, or all of its inputs in one"
+        return "it has a cache, a rotation, or packed inputs"
     if any(facts.attribute(name, plain) != plain for name, plain in _PLAIN.items()):
         return "it rotates, or has a window or a cap"
     query, key, value, lengths, total = (facts.input(index) for index in _READ)
@@ -232,7 +232,7 @@ def _write_grouped(facts: NodeFacts, edit: Edit) -> str:
         return "its inputs are of different lengths"
     known = [v.integers() if v is not None else None for v in (lengths, total)]
     if known != [[queries - 1] * batch, [queries]]:
-        return "some of its sequences may be shorter"
+        return "some of its sequences might be shorter"
     scale = float(facts.attribute("scale", 0.0)) or size**-0.5
     first, *others = (
         apart(edit, node.inputs[index], [batch, queries, count, size], query.dtype)

@@ -65,7 +65,7 @@ def _match(node: NodeFacts) -> Match | str | None:
     if not turn.part.whole.static or not result.static or result.sizes != sizes:
         return "its sizes are not known"
     if len(sizes) != _RANK or 0 in sizes:
-        return f"it has {len(sizes)} dimensions, and not {_RANK}"
+        return f"it has {len(sizes)} dimensions, not {_RANK}"
     half = sizes[-1] // 2
     # which axis the positions run along: the tables have 1 for the heads
     for axis, heads in ((2, 1), (1, 2)):

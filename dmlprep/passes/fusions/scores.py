@@ -120,7 +120,7 @@ def attention(last: NodeFacts) -> Attention | str | None:
     if not all(value.static and 0 not in value.sizes for value in (q, k, v, whole)):
         return "its sizes are not known"
     if any(len(value.sizes) != RANK for value in (q, k, v, whole)):
-        return "it has not four dimensions"
+        return "it does not have four dimensions"
     batch, heads, queries, keys = whole.sizes
     size, wide = q.sizes[3], v.sizes[3]
     wanted = ([batch, heads, queries, size], [batch, heads, size, keys], [batch, heads, keys, wide])
@@ -132,7 +132,7 @@ def attention(last: NodeFacts) -> Attention | str | None:
         return "its weights are read elsewhere"
     turned = reader(last.output(), "Transpose")
     if turned is None or list(turned.attribute("perm", [])) != [0, 2, 1, 3]:
-        return "its heads are not brought together behind it"
+        return "its heads are not merged after it"
     if guard is not None and guard.key == "Equal" and not _asks_for_empty(guard, masks):
         return None
     giver = reader(turned.output(), "Reshape") or turned

@@ -177,7 +177,7 @@ class _Lowering:
                 raise InlineFirst({origin.function}) from cannot
             inside = "" if node.op_type == origin.op_type else f" (its rewriting uses {node.op_type})"
             raise ModelRefused(
-                f"{origin.op_type} of opset {origin.version} cannot be brought to opset {self.target}: "
+                f"{origin.op_type} of opset {origin.version} cannot be converted to opset {self.target}: "
                 f"{cannot.reason}{inside}",
                 where=f"node {origin.name!r}",
                 code="DP102",
@@ -354,7 +354,7 @@ def _written(write: Callable[[Builder], _Made], builder: Builder) -> _Made:
         return write(builder)
     except (LookupError, ArithmeticError, ValueError, TypeError, AttributeError, AssertionError) as error:
         text = shortened(f"{type(error).__name__}: {error}".removesuffix(": "), 200)
-        reason = f"its attributes, constants and sizes do not fit one another ({text})"
+        reason = f"its attributes, constants and sizes contradict each other ({text})"
         raise CannotLower(f"{reason}; if ONNX Runtime runs the model, report it") from error
 
 

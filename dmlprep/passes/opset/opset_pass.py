@@ -19,12 +19,12 @@ from dmlprep.passes.opset.raising import must_raise, raise_opset, weights_out_of
 
 _SENTENCES = {
     "relabelled": "{n} nodes are the same at opset {to}: relabelled",
-    "rewritten": "{n} nodes rewritten in what opset {to} has",
+    "rewritten": "{n} nodes rewritten with operators of opset {to}",
     "computed in a wider type": "{n} nodes compute in a wider element type: opset {to} lacks theirs",
     "expanded": "{n} nodes replaced by ONNX's function body of their operator",
     "com.microsoft": "{n} nodes replaced by com.microsoft operators",
     "inlined": "{n} calls of model-local functions replaced by the functions' bodies",
-    "left alone": "{n} nodes of other domains left as they are",
+    "left alone": "{n} nodes of other domains unchanged",
 }
 
 
@@ -50,7 +50,7 @@ class OpsetPass(Pass[OpsetOptions]):
     """Lower or raise every node to one opset, and clamp the IR version; all of it or nothing."""
 
     name = "opset"
-    summary = "bring the model to the opset that the target runs, or refuse by name"
+    summary = "convert the model to an opset that the target runs"
     options_type = OpsetOptions
     gives = frozenset({"opset"})
     bound = "rounding"
@@ -103,7 +103,7 @@ class OpsetPass(Pass[OpsetOptions]):
     def _choose(self, model: Model, before: int, context: Context) -> int:
         if before > NEWEST:
             # Nobody here knows what an operator means there, also one whose name is known.
-            text = f"the model is of opset {before}, and the installed onnx knows {NEWEST} at most"
+            text = f"the model is of opset {before}, but the installed onnx supports at most {NEWEST}"
             fix = "install a newer onnx, or export the model at an opset that exists"
             raise ModelRefused(text, code="DP102", fix=fix)
         wanted = self.options.version
@@ -117,7 +117,7 @@ class OpsetPass(Pass[OpsetOptions]):
         context.facts.opset_chosen_by = "option"
         highest = min(context.target.max_opset, NEWEST)
         if not OLDEST <= wanted <= highest and wanted != before:
-            text = f"opset {wanted} is outside what {context.target.name} takes and dmlprep writes"
+            text = f"opset {wanted} is outside the range of {context.target.name} and dmlprep"
             raise RecipeError(text, where="field 'version'", code="DP901", fix=f"choose {OLDEST} to {highest}")
         return wanted
 
@@ -139,7 +139,7 @@ class OpsetPass(Pass[OpsetOptions]):
             return False
         wrong = check(work.ir)
         if wrong:
-            text = f"the model brought from opset {before} to {target} is not valid: {wrong}"
+            text = f"the model converted from opset {before} to {target} is not valid: {wrong}"
             raise ModelRefused(text, code="DP102", fix="choose a newer target, and report the model's structure")
         model.become(work)
         return True

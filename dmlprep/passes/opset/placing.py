@@ -101,7 +101,7 @@ def _in_other_operators(brought: Brought, operator: str) -> Brought:
     bodies = (schema_at(operator, v) for v in versions)
     if not steps and operator not in EQUAL_FORMS and not any(s is not None and has_body(s) for s in bodies):
         return brought
-    what = "that DirectML does not take are written in operators that it takes"
+    what = "that DirectML does not run are rewritten in operators that it runs"
     brought = replace(brought, times=brought.times + 1)
     return _rewritten(brought, names, {operator: len(names)}, what, len(brought.left) - 1)
 
@@ -134,7 +134,7 @@ def _single_steps(brought: Brought, context: Context) -> Brought:
     single = [n for n in layers if known is not None and is_one_step(n, known)]
     if not single:
         return brought
-    what = "of one step are written in operators that a fused graph of DirectML takes"
+    what = "of one step are rewritten in operators that DirectML can fuse"
     return _rewritten(brought, map(label, single), Counter(n.op_type for n in single), what, len(brought.left))
 
 

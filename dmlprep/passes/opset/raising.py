@@ -64,7 +64,7 @@ def raise_opset(model: Model, target: int) -> int:
             for name, value in old_resizes.get(node.outputs[0].name or "", {}).items():
                 node.attributes[name] = ir.AttrString(name, value)
         if not node.domain and schema_at(str(node.op_type), target) is None:
-            text = f"{node.op_type} does not exist at opset {target}, and onnx's converter left it"
+            text = f"{node.op_type} does not exist at opset {target}, but onnx's converter did not replace it"
             raise _not_raised(text, node, "choose an opset that has it, or export the model again")
     if wrong := check(work.ir):
         raise _not_raised(f"the model raised from opset {before} to {target} is not valid: {wrong}")
@@ -161,7 +161,7 @@ def _align_broadcasts(model: Model) -> None:
         second = node.inputs[1]
         ranks = values.rank(node.inputs[0]), values.rank(second)
         if ranks[0] is None or ranks[1] is None or second is None:
-            text = f"{node.op_type} lays an operand along axis {axis}, and the rank of an operand is not known"
+            text = f"{node.op_type} lays an operand along axis {axis}, but the rank of an operand is unknown"
             raise _not_raised(text, node)
         axes = range(ranks[1], ranks[0] - axis % ranks[0])
         node.attributes.pop("axis")
@@ -191,7 +191,7 @@ def _resizes_of_opset_10(model: Model) -> dict[str, dict[str, str]]:
         if node.op_type == "Resize" and text_of(node, "mode", "nearest") == "nearest":
             scales = values.constant(node.inputs[1])
             if scales is None or ((scales > 1).any() and (scales < 1).any()):
-                text = "a nearest Resize of opset 10 rounds by its scales, which are not known or go both ways"
+                text = "a nearest Resize of opset 10 rounds by its scales, which are unknown or of both directions"
                 raise _not_raised(text, node, "export the model again with opset 11 or newer")
             # ONNX Runtime rounds up where it shrinks (upsamplebase.h, NearestMode::SIMPLE).
             rounding = "ceil" if (scales < 1).any() else "floor"

@@ -94,7 +94,7 @@ class PinPass(Pass[PinOptions]):
         context.facts.static = not dynamic
         if dynamic and self.options.require_static:
             text = dynamic[0] + (f" (and {len(dynamic) - 1} more)" if len(dynamic) > 1 else "")
-            fix = "pin the dimensions named, or use a recipe that takes dynamic shapes"
+            fix = "pin the dimensions named, or use a recipe for dynamic shapes"
             raise ModelRefused(text, code="DP201", fix=fix)
         return not before.same_as(model.snapshot())
 
@@ -103,10 +103,10 @@ def _way_out(model: ir.Model, given: str) -> str:
     """How to mend sizes that the graph does not take."""
     if not given:
         return "export the model again: its shapes contradict each other"
-    fix = f"the graph does not take {given}: pin the sizes that it was exported with, "
+    fix = f"the graph contradicts {given}: pin the sizes that it was exported with, "
     fix += "or export it with this dimension dynamic"
     pins = " ".join(command_line("--pin", f"{name}:={value}") for name, value in deciding_inputs(model).items())
-    return f"{fix}; where a branch refuses that is never taken, pin the value that decides it: {pins}" if pins else fix
+    return f"{fix}; if an unused branch causes this, pin the value that selects it: {pins}" if pins else fix
 
 
 def _set_inputs(graph: ir.Graph, sizes: Sizes, unranked: dict[str, list[int]]) -> None:
@@ -136,5 +136,5 @@ def _note_corrections(graph: ir.Graph, known: Inference, sizes: Sizes, context: 
         if wrong and value not in known.assumed:
             shown = [str(d) if isinstance(d, int) else d.value or "?" for d in old]
             inferred = ["?" if d is None else str(d) for d in dims]
-            text = f"output {value.name} was declared [{', '.join(shown)}] and is [{', '.join(inferred)}]"
+            text = f"output {value.name} was declared [{', '.join(shown)}], but is [{', '.join(inferred)}]"
             context.report("DP206", text, node=value.name or "", declared=shown, inferred=inferred)

@@ -45,7 +45,7 @@ def inline_functions(model: Model, *, with_branches: bool = False) -> int:
     try:
         proto = calls.inline_functions(frozen.proto, [(domain, name) for domain, name, _ in chosen])
     except OnnxError as error:
-        text = f"onnx cannot put functions in the place of their calls: {error.line}"
+        text = f"onnx cannot inline functions: {error.line}"
         raise ModelRefused(text, code="DP003", fix="export the model again") from error
     model.ir = thaw(Frozen(proto, frozen.tensors))
     _name_apart(model.ir, names)

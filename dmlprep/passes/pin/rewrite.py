@@ -151,14 +151,14 @@ def check_names(model: ir.Model, values: Mapping[str, Value], drop: bool) -> Non
         where = f"pin {name}"
         if name in before:
             if not _agree(name, value, before[name]):
-                what = f"input {name!r} was pinned to {before[name]} before, and cannot be {value}"
+                what = f"input {name!r} is already pinned to {before[name]}, and cannot become {value}"
                 raise UsageError(what, where=where, code="DP204", fix="prepare the original")
         elif name not in inputs:
             what, fix = f"the model has no input {name!r}", suggest(name, list(inputs))
             raise UsageError(what, where=where, code="DP203", fix=fix)
         elif drop and inputs[name].is_graph_output():
-            what = f"input {name!r} is an output as well and cannot go"
-            raise UsageError(what, where=where, code="DP204", fix="leave drop = true out")
+            what = f"input {name!r} is also an output and cannot be removed"
+            raise UsageError(what, where=where, code="DP204", fix="remove drop = true")
 
 
 def _agree(name: str, value: Value, before: Value) -> bool:
@@ -201,7 +201,7 @@ def pin_values(model: ir.Model, values: Mapping[str, Value], drop: bool, context
         if drop:
             model.graph.inputs.remove(value)
             model.graph.initializers.pop(name, None)
-        kept = "the model takes it no more" if drop else "the input stays, and nothing reads it"
+        kept = "the model no longer has this input" if drop else "the input remains, but no node reads it"
         text = f"input {name} is pinned to {short_value(values[name])}: {kept}"
         context.report("DP207", text, node=name, dropped=drop)
     note_values(model, arrays)

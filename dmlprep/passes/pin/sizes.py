@@ -15,22 +15,22 @@ from dmlprep.passes.base import Context
 from dmlprep.portable.bounds import MOST_SIZE
 
 _DATA_DEPENDENT = {
-    "NonMaxSuppression": "how many boxes it selects depends on the scores",
-    "NonZero": "how many elements are not zero depends on the data",
-    "Unique": "how many values are different depends on the data",
-    "Compress": "how many elements are kept depends on the condition",
+    "NonMaxSuppression": "the number of selected boxes depends on the scores",
+    "NonZero": "the number of nonzero elements depends on the data",
+    "Unique": "the number of distinct values depends on the data",
+    "Compress": "the number of selected elements depends on the condition",
     "TopK": "its k is computed from data",
     "Resize": "its sizes or scales are computed from data",
     "Upsample": "its scales are computed from data",
     "Tile": "its repeats are computed from data",
     "Pad": "its pads are computed from data",
     "If": "its branches give different shapes",
-    "Loop": "a size grows from round to round, or the number of rounds depends on the data",
+    "Loop": "a size grows in each iteration, or the number of iterations depends on the data",
     "Scan": "its body gives a dynamic shape",
     "OneHot": "its depth is computed from data",
     "Split": "its sizes are computed from data",
     "SequenceAt": "a sequence's elements may differ in shape",
-    "StringSplit": "how many parts there are depends on the data",
+    "StringSplit": "the number of parts depends on the data",
     "DFT": "its length is computed from data",
     **dict.fromkeys(("ConstantOfShape", "Expand", "Reshape", "CenterCropPad"), "its shape is computed from data"),
     **dict.fromkeys(("Range", "Slice"), "its bounds are computed from data"),
@@ -122,7 +122,7 @@ def resolve(
         if name not in model.dims:
             raise model.unknown(name)
         if len(dims) != len(shape):
-            text, fix = f"{name} has {len(dims)} dimensions, {len(shape)} sizes were given", _listed(dims)
+            text, fix = f"{name} has {len(dims)} dimensions, {len(shape)} sizes are set", _listed(dims)
             raise UsageError(text, where=f"shape of {name}", code="DP204", fix=f"its dimensions are {fix}")
         for dim, size in zip(dims, shape, strict=True):
             _place(result, dim, _size(dim.key, size), dim.key)
@@ -164,7 +164,7 @@ class ModelDims:
         dims = self.dims[name]
         if dims is None:
             raise _wrong(
-                key, f"the rank of {name} is unknown", f"give its whole shape: shapes.{name} = [sizes of all axes]"
+                key, f"the rank of {name} is unknown", f"set its whole shape: shapes.{name} = [sizes of all axes]"
             )
         try:
             index = int(axis)
@@ -179,7 +179,7 @@ class ModelDims:
 
         base = key.rpartition(":")[0] or key
         if base in self.graph.initializers:
-            return _wrong(key, f"{base!r} is a constant of the model and has the size it has", "pin inputs only")
+            return _wrong(key, f"{base!r} is a constant of the model, so its size is fixed", "pin inputs only")
         outputs = {str(d.value) for v in self.graph.outputs for d in v.shape or () if not isinstance(d, int)}
         if key in outputs:
             text = f"{key!r} is a dimension of outputs only: its size follows from the inputs"
@@ -201,7 +201,7 @@ def _listed(dims: Sequence[InputDim]) -> str:
 
 def _size(key: str, size: int) -> int:
     if not 0 <= size <= MOST_SIZE:
-        raise _wrong(key, f"{size} is no size of a dimension", f"give a whole number from 0 to {MOST_SIZE}", "")
+        raise _wrong(key, f"{size} is not a size of a dimension", f"set a whole number from 0 to {MOST_SIZE}", "")
     return size
 
 
@@ -210,7 +210,7 @@ def _wrong(key: str, what: str, fix: str, code: str = "DP203") -> UsageError:
 
 
 def _clash(where: str, name: str, one: int, other: int) -> UsageError:
-    return _wrong(where, f"{name} is given as {one} and as {other}", "give one size", "DP204")
+    return _wrong(where, f"{name} has two sizes: {one} and {other}", "set one size", "DP204")
 
 
 def _name(result: Sizes, name: str, size: int, where: str) -> None:
@@ -238,8 +238,8 @@ def _follow(result: Sizes, expressions: Mapping[str, Expression]) -> None:
             value = expression.value(result.named)
             given = result.named.get(name)
             if value is not None and (value < 0 or (given is not None and given != value)):
-                what = f"is given as {given}, but its parts make {value}" if given is not None else f"would be {value}"
-                raise _wrong(name, f"{name!r} {what}", "give sizes that agree", "DP204")
+                what = f"is set to {given}, but its parts make {value}" if given is not None else f"would be {value}"
+                raise _wrong(name, f"{name!r} {what}", "set sizes that agree", "DP204")
             if value is not None and given is None:
                 result.named[name] = value
                 changed = True
@@ -249,8 +249,8 @@ def _follow(result: Sizes, expressions: Mapping[str, Expression]) -> None:
                     result.named[solved[0]] = solved[1]
                     changed = True
                 elif all(n in result.named for n in expression.names):
-                    text = f"{name!r} cannot be {given} with the sizes given"
-                    raise _wrong(name, text, "give sizes that agree", "DP204")
+                    text = f"{name!r} cannot be {given} with these sizes"
+                    raise _wrong(name, text, "set sizes that agree", "DP204")
 
 
 def report_dynamic(model: ir.Model, known: Known, context: Context) -> list[str]:

@@ -134,7 +134,7 @@ def little_gain(gain: Gain) -> str:
     if not (counts[0] and gain.saved < _LEAST_SAVED) and not (any(counts) and gain.in_fp32 > _MOST_IN_FP32):
         return ""
     return (
-        f"FP16 saves {percent(gain.saved)} of the bytes of the weights, and {percent(gain.in_fp32)} of the "
+        f"FP16 saves {percent(gain.saved)} of the bytes of the weights, but {percent(gain.in_fp32)} of the "
         "floating-point operations stay in FP32"
     )
 
@@ -156,8 +156,8 @@ def smaller_question(facts: StepFacts, tolerance: float) -> str:
         return f"with everything in FP16 {worst}, and no tolerance accepts that: {otherwise}"
     rest = f", the other {len(outputs) - len(off)} outputs meet {tolerance:g}" if len(outputs) > len(off) else ""
     # A tolerance for an error of the whole range would accept anything.
-    wider = f"a tolerance of {1.05 * error:.2g} needs no more than {kept} nodes in FP32 (step.fp16.tolerance); or "
+    wider = f"a tolerance of {1.05 * error:.2g} needs at most {kept} nodes in FP32 (step.fp16.tolerance); or "
     return (
-        f"ask for less: with everything in FP16 {worst}{rest}; {wider if error < 1 else ''}judge by a measure of your "
-        f"own (--metric), give feeds of your own (--feeds), or {otherwise}"
+        f"relax the proof: with everything in FP16 {worst}{rest}; {wider if error < 1 else ''}use your "
+        f"own measure (--metric), pass your own feeds (--feeds), or {otherwise}"
     )

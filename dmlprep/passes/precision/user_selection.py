@@ -83,7 +83,7 @@ def _compile(pattern: str, field: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise _wrong(f"{field}_patterns", f"{pattern!r} is no regular expression: {error}", "mend it") from error
+        raise _wrong(f"{field}_patterns", f"{pattern!r} is not a regular expression: {error}", "fix it") from error
 
 
 def _stretch(model: Model, first: str, last: str, field: str) -> Sequence[ir.Node]:
@@ -115,6 +115,6 @@ def _stretch(model: Model, first: str, last: str, field: str) -> Sequence[ir.Nod
             up += node.inputs
     chosen = [n for n in model.ir.graph if n in above]
     if not chosen:
-        fix = "name a value and a later one that depends on it"
-        raise _wrong(f"{field}_between", f"no node lies between {first!r} and {last!r}", fix)
+        fix = "choose a value and a later one that depends on it"
+        raise _wrong(f"{field}_between", f"no node is between {first!r} and {last!r}", fix)
     return chosen

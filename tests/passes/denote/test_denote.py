@@ -87,7 +87,7 @@ def test_a_static_model_has_no_free_dimensions():
 
 @pytest.mark.parametrize("word", ["", "two\nlines", "x" * 200])
 def test_what_is_no_word_is_refused(word):
-    with pytest.raises(UsageError, match="is no denotation"):
+    with pytest.raises(UsageError, match="is not a denotation"):
         run(image(), "denote", dims={"batch": word})
 
 

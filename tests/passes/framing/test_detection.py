@@ -136,8 +136,8 @@ def test_a_box_lies_where_it_is_in_the_apps_picture() -> None:
     [
         ({"boxes": "boxes"}, "names other outputs"),
         ({"boxes": "scores", "scores": "boxes"}, "not \\[N, boxes, 4\\]"),
-        ({"raw": "boxes"}, "leaves no scores"),
-        ({"boxes": "boxes", "scores": "scores", "picture": "y"}, "lies on no one picture"),
+        ({"raw": "boxes"}, "no room for scores"),
+        ({"boxes": "boxes", "scores": "scores", "picture": "y"}, "belongs to no single picture"),
         ({"boxes": "boxes", "scores": "scores", "objectness": True}, "a part of 'raw'"),
     ],
 )

@@ -67,7 +67,7 @@ def test_softmax_by_hand() -> None:
     ("table", "says"),
     [
         ({"take": "topk", "top": 8}, "the top 8 of 7 numbers"),
-        ({"axis": 2}, "axis 2 is none of 2 dimensions"),
+        ({"axis": 2}, "axis 2 is not one of 2 dimensions"),
         ({"take": "picture"}, "a picture has four"),
     ],
 )
@@ -77,7 +77,7 @@ def test_what_cannot_be_is_refused(table: dict[str, Any], says: str) -> None:
 
 
 def test_indices_that_a_byte_does_not_hold_are_refused() -> None:
-    with pytest.raises(ModelRefused, match="uint8 holds no indices of 300"):
+    with pytest.raises(ModelRefused, match="uint8 is too small for indices of 300"):
         resolve(handing_on((1, 300)).ir, {}, {"y": ResultOptions(take="argmax", index_type="uint8")})
     with pytest.raises(ModelRefused, match="no output 'z'"):
         resolve(handing_on((1, 300)).ir, {}, {"z": ResultOptions()})

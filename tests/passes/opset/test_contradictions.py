@@ -32,6 +32,6 @@ def test_a_node_that_contradicts_itself_is_refused(name: str) -> None:
     opset, text = NODES[name]
     proto = parse(f'<ir_version: 9, opset_import: ["" : {opset}]> {text}')
     proto.graph.node[0].name = "the node"
-    with pytest.raises(ModelRefused, match=r"cannot be brought to opset \d+: ") as refused:
+    with pytest.raises(ModelRefused, match=r"cannot be converted to opset \d+: ") as refused:
         bring(proto, opset - 1)
     assert (refused.value.code, refused.value.where) == ("DP102", "node 'the node'")

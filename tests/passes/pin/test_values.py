@@ -88,7 +88,7 @@ def test_values_of_two_steps_are_noted_together() -> None:
 def test_a_pinned_value_cannot_change() -> None:
     m = model("int64 v")
     pin(m, values={"v": 1})
-    with pytest.raises(UsageError, match="pinned to 1 before, and cannot be 2"):
+    with pytest.raises(UsageError, match="pinned to 1, and cannot become 2"):
         pin(m, values={"v": 2})
 
 

@@ -15,7 +15,7 @@ def _facts(error: float) -> StepFacts:
 def test_a_tolerance_is_offered_where_one_helps() -> None:
     said = smaller_question(_facts(0.2), 0.015)
     assert "'y' is off by 0.2, the other 1 outputs meet 0.015" in said
-    assert "a tolerance of 0.21 needs no more than 0 nodes in FP32" in said
+    assert "a tolerance of 0.21 needs at most 0 nodes in FP32" in said
     assert "--metric" in said
 
 

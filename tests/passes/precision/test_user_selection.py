@@ -40,7 +40,7 @@ def test_selection(selection, expected):
         (Selection(nodes=("twoo",)), "did you mean 'two'"),
         (Selection(patterns=("(",)), "no regular expression"),
         (Selection(between=(("a", "nowhere"),)), "no value 'nowhere'"),
-        (Selection(between=(("d", "a"),)), "no node lies between"),
+        (Selection(between=(("d", "a"),)), "no node is between"),
     ],
 )
 def test_selection_refuses(selection, says):

@@ -87,7 +87,7 @@ def test_a_known_configuration(name: str) -> None:
         ({"size": {"height": 2, "width": 0}, "resample": 2, **_HALF}, "has 0 for a side"),
         ({"do_pad": True, **_HALF}, "do_pad = True has no counterpart"),
         ({"do_resize": False, "do_center_crop": True, "crop_size": 4, **_HALF}, "do_center_crop without do_resize"),
-        ({"do_resize": False, "image_mean": ["x"], "image_std": 1}, "which is no number"),
+        ({"do_resize": False, "image_mean": ["x"], "image_std": 1}, "which is not a number"),
     ],
 )
 def test_what_has_no_counterpart_is_refused(config: dict[str, Any], says: str) -> None:

@@ -205,7 +205,7 @@ def dropout(b: Builder) -> list[ir.Value | None]:
     training = b.input(2)
     mode = None if training is None else b.values.constant(training)
     if b.asked(1) or (training is not None and (mode is None or mode.any())):
-        raise CannotLower("it may train, or its mask is read")
+        raise CannotLower("it might be in training mode, or its mask is used")
     return [b.op("Identity", b.need(0))]
 
 
@@ -214,7 +214,7 @@ def mod(b: Builder) -> list[ir.Value | None]:
     x, y = b.need(0), b.need(1)
     dtype = b.need_dtype(x)
     if dtype not in (T.INT64, T.UINT64):
-        raise CannotLower("its type has no exact quotient")
+        raise CannotLower("division is not exact in its type")
     rest = b.op("Sub", x, b.op("Mul", b.op("Div", x, y), y))
     if dtype in _UNSIGNED or b.attr("fmod", 0):
         return [rest]
@@ -237,11 +237,11 @@ def power(b: Builder) -> list[ir.Value | None]:
     constant = b.need_constant(exponent, "exponent")
     if b.need_dtype(x) in _FLOATS:
         if exponent is b.cast(exponent, b.need_dtype(x)) or np.abs(constant.astype(np.float64)).max() > _EXACT_IN_FLOAT:
-            raise CannotLower("its exponent is no small integer")
+            raise CannotLower("its exponent is not a small integer")
         return [b.op("Pow", x, b.like(constant, x))]
     number = float(constant.reshape(-1)[0]) if constant.size == 1 else -1.0
     if constant.ndim > 0 or not number.is_integer() or not 1 <= number <= _HIGHEST_POWER:
-        raise CannotLower("its exponent is no small positive integer")
+        raise CannotLower("its exponent is not a small positive integer")
     result = x
     for digit in f"{int(number):b}"[1:]:
         result = b.op("Mul", result, result)

@@ -82,7 +82,7 @@ def _sums(
 ) -> tuple[ir.Value, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
     """Sum over each window [N, C, out ...], and how many elements each window covers [1, 1, out ...]."""
     if b.attr("auto_pad", "NOTSET") != "NOTSET":
-        raise CannotLower("dilations stand beside auto_pad")
+        raise CannotLower("dilations are combined with auto_pad")
     shape = b.values.static_shape(x)
     if shape is None:
         raise CannotLower("dilations need fixed shapes", in_function=True)

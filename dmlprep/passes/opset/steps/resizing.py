@@ -103,7 +103,7 @@ def _sizes(b: Builder, sizes: list[int]) -> tuple[list[float], list[int]]:
             raise CannotLower("it has neither scales nor sizes")
         scales = [float(s) for s in b.need_constant(scales_value, "its scales").reshape(-1)]
         if not all(0 < s < math.inf for s in scales):
-            raise CannotLower("its scales are no positive numbers")
+            raise CannotLower("its scales are not positive")
         return scales, [math.floor(s * size) for s, size in zip(scales, sizes, strict=True)]
     wanted = b.whole_numbers(b.need_constant(sizes_value, "its sizes"), "its sizes")
     scales = [w / size for w, size in zip(wanted, sizes, strict=True)]

@@ -32,7 +32,7 @@ def _scatter_reduce(
     sizes = [b.values.static_shape(v) for v in (data, updates)]
     held = math.prod(sizes[1]) * sizes[0][axis] if sizes[0] is not None and sizes[1] is not None else 0
     if held > _LARGEST:
-        raise CannotLower(f"its rewriting would hold {held} elements at once")
+        raise CannotLower(f"its rewriting needs {held} elements in memory")
     dtype, rank = b.need_dtype(data), b.need_rank(data)
     length = b.dim(data, axis)
     column = b.op("Reshape", b.op("Range", b.scalar(0), b.op("Squeeze", length, b.ints(0)), b.scalar(1)), b.ints(-1, 1))
@@ -48,7 +48,7 @@ def _reduction(b: Builder) -> str:
     """The reduction that older versions lack; empty where there is none."""
     reduction = str(b.attr("reduction", "none"))
     if reduction not in ("none", *_REDUCE):
-        raise CannotLower(f"ONNX knows no reduction {reduction[:40]!r}")
+        raise CannotLower(f"ONNX has no reduction {reduction[:40]!r}")
     if reduction != "none":
         return "" if b.version >= 18 and reduction in ("add", "mul") and b.target >= 16 else reduction
     if b.version < 18:

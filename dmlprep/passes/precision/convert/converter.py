@@ -85,7 +85,7 @@ def convert(
     lower(plan.constants.masks)
     changed = rewrite(plan) or bool(rescaled or plan.constants.masks) or inlined
     if changed and (fault := check(model.ir)):
-        fix = "keep the node that is named in FP32, or leave the model in FP32"
+        fix = "keep the named node in FP32, or leave the model in FP32"
         raise ModelRefused(f"the converted model is invalid: {fault}", code="DP403", fix=fix)
     kept = {
         names[id(node)]: Kept(reason.rule, reason.text)

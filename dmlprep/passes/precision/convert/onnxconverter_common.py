@@ -37,7 +37,7 @@ def convert_with_onnxconverter_common(
     findings = _findings(model)
     converted = engine.convert_to_fp16(frozen.proto, keep_io=keep_io, keep_operators=keep_operators, keep_nodes=names)
     if len(converted.functions) != len(model.ir.functions) or not before <= _initializers(converted):
-        raise ModelRefused("onnxconverter-common lost a part of the model", code="DP403", fix=_FIX)
+        raise ModelRefused("onnxconverter-common dropped a part of the model", code="DP403", fix=_FIX)
     model.ir = thaw(Frozen(converted, _cast(converted, frozen.tensors)))
     fault = check(model.ir)
     if fault:
@@ -87,7 +87,7 @@ def _findings(model: Model) -> list[Finding]:
             text += " and are clamped to it"
             found.append(finding("DP401", text, node=name, over=loss.over, size=loss.size, peak=loss.peak))
         if loss.flushed:
-            text = f"{loss.flushed} of {loss.size} values of {name!r} lie below {FP16_TINY:.3g} and are lost; "
+            text = f"{loss.flushed} of {loss.size} values of {name!r} are below {FP16_TINY:.3g} and become zero; "
             text += f"relative error of the whole {loss.relative:.2g}"
             found.append(
                 finding("DP402", text, node=name, flushed=loss.flushed, size=loss.size, relative=loss.relative)

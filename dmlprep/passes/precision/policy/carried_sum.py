@@ -29,9 +29,9 @@ def find(view: View, fault: PrecisionFault) -> Found:
         for carried, result in zip(before, after, strict=False):
             adds = list(_adds_between(carried, result)) if view.wide(carried) else []
             for add in adds:
-                yield add, "it adds to a value that is carried from turn to turn"
+                yield add, "it adds to a value carried between iterations"
             if adds:
-                yield node, "it carries a sum from turn to turn"
+                yield node, "it carries a sum between iterations"
 
 
 def _turns(view: View, node: ir.Node) -> int | None:

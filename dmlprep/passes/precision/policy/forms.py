@@ -27,7 +27,7 @@ def no_fp16_type(view: View) -> Found:
         if ports and not any(p and p.variable and ir.DataType.FLOAT16 in p.floats for p in ports):
             yield node, "its schema has no FP16"
         elif ports and node.op_type in _FP32_BODIES:
-            yield node, "its function body in ONNX holds FP32 constants, so that the checker refuses it in FP16"
+            yield node, "its function body in ONNX has FP32 constants: the checker refuses it in FP16"
 
 
 def not_a_tensor(view: View) -> Found:
@@ -53,10 +53,10 @@ def no_fp16_kernel(view: View) -> Found:
             continue
         if not any(True for _ in view.wide_inputs(node)) and not view.exact_kernel(node):
             # ONNX Runtime puts casts around what it gives the CPU, but only behind FP16 operands
-            yield node, "DirectML's kernel is of another version, and the CPU's makes no FP16"
+            yield node, "DirectML's kernel is of another version, and the CPU's has no FP16 output"
             continue
         if node.op_type in ("ScatterElements", "ScatterND") and text_of(node, "reduction", "none") != "none":
-            yield node, "DirectML has no kernel for its reduction, and the CPU's takes no FP16"
+            yield node, "DirectML has no kernel for its reduction, and the CPU's has no FP16 input"
             continue
         ports = [p for _, _, p in (*view.wide_inputs(node), *view.wide_outputs(node)) if p and p.variable]
         halves = [p for p in ports if ir.DataType.FLOAT16 in p.floats]

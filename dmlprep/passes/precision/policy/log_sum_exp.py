@@ -21,4 +21,4 @@ def find(view: View, fault: PrecisionFault) -> Found:
         shifted = through_moves(exp.inputs[0])
         if shifted is None or shifted.op_type != "Sub":
             for part in (exp, sums, node):
-                yield part, "an exponential whose sum's logarithm is taken"
+                yield part, "an exponential before the logarithm of its sum"

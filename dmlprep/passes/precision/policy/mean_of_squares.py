@@ -17,7 +17,7 @@ def find(view: View, fault: PrecisionFault) -> Found:
         ]
         if not means:
             continue
-        yield node, "a square whose mean is taken"
+        yield node, "a square before a mean"
         for mean in means:
             yield mean, "the mean of a square"
             yield from to_the_root(view, mean.outputs[0])

@@ -19,7 +19,7 @@ def find(view: View, fault: PrecisionFault) -> Found:
         if is_stored_weight(node, version):
             continue
         if node.op_type in ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"):
-            yield node, "it holds a quantisation scale"
+            yield node, "it contains a quantisation scale"
             if node.op_type != "DynamicQuantizeLinear":
                 for maker in scale_makers(node.inputs[1:3]):
                     yield maker, "it computes a quantisation scale"

@@ -58,7 +58,7 @@ class Rule:
 
 
 _FORMS: tuple[Rule, ...] = (
-    Rule("no-fp16-type", "fast", True, "the operator's schema at this opset takes no FP16", no_fp16_type),
+    Rule("no-fp16-type", "fast", True, "the operator's schema at this opset has no FP16", no_fp16_type),
     Rule("not-a-tensor", "fast", True, "sequences and optionals cannot be cast where they cross", not_a_tensor),
     Rule("no-fp16-kernel", "fast", True, "the target's kernel table has no FP16 for it", no_fp16_kernel),
     Rule("own-island", "fast", True, "the model itself casts FP16 up to FP32 here", own_island),

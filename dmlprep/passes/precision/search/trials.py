@@ -97,7 +97,7 @@ class _Journal:
         self._path, self._stored = path, _Stored(key, {}, {})
         if path is not None and not path.absolute().parent.is_dir():
             raise InputError(
-                "the journal's folder does not exist", where=str(path), fix="make it, or name another file"
+                "the journal's folder does not exist", where=str(path), fix="create it, or choose another file"
             )
         if path is not None and path.exists():
             try:
@@ -108,7 +108,7 @@ class _Journal:
                 raise unreadable(error, path) from error
             except Unfit as error:
                 raise InputError(
-                    "this is no journal of an island search", where=str(path), fix="remove it, or name another file"
+                    "not a journal of an island search", where=str(path), fix="remove it, or choose another file"
                 ) from error
 
     def _table(self, name: str, kept: Sequence[str]) -> tuple[dict[str, Any], str]:

@@ -99,10 +99,10 @@ class Quantised:
         stored = scale.astype(self.kind.numpy())
         if not np.isfinite(stored).all():
             raise ModelRefused(
-                "the weight holds infinity, or what is no number, or values that no scale reaches",
+                "the weight has infinite or NaN elements, or values beyond any scale",
                 where=f"weight {self.source.name!r}",
                 code="DP415",
-                fix="name its node in keep_nodes, or mend the weight",
+                fix="list its node in keep_nodes, or fix the weight",
             )
         with np.errstate(divide="ignore"):
             factor = np.where(stored == 0, np.float32(0), np.float32(1) / stored.astype(np.float32))

@@ -87,7 +87,7 @@ def _stays(found: _Found, choice: Choice) -> str:
 
 
 def _parts(found: _Found, edit: Edit) -> tuple[ir.Value, ...]:
-    whole = Slices(found.tensor, found.axis, "name its node in keep_nodes, or mend the weight")
+    whole = Slices(found.tensor, found.axis, "list its node in keep_nodes, or fix the weight")
     # Without zero points the device is removed where the node is in no fused graph (DP615).
     zeros = ir.Tensor(np.zeros(whole.count, np.int8))
     numbers, scales = SlicePart(whole, "numbers"), SlicePart(whole, "scales")
@@ -122,7 +122,7 @@ def write_rows(model: ir.Model, least: int, done: Done, budget: Budget) -> None:
 
 
 def _row_parts(tensor: ir.TensorProtocol, edit: Edit) -> tuple[ir.Value, ...]:
-    whole = Slices(tensor, 0, 'set embeddings = "keep", or mend the table')
+    whole = Slices(tensor, 0, 'set embeddings = "keep", or fix the table')
     numbers, scales = SlicePart(whole, "numbers"), SlicePart(whole, "scales", (whole.count, 1))
     return edit.initializer(numbers, "numbers"), edit.initializer(scales, "scales")
 

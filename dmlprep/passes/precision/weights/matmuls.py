@@ -184,7 +184,7 @@ def _blocks(found: _Found, choice: Choice) -> tuple[str, Blocks | None]:
         blocks = choice.last
     size = next((s for s in _SIZES if s <= blocks.size and found.depth % s == 0), None)
     if size is None:
-        return f"its depth of {found.depth} is no multiple of a block", None
+        return f"its depth of {found.depth} is not a multiple of a block", None
     # DirectML reads packed zero points of 8 bits wrongly where a column has an odd number of them (DP650).
     odd = blocks.bits == 8 and (found.depth // size) % 2 == 1
     return "", Blocks(blocks.bits, size, blocks.symmetric or odd)

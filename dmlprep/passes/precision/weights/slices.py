@@ -45,7 +45,7 @@ class Slices:
                 with np.errstate(over="ignore"):
                     stored = (top / np.float32(_TOP)).astype(self.source.dtype.numpy())
                 if not np.isfinite(stored).all():
-                    text, where = "it holds infinity, or what is no number", f"weight {self.source.name!r}"
+                    text, where = "it has infinite or NaN elements", f"weight {self.source.name!r}"
                     raise ModelRefused(text, where=where, code="DP415", fix=self.fix)
                 self._scales = stored
             return self._scales

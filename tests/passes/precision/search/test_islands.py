@@ -122,7 +122,7 @@ def test_a_search_goes_on_where_it_was(tmp_path):
     find_islands(model, _fast, other, feeds, Setting(6e-3, journal=journal))
     assert other.runs >= first.runs
     journal.write_text("no journal")
-    with pytest.raises(InputError, match="no journal of an island search"):
+    with pytest.raises(InputError, match="not a journal of an island search"):
         find_islands(model, _fast, other, feeds, Setting(5e-3, journal=journal))
     with pytest.raises(InputError, match="folder does not exist"):
         find_islands(model, _fast, other, feeds, Setting(5e-3, journal=tmp_path / "nowhere" / "islands.json"))
