@@ -71,7 +71,7 @@ class Trial:
     def ended(self, failure: SessionFailure, options: SessionOptions, info: DeviceInfo | None) -> Verdict | None:
         """``not-run`` where a session ended for a reason that says nothing about the model; ``None`` where it does."""
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
-            return self.not_run(f"no DirectML adapter {options.device_id} ({failure.hresult})")
+            return self.not_run(f"there is no DirectML adapter {options.device_id} ({failure.hresult})")
         words = {"limit": "limit", "memory": "out of memory"}
         if software_device(self.device, self.info or info):
             words["timeout"] = "out of time"

@@ -283,7 +283,7 @@ class Fp16Pass(Pass[Fp16Options]):
         options = self.options
         if not isinstance(options.keep_io, bool):
             text, fix = (
-                "this engine keeps either all inputs and outputs or none",
+                "this engine keeps all inputs and outputs or none",
                 'set true or false, or use engine = "own"',
             )
             raise RecipeError(text, where="keep_io", fix=fix, code="DP901")

@@ -76,14 +76,14 @@ def choose_adapter(name: str | None, device_id: int | None, *, on: str = "dml") 
     if not name.strip():
         raise UsageError("the name is empty", where=where, fix=_LIST)
     if on == "cpu":
-        what = "an adapter is chosen for DirectML, and DirectML is not asked for"
-        raise UsageError(what, where=where, fix="leave --adapter out")
+        what = "--adapter chooses an adapter for DirectML, but the device is not dml"
+        raise UsageError(what, where=where, fix="remove --adapter")
     if sys.platform == "win32":
         return _matching(name.strip(), *listing())
     raise UsageError(
-        "adapters are chosen on Windows; DirectML on Linux has one, lavapipe or the GPU that --gpu names",
+        "--adapter works only on Windows; DirectML on Linux has one adapter: lavapipe, or the GPU that --gpu chooses",
         where=where,
-        fix="leave --adapter out, or use --gpu",
+        fix="remove --adapter, or use --gpu",
     )
 
 
@@ -101,7 +101,7 @@ def gpu_listing() -> Found:
     from dmlprep.runtime.linux.layout import Layout
 
     if not sys.platform.startswith("linux"):
-        return Found((), ("GPUs are chosen so on Linux",), "on Windows use --adapter or --device-id")
+        return Found((), ("--gpu works only on Linux",), "on Windows use --adapter or --device-id")
     try:
         return find(Layout.of_user())
     except CheckNotRun as error:
@@ -123,10 +123,10 @@ def choose_gpu(name: str | None, *, on: str = "dml") -> str:
     if not name.strip():
         raise UsageError("the name is empty", where=where, fix="--gpu auto; dmlprep runtime status lists GPUs")
     if on == "cpu":
-        what = "a GPU is chosen for DirectML, and DirectML is not asked for"
-        raise UsageError(what, where=where, fix="add --device dml, or leave --gpu out")
+        what = "--gpu chooses a GPU for DirectML, but the device is not dml"
+        raise UsageError(what, where=where, fix="add --device dml, or remove --gpu")
     if sys.platform == "win32":
-        raise UsageError("GPUs are chosen so on Linux", where=where, fix="use --adapter or --device-id")
+        raise UsageError("--gpu works only on Linux", where=where, fix="use --adapter or --device-id")
     from dmlprep.runtime.linux.gpus import choose
 
     return str(choose(name, gpu_listing()).number)

@@ -32,7 +32,7 @@ def catalog_lines(system: str = sys.platform) -> list[str]:
         rows = parse_json(done.stdout.splitlines()[-1], list[tuple[str, str, str]])
     except (ValueError, IndexError):
         error = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        return [f"cannot be asked: {error[-1]}"]
+        return [f"does not answer: {error[-1]}"]
     return [f"{name} {version}: {state}" for name, version, state in rows] or ["no providers for this machine"]
 
 

@@ -43,12 +43,12 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
         return DmlStatus(False, reason)
     if session.device_id:
         reason = (
-            f"there is no adapter {session.device_id} (887A0002 DXGI_ERROR_NOT_FOUND); DirectML on Linux has one, "
-            "number 0: lavapipe, or the GPU that --gpu names"
+            f"there is no adapter {session.device_id} (887A0002 DXGI_ERROR_NOT_FOUND); DirectML on Linux has only 0: "
+            "lavapipe, or the GPU that --gpu chooses"
         )
-        return DmlStatus(False, reason, fix="leave --device-id out")
+        return DmlStatus(False, reason, fix="remove --device-id")
     if session.open_by != "provider":
-        return DmlStatus(False, f"opening by {session.open_by} needs Windows", fix="leave --open-by out")
+        return DmlStatus(False, f"opening by {session.open_by} needs Windows", fix="remove --open-by")
     return _status_on_linux(release or release_for(session.release), again, session.gpu)
 
 
@@ -71,7 +71,7 @@ def another_release(device: DeviceInfo, wanted: str) -> str:
     ran = device.onnxruntime
     if not ran or not wanted or ran.split(".")[:2] == wanted.split(".")[:2]:
         return ""
-    return f"the session ran ONNX Runtime {ran}, the target is {wanted}"
+    return f"the session used ONNX Runtime {ran}, but the target is {wanted}"
 
 
 def dml_host(release: str = "", session: SessionOptions | None = None) -> SessionHost:
@@ -85,7 +85,7 @@ def dml_host(release: str = "", session: SessionOptions | None = None) -> Sessio
     session = session or SessionOptions()
     status = dml_status(release, session=session)
     if not status.available:
-        fix = status.fix or "dmlprep doctor says what is missing"
+        fix = status.fix or "dmlprep doctor shows what is missing"
         raise CheckNotRun(f"DirectML is not available here: {status.reason}", fix=fix, code=status.code)
     if sys.platform == "win32":
         return windows_host({_adapter(session): fp16_traits(status)})

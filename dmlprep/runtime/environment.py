@@ -65,7 +65,7 @@ def runtime_findings(path: list[str] | None = None, system: str = sys.platform) 
         wanted = WITH_DIRECTML if system == "win32" else ("onnxruntime",)
         keep = next((name for name in wanted if name in versions), next(iter(versions)))
         remedy = f"{pip} uninstall -y {' '.join(versions)} && {pip} install {keep}=={versions[keep]}"
-        return [finding("DP801", f"{' and '.join(names)} overwrite one another", remedy=remedy, packages=[*versions])]
+        return [finding("DP801", f"{' and '.join(names)} overwrite each other", remedy=remedy, packages=[*versions])]
     if system == "win32" and not versions.keys() & set(WITH_DIRECTML):
         remedy = f"{pip} uninstall -y {next(iter(versions))} && {install_line()}"
         return [finding("DP803", f"{names[0]} has no DirectML provider", remedy=remedy)]
@@ -82,7 +82,7 @@ def requirement_findings(path: list[str] | None = None, system: str = sys.platfo
     return [
         finding(
             "DP806",
-            f"{name} {version} is installed, and dmlprep needs {needs[name]} or newer",
+            f"{name} {version} is installed, but dmlprep needs {needs[name]} or newer",
             remedy=f'{python()} -m pip install "{name}>={needs[name]}"',
         )
         for name, version in installed_versions(needs, path).items()
@@ -102,7 +102,7 @@ def genai_findings(path: list[str] | None = None) -> list[Finding]:
     if _numbers(installed) >= _numbers(least):
         return []
     here = f"{installed} is installed" if installed else "it is not installed"
-    text = f"{name} {version} needs {runtime} {least} or newer, and {here}"
+    text = f"{name} {version} needs {runtime} {least} or newer, but {here}"
     pip = f"{python()} -m pip"
     remedy = f'{pip} install "{runtime}>={least}"'
     if _numbers(least) > _numbers(NEWEST_DIRECTML):
@@ -126,7 +126,7 @@ def dml_finding(status: DmlStatus, system: str = sys.platform) -> Finding | None
 
 def install_line() -> str:
     """What installs an ONNX Runtime with DirectML on Windows: one of two packages, never both."""
-    return f"{python()} -m pip install onnxruntime-windowsml (or onnxruntime-directml, which ends at {NEWEST_DIRECTML})"
+    return f"{python()} -m pip install onnxruntime-windowsml (or onnxruntime-directml, up to {NEWEST_DIRECTML})"
 
 
 def python() -> str:

@@ -53,7 +53,7 @@ def _in_its_words(child: Child, where: str) -> Iterator[None]:
         yield
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, StopIteration, RecursionError) as error:
         child.kill()
-        raise failure("protocol", f"{child.name} gave an answer that makes no sense: {error!r}", where) from error
+        raise failure("protocol", f"{child.name} returned an invalid answer: {error!r}", where) from error
 
 
 class SessionHost:
@@ -192,7 +192,7 @@ class SessionHost:
         with _in_its_words(child, child.name):
             held = {row[1]: int(row[2]) for row in answer if row[0] == "memory"}
             if min(held.values(), default=0) < 0:
-                raise ValueError("less than no memory")
+                raise ValueError("a negative amount of memory")
         return MemoryUse(**{name: held.get(name) for name in MemoryUse.__dataclass_fields__})
 
     def close(self) -> None:
@@ -294,7 +294,7 @@ class Session:
         result: dict[str, np.ndarray] = {}
         for name, value in self.run_any(feeds, outputs).items():
             if value is None:
-                raise failure("run", f"output {name} came back empty", str(self.path))
+                raise failure("run", f"output {name} is empty", str(self.path))
             if not isinstance(value, np.ndarray):
                 raise failure("run", f"output {name} is a sequence, not a tensor", str(self.path))
             result[name] = value
@@ -320,7 +320,7 @@ class Session:
         result: dict[str, np.ndarray] = {}
         for name, value in self._outputs(self._fed(feeds, outputs, "step"), outputs).items():
             if not isinstance(value, np.ndarray):
-                raise failure("run", f"output {name} is no tensor", str(self.path))
+                raise failure("run", f"output {name} is not a tensor", str(self.path))
             result[name] = value
         return result
 

@@ -135,7 +135,7 @@ class Worker:
         except Exception as error:
             raise Refused("load", error_text(error)) from error
         if self.device == "dml" and "DmlExecutionProvider" not in session.get_providers():
-            raise Refused("load", "ONNX Runtime left the DirectML provider out of the session")
+            raise Refused("load", "ONNX Runtime did not add the DirectML provider to the session")
         self.sessions[number] = session
         self.say("took", repr(took))
         if self.device == "dml":
@@ -226,7 +226,7 @@ class Worker:
     def step(self, number: str) -> None:
         taken, held = self.take(number), self.held.get(number)
         if held is None or not taken.values:
-            raise Refused("run", "nothing is held" if held is None else "only tensors can be fed to a step")
+            raise Refused("run", "no tensors are kept" if held is None else "a step accepts only tensors")
         self.say_run(Bound(taken.names, taken.feeds, partial(held.step, taken.feeds, taken.names)))
 
     def time(self, number: str, how: str, count: str, seconds: str) -> None:
@@ -254,7 +254,7 @@ class Worker:
         """A run whose inputs lie on the device and whose outputs stay there; done when the device is."""
         if bound.on_device is None:
             if self.device != "dml" or not bound.values:
-                raise ValueError("only tensors can be bound to a device, and not to the CPU")
+                raise ValueError("only tensors can be bound to a device, and the device cannot be the CPU")
             binding = session.io_binding()
             for name, value in bound.feeds.items():
                 binding.bind_ortvalue_input(name, value)  # copied to where the session takes it

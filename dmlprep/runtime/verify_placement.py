@@ -70,7 +70,7 @@ def verify_placement(
             misses.append(finding("DP523", text, node=labels.get(name, name)))
     if other := another_release(device, target.ort_version):
         how += f"; {other}"
-    reason = f"{len(misses)} of {len(compared)} nodes stand elsewhere than predicted{how}" if misses else ""
+    reason = f"{len(misses)} of {len(compared)} nodes run on another provider than predicted{how}" if misses else ""
     return Verdict(
         CHECK,
         "failed" if misses else "passed",
@@ -87,7 +87,7 @@ def _demand_directml(session: SessionOptions) -> None:
 
     status = dml_status(session=session)
     if not status.available:
-        what = f"no DirectML session can be had here: {status.reason}"
+        what = f"no DirectML session is possible on this machine: {status.reason}"
         fix = status.fix or "dmlprep runtime install (Linux), or run on Windows with a GPU"
         raise CheckNotRun(what, where="--verify", code=status.code, fix=fix)
 
@@ -108,7 +108,7 @@ def _loaded(
         except SessionFailure as crash:
             if crash.kind != "crash":
                 raise
-            how = f"; fusion on, because with it off {crash.message}"
+            how = f"; with fusion, because without it {crash.message}"
         return *_ask(path, replace(options, unfused=False), feed, labels), how
 
 
@@ -132,7 +132,7 @@ def _times(session: Session, feed: MakeFeed, labels: Mapping[str, str]) -> Findi
             session.run_any(dict(inputs))
         kernels = session.timings()
     except (SessionFailure, CheckNotRun) as error:
-        return finding("DP524", f"not taken: {error}")
+        return finding("DP524", f"not measured: {error}")
     by_operator: dict[str, float] = defaultdict(float)
     for kernel in kernels:
         by_operator[kernel.op_type] += kernel.seconds

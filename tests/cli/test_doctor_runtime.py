@@ -31,7 +31,7 @@ def test_two_packages_clash_and_the_line_that_mends_it_is_printed(tmp_path: Path
     path = site(tmp_path, onnxruntime="1.24.4", onnxruntime_directml="1.20.1")
     (found,) = runtime_findings(path, "win32")
     assert (found.code, found.severity) == ("DP801", "error")
-    assert found.message == "onnxruntime 1.24.4 and onnxruntime-directml 1.20.1 overwrite one another"
+    assert found.message == "onnxruntime 1.24.4 and onnxruntime-directml 1.20.1 overwrite each other"
     assert found.remedy.endswith("pip install onnxruntime-directml==1.20.1")
     assert "uninstall -y onnxruntime onnxruntime-directml" in found.remedy
     (found,) = runtime_findings(path, "linux")
@@ -71,8 +71,8 @@ class EpCatalog:
             ["QNN 2.1: can be downloaded"],
         ),
         ("return []", ["no providers for this machine"]),
-        ("raise OSError('no catalog service')", ["cannot be asked: OSError: no catalog service"]),
-        ("import os; os._exit(5)", ["cannot be asked: exit code 5"]),
+        ("raise OSError('no catalog service')", ["does not answer: OSError: no catalog service"]),
+        ("import os; os._exit(5)", ["does not answer: exit code 5"]),
     ],
 )
 def test_the_catalog_of_windows_ml(

@@ -103,7 +103,7 @@ def test_a_hugging_face_folder_is_built_and_prepared(stand_in: Any, tmp_path: Pa
         ("import torch; torch.load('x')", "read pickled weights"),
         ("import socket; socket.create_connection(('192.0.2.1', 80), 1)", "use the network"),
         ("from transformers import dynamic_module_utils as d; d.get_class_from_dynamic_module('x')", "run code"),
-        ("sys.exit(3)", "it ended with code 3"),
+        ("sys.exit(3)", "it ended with exit code 3"),
     ],
 )
 def test_a_builder_that_fails_is_shown(act: str, says: str, stand_in: Any, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_name_is_refused_where_it_makes_no_sense(monkeypatch: pytest.MonkeyPat
         choose_adapter("NVIDIA", 0)
     with pytest.raises(UsageError, match="name is empty"):
         choose_adapter(" ", None)
-    with pytest.raises(UsageError, match="DirectML is not asked for"):
+    with pytest.raises(UsageError, match="but the device is not dml"):
         choose_adapter("NVIDIA", None, on="cpu")
     monkeypatch.setattr(sys, "platform", "linux")
     with pytest.raises(UsageError, match="on Linux has one, lavapipe"):
@@ -353,7 +353,7 @@ def test_a_session_is_opened_as_windows_ml_opens_it(session_here: DmlStatus, add
 def test_devices_are_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     status = dml_status(session=SessionOptions(open_by="device"))
-    assert (status.available, status.fix) == (False, "leave --open-by out")
+    assert (status.available, status.fix) == (False, "remove --open-by")
 
 
 @pytest.mark.dml

@@ -24,7 +24,7 @@ from tests.fixtures_index import fixture
 from tests.in_process import Run
 from tests.system import not_on_windows
 
-pytestmark = not_on_windows("GPUs are chosen so on Linux")
+pytestmark = not_on_windows("--gpu works only on Linux")
 
 LISTING = sys.modules["dmlprep.runtime.adapters"]
 """The module: the room has a function of its name."""
@@ -194,7 +194,7 @@ def test_root_s_program_gets_the_group_of_the_node_and_no_other(
 def test_a_node_that_this_user_may_not_open_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     (way,) = drivers.ways(render(tmp_path, "amdgpu"))
-    assert "this user may not open" in way.problem
+    assert "this user cannot open" in way.problem
     assert "render" in way.problem
 
 
@@ -226,7 +226,7 @@ def test_names() -> None:
     assert choose("graphics", both).number == 0
     with pytest.raises(UsageError, match="2 GPUs match: 1 NVIDIA H200, 2 NVIDIA H200"):
         choose("h200", both)
-    with pytest.raises(CheckNotRun, match="no GPU matches 'AMD'; there is 0 Intel"):
+    with pytest.raises(CheckNotRun, match="no GPU matches 'AMD'; GPUs: 0 Intel"):
         choose("AMD", both)
     with pytest.raises(CheckNotRun, match="the driver is broken"):
         choose("auto", Found((), ("the driver is broken",)))
@@ -264,7 +264,7 @@ def test_a_machine_without_a_gpu_says_what_is_missing(tmp_path: Path) -> None:
     assert found.gpus == ()
     assert "neither /dev/nvidia0 nor /dev/dri/renderD128" in found.problems[0]
     write(tmp_path / "wsl/dev/dxg")
-    assert "no Vulkan device" in find(Layout(tmp_path / "runtime"), tmp_path / "wsl").problems[0]
+    assert "not a Vulkan device" in find(Layout(tmp_path / "runtime"), tmp_path / "wsl").problems[0]
 
 
 def test_a_machine_without_the_runtime_says_that(tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_a_gpu_makes_no_sense_without_directml(run: Run, tmp_path: Path) -> None
     ):
         done = run(*line)
         assert done.code == 2, line
-        assert "DirectML is not asked for" in done.err
+        assert "but the device is not dml" in done.err
     with pytest.raises(UsageError, match="the name is empty"):
         choose_gpu(" ")
     assert choose_gpu(None, on="cpu") == ""

@@ -44,7 +44,7 @@ def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     layout = Layout(tmp_path / "runtime")
     assert "is not installed; run dmlprep runtime install" in installation.missing_piece(layout)
     layout.home.mkdir()
-    assert "not finished" in installation.missing_piece(layout)
+    assert "incomplete" in installation.missing_piece(layout)
     for folder in (layout.root, layout.built, layout.prefix):
         folder.mkdir()
     manifest = {"packages": [], "native": "old", "prefix": True}

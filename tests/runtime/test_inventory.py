@@ -70,7 +70,7 @@ def test_what_is_whole_is_whole(layout: Layout) -> None:
 )
 def test_a_manifest_that_is_none_is_not_there(text: str, layout: Layout) -> None:
     layout.manifest.write_text(text)
-    assert "the installation of the runtime was not finished" in installation.missing_piece(layout)
+    assert "the installation of the runtime is incomplete" in installation.missing_piece(layout)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"libraries": {}, "package": ' + "[" * 100_000])
@@ -89,7 +89,7 @@ def test_what_is_cut_short_or_lost_is_named(layout: Layout) -> None:
     (layout.root / "lib").symlink_to("elsewhere")
     assert damaged(layout) == {
         "root": "root/lib leads elsewhere, and 1 more",
-        "release 1.24.4": "1.24.4/DirectML.dll has 3 bytes in place of 7",
+        "release 1.24.4": "1.24.4/DirectML.dll has 3 bytes instead of 7",
     }
     reason = installation.missing_piece(layout)
     assert "the runtime is damaged: root/lib leads elsewhere" in reason
@@ -251,10 +251,10 @@ def test_a_file_that_became_something_else_is_damage(layout: Layout) -> None:
     path = layout.built / "host.exe"
     path.unlink()
     os.mkfifo(path)
-    assert damaged(layout, contents=True) == {"native": "native/host.exe is no file"}
+    assert damaged(layout, contents=True) == {"native": "native/host.exe is not a file"}
     path.unlink()
     path.symlink_to("/dev/zero")
-    assert damaged(layout, contents=True) == {"native": "native/host.exe is no file"}
+    assert damaged(layout, contents=True) == {"native": "native/host.exe is not a file"}
 
 
 def test_a_pipe_is_not_written_down(layout: Layout) -> None:

@@ -104,7 +104,7 @@ class Archive:
                 raise BadIndex(f"{key} of {name[:80]!r} is {fields.get(key, '')[:80]!r}")
         size = int(fields["Size"])
         if size > PACKAGE_LIMIT:
-            raise BadIndex(f"{name} has {size >> 20} MiB; more than {PACKAGE_LIMIT >> 20} are not fetched")
+            raise BadIndex(f"{name} has {size >> 20} MiB; at most {PACKAGE_LIMIT >> 20} are allowed")
         needs = _relations(", ".join(fields[key] for key in ("Pre-Depends", "Depends") if key in fields))
         return Package(name, fields["Version"], self.suite, fields["Filename"], size, fields["SHA256"], needs)
 

@@ -102,7 +102,7 @@ class Forward:
 
     def seek(self, position: int) -> None:
         if position < self._at:
-            raise TooLarge("the archive leads backwards")
+            raise TooLarge("the archive contains backward offsets")
         while self._at < position and self.read(min(CHUNK, position - self._at)):
             pass
 
@@ -121,6 +121,6 @@ class Forward:
         tarfile takes a broken header for the end; the end is a block of zeros.
         """
         if self._last != bytes(tarfile.BLOCKSIZE):
-            raise EOFError("its list of files is cut short")
+            raise EOFError("its list of files is truncated")
         while self.read(CHUNK):
             pass

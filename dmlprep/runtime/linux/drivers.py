@@ -116,12 +116,12 @@ def ways(tree: Path = Path("/")) -> tuple[Way, ...]:
 def without(tree: Path = Path("/")) -> tuple[str, str]:
     """What to say where ``ways`` finds none: why, and how to mend it."""
     if (tree / "dev/dxg").exists():
-        fix = "run dmlprep on Windows itself, or leave --gpu out"
-        return "WSL shows Direct3D's /dev/dxg, which is no Vulkan device", fix
+        fix = "run dmlprep on Windows itself, or remove --gpu"
+        return "WSL shows Direct3D's /dev/dxg, which is not a Vulkan device", fix
     return (
-        "this machine shows no GPU: there is neither /dev/nvidia0 nor /dev/dri/renderD128",
-        "load the GPU's kernel driver; in a container, give it the devices (docker run --gpus all, or --device "
-        "/dev/dri); or leave --gpu out",
+        "no GPU: neither /dev/nvidia0 nor /dev/dri/renderD128 exists",
+        "load the GPU's kernel driver; in a container, pass the devices (docker run --gpus all, or --device /dev/dri); "
+        "or remove --gpu",
     )
 
 
@@ -263,10 +263,10 @@ def _access(nodes: Iterable[Path]) -> tuple[tuple[int, ...], str]:
         status = os.stat(node)
         if not sandbox.becomes_worker():
             if not os.access(node, os.R_OK | os.W_OK):
-                return (), f"this user may not open {node}: add the user to its group (usually render), log in again"
+                return (), f"this user cannot open {node}: add the user to its group (usually render), log in again"
         elif status.st_mode & 0o006 != 0o006:
             if status.st_mode & 0o060 != 0o060 or status.st_gid == 0:
-                what = "can be opened by root alone, and no program of the sandbox is: give it a group (render)"
+                what = "only root can open it, and sandboxed programs are not root: give it a group (render)"
                 return (), f"{node} {what}"
             groups.add(status.st_gid)
     return tuple(sorted(groups)), ""

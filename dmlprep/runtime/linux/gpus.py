@@ -112,7 +112,7 @@ def find(layout: Layout, tree: Path = Path("/")) -> Found:
         if not own:
             version = f" {way.version}" if way.version else ""
             no_device = (
-                f"the Vulkan driver{version} finds no device there ({fault or 'it says nothing'}); its version must be "
+                f"the Vulkan driver{version} finds no device there ({fault or 'no message'}); its version must be "
                 "that of the kernel driver"
             )
             problems.append(f"{way.title}: {way.problem or no_device}")
@@ -173,8 +173,8 @@ def choose(wanted: str, found: Found) -> Gpu:
     matching = _matching(wanted.strip(), found.gpus)
     if not matching:
         there = ", ".join(map(str, found.gpus))
-        others = f"; not to be used: {'; '.join(found.problems)}" if found.problems else ""
-        raise CheckNotRun(f"no GPU matches {wanted!r}; there is {there}{others}", where=where, fix=_LIST, code="DP803")
+        others = f"; not usable: {'; '.join(found.problems)}" if found.problems else ""
+        raise CheckNotRun(f"no GPU matches {wanted!r}; GPUs: {there}{others}", where=where, fix=_LIST, code="DP803")
     if len(matching) > 1:
         names = ", ".join(map(str, matching))
         raise UsageError(f"{len(matching)} GPUs match: {names}", where=where, fix="choose by number: --gpu 0")

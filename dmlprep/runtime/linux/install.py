@@ -93,9 +93,9 @@ def install(layout: Layout, source: Source, say: Say) -> str:
             return install_into(layout, source, say)
     except LeadsOut as error:
         fix = "the packages are broken or hostile: use another mirror"
-        raise CheckNotRun(f"what was fetched is refused: {error}", where=where, fix=fix) from error
+        raise CheckNotRun(f"dmlprep refuses the downloaded packages: {error}", where=where, fix=fix) from error
     except OSError as error:
-        fix = "make room (1.7 GB while installing), or name another folder in XDG_CACHE_HOME; then run it again"
+        fix = "free some space (the installation needs 1.7 GB), or set XDG_CACHE_HOME; then run it again"
         raise OutputError(f"cannot be written: {error}", where=where, fix=fix) from error
 
 
@@ -226,7 +226,7 @@ def make_prefix(layout: Layout) -> None:
         environment=WINE_ENVIRONMENT,
         scratch=_WINE_AS_MADE,
     )
-    run_or_fail(line, "Wine cannot make its folders", 180)
+    run_or_fail(line, "Wine cannot create its folders", 180)
     shared_folders.take_back(part)
     remove_tree(empty)
     with Beneath(part) as below:
@@ -234,7 +234,7 @@ def make_prefix(layout: Layout) -> None:
     made = part / "prefix"
     if registry is None or not stat.S_ISREG(registry.st_mode):
         fix = "run dmlprep runtime remove, then install again"
-        raise CheckNotRun("Wine made no registry", where=str(made), fix=fix)
+        raise CheckNotRun("Wine created no registry", where=str(made), fix=fix)
     with Beneath(made) as below, Beneath(layout.root) as root, Beneath(layout.built) as built:
         _link_libraries(below, root)
         # A module that only says "ask for the built-in d3d12.dll", which Wine then finds in /native.
@@ -300,9 +300,9 @@ def missing_piece(layout: Layout, release: str = "") -> str:
         return f"the runtime is not installed; {install}"
     manifest = read_manifest(layout)
     if not {"packages", "prefix"} <= manifest.keys() or not layout.root.is_dir() or not layout.prefix.is_dir():
-        return f"the installation of the runtime was not finished; {install}"
+        return f"the installation of the runtime is incomplete; {install}"
     if manifest.get("native") != native_digest() or manifest.get("base") != base.digest() or not layout.built.is_dir():
-        return f"the runtime was built by another release of dmlprep; {install}"
+        return f"another release of dmlprep built the runtime; {install}"
     if not (releases := layout.installed()):
         return f"no release of ONNX Runtime is installed in the runtime; {install}"
     if release and release not in releases:
@@ -310,7 +310,7 @@ def missing_piece(layout: Layout, release: str = "") -> str:
     needed = inventory.pieces(layout, release or layout.release_for())
     for piece, what in inventory.damage(layout, needed).items():
         option = f" --release {piece.partition(' ')[2]}" if piece.startswith("release") and release else ""
-        return f"the runtime is damaged: {what}; {install}{option}, which repairs it"
+        return f"the runtime is damaged: {what}; {install}{option} to repair it"
     return ""
 
 

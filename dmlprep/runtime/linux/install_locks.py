@@ -47,7 +47,7 @@ def installing(layout: Layout) -> contextlib.AbstractContextManager[None]:
         OSError: the folder cannot be written.
     """
     layout.home.mkdir(parents=True, exist_ok=True)
-    return _held(layout, ".lock", "being installed", "wait until it has ended")
+    return _held(layout, ".lock", "being installed", "wait until it ends")
 
 
 def alone(layout: Layout) -> contextlib.AbstractContextManager[None]:
@@ -56,7 +56,7 @@ def alone(layout: Layout) -> contextlib.AbstractContextManager[None]:
     Raises:
         CheckNotRun: sessions of other processes use them.
     """
-    return _held(layout, ".use", "in use", "wait until its sessions have ended")
+    return _held(layout, ".use", "in use", "wait until its sessions end")
 
 
 def use(layout: Layout) -> int | None:
@@ -74,5 +74,5 @@ def use(layout: Layout) -> int | None:
     if _lock(file, shared=True):
         return file
     os.close(file)
-    fix = "wait until it has ended"
+    fix = "wait until it ends"
     raise CheckNotRun("the runtime is being installed or removed by another process", where=str(layout.home), fix=fix)

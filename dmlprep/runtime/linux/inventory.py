@@ -127,12 +127,12 @@ def _fault(entry: os.DirEntry[str], made: _Entry, contents: bool) -> str:
     size, digest = made
     try:
         if size == -1:
-            return "" if entry.is_symlink() and os.readlink(entry.path) == digest else "leads elsewhere"
+            return "" if entry.is_symlink() and os.readlink(entry.path) == digest else "points to another place"
         now = entry.stat(follow_symlinks=False)
         if not stat.S_ISREG(now.st_mode):
-            return "is no file"
+            return "is not a file"
         if now.st_size != size:
-            return f"has {now.st_size} bytes in place of {size}"
+            return f"has {now.st_size} bytes instead of {size}"
         if contents and _digest(entry.path) != digest:
             return "has other contents"
     except OSError as error:

@@ -41,8 +41,8 @@ class Layout:
         """
         if (cache := cache_folder()) is not None:
             return cls(cache / "dmlprep" / "runtime")
-        fix = "set HOME, or XDG_CACHE_HOME to a folder that can be written"
-        raise CheckNotRun("this user has no home folder to keep the runtime in", fix=fix, code="DP803")
+        fix = "set HOME, or set XDG_CACHE_HOME to a writable folder"
+        raise CheckNotRun("this user has no home folder for the runtime", fix=fix, code="DP803")
 
     downloads = _below("downloads")
     root = _below("root")

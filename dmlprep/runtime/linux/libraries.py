@@ -94,13 +94,13 @@ def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
         with archive.open("rb") as file:
             verdict, sha256 = pin(file, archive.name)
             if known and sha256 != known:
-                text = f"this file has SHA-256 {sha256}, and the one of this name that was installed here has {known}"
+                text = f"this file has SHA-256 {sha256}, but the installed file of this name has {known}"
                 raise InputError(text, where=str(archive), fix=ANOTHER_FILE)
             file.seek(0)
             digests = _take(archive.name, file, part)
         missing = [name for name in _NEEDED if name not in digests]
         if missing:
-            raise InputError(f"the package holds no {missing[0]}", where=str(archive), fix="pass the one for win_amd64")
+            raise InputError(f"the package contains no {missing[0]}", where=str(archive), fix="pass the win_amd64 one")
         package = {"file": archive.name, "sha256": sha256, "pin": verdict}
         piece = {"release": version, "package": package, "libraries": digests}
         (part / "piece.json").write_text(json.dumps(piece, indent=1, sort_keys=True) + "\n")
@@ -121,7 +121,7 @@ def _take(name: str, file: BinaryIO, part: Path) -> dict[str, str]:
     budget = Budget(_LIMIT, "the package")
     for own, source in _files(name, file):
         if own.lower() in names:
-            raise ValueError(f"it holds {own} twice")
+            raise ValueError(f"it contains {own} twice")
         names.add(own.lower())
         digest = hashlib.sha256()
         with (part / own).open("xb") as out:

@@ -60,7 +60,7 @@ class Mirror:
 
     def __init__(self, url: str, keyring: Path, expected: Expectation, say: Callable[[str, int, int], None]) -> None:
         if not re.match(r"https?://", url):
-            raise UsageError("a mirror is an http or https address", where=url, fix="pass --mirror URL")
+            raise UsageError("the mirror must be an http or https address", where=url, fix="pass --mirror URL")
         self.url, self.keyring, self.expected, self.say = url.rstrip("/"), keyring, expected, say
         self.signatures: dict[str, str] = {}
         self.made: dict[str, datetime] = {}
@@ -79,7 +79,7 @@ class Mirror:
                     raise  # the mirror is not at fault
                 gone = isinstance(error, urllib.error.HTTPError) and error.code in (403, 404, 410)
                 if gone or attempt == _TRIES:
-                    fix = "see that the address is that of a Debian mirror and can be reached, then run it again"
+                    fix = "check that the address is a reachable Debian mirror, then run it again"
                     raise CheckNotRun(f"cannot be fetched: {error}", where=address, fix=fix) from error
         raise AssertionError
 
@@ -102,10 +102,10 @@ class Mirror:
         path = "main/binary-amd64/Packages.xz"
         where = f"{self.url}/dists/{suite}/{path}"
         if path not in release.files:
-            raise UsageError(f"the release file of {suite} names no {path}", where=self.url)
+            raise UsageError(f"the release file of {suite} lists no {path}", where=self.url)
         digest, size = release.files[path]
         if not 0 < size <= _INDEX_LIMIT:
-            raise CheckNotRun(f"an index of {size} bytes is none", where=where)
+            raise CheckNotRun(f"invalid index of {size} bytes", where=where)
         _plain_digest, plain_size = release.files.get(path.removesuffix(".xz"), ("", _TEXT_LIMIT))
         with tempfile.TemporaryFile() as file:
             _check(self._get(f"dists/{suite}/{path}", file, size=size), digest, path)
@@ -168,8 +168,8 @@ def copy_body(answer: http.client.HTTPResponse, out: IO[bytes], size: int, limit
         if done > limit:
             raise _too_long(address, done, limit)
         if time.monotonic() > latest:
-            fix = "see that the mirror can be reached, or use a nearer one"
-            raise CheckNotRun(f"cannot be fetched: after {done} bytes it is too slow to end", where=address, fix=fix)
+            fix = "check the connection to the mirror, or use a nearer one"
+            raise CheckNotRun(f"cannot be fetched: too slow (stopped after {done} bytes)", where=address, fix=fix)
         digest.update(piece)
         out.write(piece)
     if done < max(size, length):
@@ -178,11 +178,11 @@ def copy_body(answer: http.client.HTTPResponse, out: IO[bytes], size: int, limit
     return digest.hexdigest()
 
 
-_UPDATE = "the mirror may be in the middle of an update: run it again in an hour, or use another mirror"
+_UPDATE = "the mirror might be updating: run it again in an hour, or use another mirror"
 
 
 def _too_long(address: str, size: int, limit: int) -> CheckNotRun:
-    what = f"the answer is longer than the file that was asked for: {size} bytes and more, {limit} at most"
+    what = f"the answer is longer than the requested file: {size} bytes and more, {limit} at most"
     return CheckNotRun(what, where=address, fix=_UPDATE)
 
 
@@ -193,4 +193,4 @@ def _digest(path: Path) -> str:
 
 def _check(found: str, digest: str, path: str) -> None:
     if found != digest:
-        raise CheckNotRun("the file is not the one that the signed index names", where=path, fix=_UPDATE)
+        raise CheckNotRun("the file does not match the signed index", where=path, fix=_UPDATE)

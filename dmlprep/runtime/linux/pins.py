@@ -23,7 +23,7 @@ PACKAGES = ("onnxruntime-directml", "onnxruntime-windowsml", "onnxruntime-node")
 
 PINS = Path(__file__).with_name("packages.toml")
 
-ANOTHER_FILE = "find out why your index has another file; one that you trust can be passed with --wheel FILE"
+ANOTHER_FILE = "find out why your index has another file; pass a file that you trust with --wheel FILE"
 """What to do about a package of another digest."""
 
 Pin = Literal["pinned", "unpinned", "another"]

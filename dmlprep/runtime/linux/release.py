@@ -34,8 +34,8 @@ _FAULTS = {
     "EXPSIG": "the signature of key {} has expired",
     "EXPKEYSIG": "key {} has expired",
     "REVKEYSIG": "key {} was revoked",
-    "BADSIG": "the text is not the one that key {} signed",
-    "ERRSIG": "key {} is not in the keyring, or of a kind that gpgv does not know",
+    "BADSIG": "the text does not match the signature of key {}",
+    "ERRSIG": "key {} is not in the keyring, or its kind is unknown to gpgv",
 }
 
 
@@ -87,7 +87,7 @@ def verify_release(raw: bytes, keyring: Path, where: str = "InRelease") -> tuple
         raise UsageError(what, where=str(keyring), fix="pass --keyring FILE") from None
     if form == b"-----BEGIN ":
         fix = f"gpg --dearmor -o keys.gpg {keyring.name}, then --keyring keys.gpg"
-        raise UsageError("gpgv reads no keyring that is written as text", where=str(keyring), fix=fix)
+        raise UsageError("gpgv cannot read a keyring in text form", where=str(keyring), fix=fix)
     with temporary_folder("release") as folder:
         signed, text = Path(folder, "InRelease"), Path(folder, "Release")
         signed.write_bytes(raw)
@@ -95,11 +95,11 @@ def verify_release(raw: bytes, keyring: Path, where: str = "InRelease") -> tuple
         try:
             status = run_tool(command, limit=120.0).stdout
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise CheckNotRun(f"gpgv does not answer: {error}", where=where, fix="see that gpgv runs here") from None
+            raise CheckNotRun(f"gpgv does not answer: {error}", where=where, fix="check that gpgv runs") from None
         good, faults = _signers(status)
         if not good or "[GNUPG:] BADSIG" in status or not text.is_file():
-            what = "the Debian archive's release file is not signed by a key of the keyring that holds today"
-            fix = "update debian-archive-keyring, see that this machine's clock is right, or use another mirror"
+            what = "no valid key of the keyring signed the Debian archive's release file"
+            fix = "update debian-archive-keyring, check this machine's clock, or use another mirror"
             raise UsageError(f"{what}: {'; '.join(faults) or 'it has no signature'}", where=str(keyring), fix=fix)
         return "\n" + text.read_text(encoding="utf-8", errors="replace"), f"signed by {good[0]}"
 
@@ -110,8 +110,8 @@ def _one_message(raw: bytes, where: str) -> None:
     wanted = [f"-----{mark}-----".encode() for mark in ("BEGIN PGP SIGNED MESSAGE", "BEGIN PGP SIGNATURE")]
     found = [mark.strip() for mark in marks if mark.startswith(b"-----BEGIN PGP ")]
     if found != wanted or not raw.startswith(wanted[0]):
-        fix = "see that the address is that of a Debian mirror; a proxy may have answered in its place"
-        raise UsageError("the answer is not one signed release file", where=where, fix=fix)
+        fix = "check that the address is a Debian mirror; perhaps a proxy answered instead"
+        raise UsageError("the answer is not a signed release file", where=where, fix=fix)
 
 
 def _signers(status: str) -> tuple[list[str], list[str]]:
@@ -134,7 +134,7 @@ def _signers(status: str) -> tuple[list[str], list[str]]:
             if state == "GOODSIG" and len(words) > 9 and words[9] in _HASHES:
                 good.append(words[2])
             elif state == "GOODSIG":
-                faults.append(f"the signature of key {words[2]} stands on a weak hash")
+                faults.append(f"the signature of key {words[2]} uses a weak hash")
             state = ""
     return good, faults
 
@@ -144,7 +144,7 @@ def moment(text: str) -> datetime:
     try:
         when = parsedate_to_datetime(text)
     except (TypeError, ValueError, OverflowError, IndexError):
-        raise ValueError(f"{text[:40]!r} is no date") from None
+        raise ValueError(f"{text[:40]!r} is not a date") from None
     return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
 
 
@@ -152,7 +152,7 @@ def _read(text: str) -> Release:
     fields: dict[str, str] = {}
     for name, value in re.findall(r"^([A-Za-z0-9-]+):[ \t]*(.*?)[ \t\r]*$", text, re.M):
         if fields.setdefault(name, value) != value:
-            raise ValueError(f"it says two things of {name}")
+            raise ValueError(f"it has {name} twice")
     for name in ("Codename", "Date"):
         if not fields.get(name):
             raise ValueError(f"it has no {name}")
@@ -169,14 +169,14 @@ def check_release(text: str, suite: str, expected: Expectation, where: str) -> t
     try:
         release = _read(text)
     except ValueError as error:
-        fix = "see that the address is that of a Debian mirror, or use another one"
+        fix = "check that the address is a Debian mirror, or use another one"
         raise CheckNotRun(f"the release file cannot be read: {error}", where=where, fix=fix) from None
     if release.codename != suite:
-        what = f"answers with the release file of {release.codename[:40]!r} where that of {suite} is asked for"
-        fix = "use another mirror: this one is broken, or somebody answers in its place"
+        what = f"answers with the release file of {release.codename[:40]!r} instead of {suite}"
+        fix = "use another mirror: this one is broken, or another server answers instead"
         raise CheckNotRun(f"the mirror {what}", where=where, fix=fix)
     if release.made > expected.now + _AHEAD:
-        what = f"the release file is of the future: it was made on {_say(release.made)}, {_clock(expected)}"
+        what = f"the release file is from the future: its date is {_say(release.made)}, {_clock(expected)}"
         raise CheckNotRun(what, where=where, fix="set this machine's clock; if it is right, use another mirror")
     _not_older(release, suite, expected, where)
     return release, _not_expired(release, suite, expected, where)
@@ -186,16 +186,16 @@ def _not_older(release: Release, suite: str, expected: Expectation, where: str) 
     seen = expected.seen.get(suite)
     if seen and release.made < seen:
         raise CheckNotRun(
-            f"the mirror goes back in time: its release file of {suite} was made on {_say(release.made)}, and this "
-            f"installation has seen the one of {_say(seen)}",
+            f"the mirror goes back in time: its release file of {suite} is from "
+            f"{_say(release.made)}, but this installation has used one from {_say(seen)}",
             where=where,
-            fix="the mirror lags behind another one: run it again in a day, or use another mirror; to go back on "
+            fix="the mirror is older than another one: run it again in a day, or use another mirror; to go back on "
             "purpose, run dmlprep runtime remove first",
         )
     least = expected.least.get(suite)
     if least and release.made < least:
-        what = f"the mirror's release file of {suite} was made on {_say(release.made)}"
-        older = f"before the one that this dmlprep was tried with ({_say(least)})"
+        what = f"the mirror's release file of {suite} is from {_say(release.made)}"
+        older = f"older than the one that this dmlprep was tested with ({_say(least)})"
         raise CheckNotRun(f"{what}, {older}", where=where, fix="use a mirror that is up to date")
 
 
@@ -204,13 +204,13 @@ def _not_expired(release: Release, suite: str, expected: Expectation, where: str
         return ""
     expired = f"expired on {_say(release.until)}"
     if expected.lenient:
-        return f"{expired}, taken because {expected.lenient}"
+        return f"{expired}, accepted because {expected.lenient}"
     raise CheckNotRun(
-        f"the mirror's release file of {suite} has {expired}, {_clock(expected)}: newer packages, and what was mended "
-        "in them, may be held back",
+        f"the mirror's release file of {suite} has {expired}, {_clock(expected)}: newer packages and their "
+        "fixes might be missing",
         where=where,
-        fix="use a mirror that is up to date; if the clock is wrong, set it; if the mirror is a copy of one day on "
-        "purpose, set check-valid-until=no for it in apt's source list",
+        fix="use a mirror that is up to date, or set the clock if it is wrong. For a "
+        "deliberate copy of one day, set check-valid-until=no for it in apt's source list",
     )
 
 
@@ -219,4 +219,4 @@ def _say(when: datetime) -> str:
 
 
 def _clock(expected: Expectation) -> str:
-    return f"and this machine's clock says {_say(expected.now)}"
+    return f"but this machine's clock is at {_say(expected.now)}"

@@ -48,8 +48,8 @@ def _mirror(layout: Layout, source: Source, say: Say) -> Mirror:
     here = mirror_of_this_system()
     url = source.mirror or here.url
     if not url:
-        fix = "pass --mirror URL with the address of a Debian mirror near you (the folder that holds dists and pool)"
-        raise UsageError("no Debian mirror is known on this system", fix=fix)
+        fix = "pass --mirror URL with the address of a Debian mirror near you (the folder with dists and pool)"
+        raise UsageError("this system has no known Debian mirror", fix=fix)
     lenient = here.lenient if url.rstrip("/") == here.url else ""
     oldest = {suite: datetime.fromisoformat(made) for suite, made in base.OLDEST.items()}
     expected = Expectation(datetime.now(UTC), lenient, oldest, first_use.suites_seen(layout))
@@ -62,7 +62,7 @@ def _choose(archives: list[Archive], url: str) -> list[Package]:
         for package in packages:
             least = base.LEAST.get(package.name)
             if least and compare_versions(package.version, least) < 0:
-                raise CheckNotRun(f"{package.name} {package.version} is too old, {least} is needed", where=url)
+                raise CheckNotRun(f"{package.name} {package.version} is too old: {least} or newer is needed", where=url)
     except Unmet as error:
         fix = "use another mirror, or a newer dmlprep"
         raise CheckNotRun(f"the mirror lacks {error}", where=url, fix=fix) from error
@@ -70,7 +70,7 @@ def _choose(archives: list[Archive], url: str) -> list[Package]:
         raise CheckNotRun(f"the mirror's index is broken: {error}", where=url, fix="use another mirror") from error
     size = sum(package.size for package in packages)
     if size > ROOT_LIMIT:
-        raise CheckNotRun(f"the packages have {size >> 20} MiB; more than {ROOT_LIMIT >> 20} are refused", where=url)
+        raise CheckNotRun(f"the packages have {size >> 20} MiB; at most {ROOT_LIMIT >> 20} are allowed", where=url)
     return packages
 
 

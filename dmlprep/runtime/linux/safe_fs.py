@@ -77,7 +77,7 @@ class Beneath:
                 raise
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                raise LeadsOut(f"{path} leads out of {self._folder.name}: {name} is a link, or a file") from None
+                raise LeadsOut(f"{path} is outside {self._folder.name}: {name} is a link, or a file") from None
             raise
         with contextlib.suppress(FileExistsError):  # another thread was faster
             os.mkdir(name, 0o755, dir_fd=at)
@@ -90,7 +90,7 @@ class Beneath:
 
     def _check(self, path: str) -> None:
         if "\0" in path or not {"", ".", ".."}.isdisjoint(path.split("/")):
-            raise LeadsOut(f"{path!r} leads out of {self._folder.name}")
+            raise LeadsOut(f"{path!r} is outside {self._folder.name}")
 
     def make(self, path: str) -> None:
         """Make a folder, and those above it, where they are not there."""
@@ -123,7 +123,7 @@ class Beneath:
             pass
         except (IsADirectoryError, PermissionError) as error:
             if self._is(path, stat.S_ISDIR):
-                raise LeadsOut(f"{path} is a folder, where a file was expected") from error
+                raise LeadsOut(f"{path} is a folder, not a file") from error
             raise
 
     def _in_place(self, path: str, make: Callable[[int, str], _Made]) -> _Made:
@@ -136,7 +136,7 @@ class Beneath:
             self.clear(path)
             with contextlib.suppress(FileExistsError):
                 return make(*self._place(path))
-        raise LeadsOut(f"{path} is there again each time that it is removed")
+        raise LeadsOut(f"{path} reappears each time that dmlprep removes it")
 
     @contextlib.contextmanager
     def create(self, path: str, mode: int = 0o644) -> Iterator[BinaryIO]:
@@ -154,7 +154,7 @@ class Beneath:
     def hardlink(self, path: str, target: str) -> None:
         """A second name of the file ``target``, in place of what stands there."""
         if not self._is(target, stat.S_ISREG):
-            raise LeadsOut(f"{target} is no file, so {path} cannot be another name of it")
+            raise LeadsOut(f"{target} is not a file, so {path} cannot be another name of it")
         # Both folders are needed at the same time.
         with Beneath(self._folder) as other:
             source, source_name = other._place(target)
@@ -172,9 +172,9 @@ class Beneath:
             file = os.open(name, os.O_RDONLY | _FILE, dir_fd=at)
         except OSError as error:
             if self._is(path, stat.S_ISLNK):
-                raise LeadsOut(f"{path} is a link, where a file was expected") from error
+                raise LeadsOut(f"{path} is a link, not a file") from error
             raise
         with os.fdopen(file, "rb") as opened:
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise LeadsOut(f"{path} is no file")
+                raise LeadsOut(f"{path} is not a file")
             yield opened

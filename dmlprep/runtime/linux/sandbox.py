@@ -234,12 +234,12 @@ def why_not(root: Path) -> str:
     try:
         result = run_tool(command(root, ["/usr/bin/true"]), limit=30.0)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"the sandbox cannot be started: {error}"
+        return f"the sandbox does not start: {error}"
     if result.returncode == 0:
         return ""
     said = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
     return (
-        f"the sandbox cannot be started: {said[0]}; it needs user namespaces: "
+        f"the sandbox does not start: {said[0]}. It needs user namespaces: "
         "sysctl kernel.unprivileged_userns_clone=1 (older Debian), kernel.apparmor_restrict_unprivileged_userns=0 "
-        "(Ubuntu 24.04 and later), user.max_user_namespaces above 0, and in a container the right to make them"
+        "(Ubuntu 24.04 and later), user.max_user_namespaces above 0, and in a container the right to create them"
     )

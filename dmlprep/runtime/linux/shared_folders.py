@@ -58,7 +58,7 @@ def _take_back(here: int, depth: int) -> None:
             os.chown(name, os.geteuid(), os.getegid(), dir_fd=here, follow_symlinks=False)
             continue
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise OSError(f"{name} is no file and no folder")
+            raise OSError(f"{name} is neither a file nor a folder")
         entry = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=here)
         try:
             if stat.S_ISDIR(mode):

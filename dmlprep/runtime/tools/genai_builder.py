@@ -50,12 +50,12 @@ _SAID = 6
 """Lines of what the builder said last that an error shows."""
 
 _HINTS = {
-    "multi_cache": "config.json says that the context was extended (original_max_position_embeddings is not "
-    "max_position_embeddings) and has no long and short factors: set both to the same number, or take a model that "
-    "has rope_scaling",
-    "Unrecognized model": "the transformers of this environment does not know the model: install a newer one there",
-    "is not currently supported": "this builder does not know the model's architecture: install a newer "
-    "onnxruntime-genai",
+    "multi_cache": "config.json has an extended context (original_max_position_embeddings "
+    "differs from max_position_embeddings) without long and short factors. "
+    "Set both to the same number, or use a model with rope_scaling",
+    "Unrecognized model": "the transformers of this environment does not support the model: install a newer one",
+    "is not currently supported": "this builder does not support the model's "
+    "architecture: install a newer onnxruntime-genai",
     "out of memory": "use a machine with more memory, or allow more: DMLPREP_MEMORY_LIMIT",
 }
 """What to do, by words of the builder's error."""
@@ -84,17 +84,17 @@ def find_builder(path: str = "") -> Builder:
     program = path or sys.executable
     where = "--builder-python" if path else ""
     packages = "onnxruntime-genai torch transformers"
-    fix = f"name the Python of an environment that has {packages} with --builder-python"
+    fix = f"pass the Python of an environment with {packages} with --builder-python"
     try:
         done = run_tool([program, "-c", _PROBE], limit=60.0)
         if done.returncode or not done.stdout.strip():
-            raise UsageError(f"{program} is no Python that runs", where=where, fix=fix)
+            raise UsageError(f"{program} is not a working Python", where=where, fix=fix)
         probed = parse_json(done.stdout.splitlines()[-1], _Probed)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"{program} cannot be run: {error}", where=where, fix=fix) from error
     if probed.missing:
         own = "" if path else f", or install them here: {python()} -m pip install {packages}"
-        what = f"a model of Hugging Face's is built by onnxruntime-genai's builder, and {program} lacks"
+        what = f"onnxruntime-genai's builder converts a Hugging Face model, but {program} lacks"
         raise UsageError(f"{what} {', '.join(probed.missing)}", where=where, fix=fix + own)
     return Builder(program, {"Python": probed.python, **probed.versions})
 
@@ -112,9 +112,9 @@ def check_source(folder: Path) -> dict[str, object]:
         what, fix = explain(error, folder)
         raise InputError(what or str(error), where=where, fix=fix or "check the path") from error
     if "config.json" not in names:
-        raise InputError("there is no config.json in it", where=where, fix="name a folder of Hugging Face's or genai's")
+        raise InputError("it has no config.json", where=where, fix="pass a Hugging Face or genai folder")
     if not any(name.endswith(".safetensors") for name in names):
-        what = "it holds no safetensors; weights in another form may hold code, and are not read"
+        what = "it has no safetensors; dmlprep does not read other weights, which can contain code"
         fix = "save the model with model.save_pretrained(FOLDER, safe_serialization=True)"
         raise InputError(what, where=where, code="DP876", fix=fix)
     documents = {}
@@ -125,7 +125,7 @@ def check_source(folder: Path) -> dict[str, object]:
         for field in _CODE:
             if _names(documents[name], field):
                 what = f"{name} names code of the model's folder ({field}), which is never run"
-                fix = f"where transformers knows the model by itself, remove {field} from {name}"
+                fix = f"if transformers supports the model itself, remove {field} from {name}"
                 raise InputError(what, where=where, code="DP876", fix=fix)
     return documents["config.json"]
 
@@ -175,11 +175,11 @@ def build(source: Path, out: Path, builder: Builder, precision: Literal["fp16", 
         try:
             done = run_tool(command, limit=limit, variables=_offline(Path(cache)))
         except subprocess.TimeoutExpired as error:
-            raise _failed(f"it took more than {limit:g} seconds", source, "", "--time-limit gives it more") from error
+            raise _failed(f"it took more than {limit:g} seconds", source, "", "raise --time-limit") from error
         except OSError as error:
             raise _failed(str(error), source, "") from error
     if done.returncode or not (out / "genai_config.json").is_file():
-        raise _failed(f"it ended with code {done.returncode}", source, done.stderr or done.stdout)
+        raise _failed(f"it ended with exit code {done.returncode}", source, done.stderr or done.stdout)
 
 
 def _offline(cache: Path) -> dict[str, str]:

@@ -41,7 +41,7 @@ def _stay_offline() -> None:
 def main() -> None:
     """Build, with the builder's own arguments."""
     _stay_offline()
-    pickled, code = "read pickled weights, which can hold code", "run code of the model's folder"
+    pickled, code = "read pickled weights, which can contain code", "run code of the model's folder"
     for module, name, what in (
         ("torch", "load", pickled),
         ("transformers.dynamic_module_utils", "get_class_from_dynamic_module", code),

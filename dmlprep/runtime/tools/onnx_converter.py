@@ -20,5 +20,5 @@ def convert(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
         return calls.convert_version(proto, version)
     except OnnxError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        what = f"onnx's converter cannot bring the model to opset {version}: {lines[-1] if lines else error}"
+        what = f"onnx's converter cannot convert the model to opset {version}: {lines[-1] if lines else error}"
         raise ModelRefused(what, code="DP104", fix="export the model again with a newer opset") from error

@@ -60,6 +60,6 @@ def generate(
         if len(tokens) != count:
             raise ValueError(f"{len(tokens)} tokens of {count}")
     except (ValueError, IndexError) as error:
-        what = f"onnxruntime-genai gave an answer that makes no sense: {error}"
+        what = f"onnxruntime-genai returned an invalid answer: {error}"
         raise failure("protocol", what, str(folder)) from error
     return tokens, version

@@ -75,9 +75,9 @@ def simplify(
         more = "" if failed.kind == "memory" else ", or give it more time"
         raise _refused(f"{prefix}{failed.message}", more) from failed
     except (DecodeError, OSError) as error:
-        raise _refused(f"onnxsim gave no model: {error}") from error
+        raise _refused(f"onnxsim returned no model: {error}") from error
     except (InputError, ModelRefused) as error:
-        raise _refused(f"onnxsim gave a model beyond bounds: {error.where}: {error.what}") from error
+        raise _refused(f"onnxsim returned a model beyond the limits: {error.where}: {error.what}") from error
     return result
 
 
@@ -87,4 +87,4 @@ def end() -> None:
 
 
 def _refused(what: str, more: str = ", or give it more time") -> ModelRefused:
-    return ModelRefused(what, where="onnxsim", code="DP301", fix=f"leave the step out{more}")
+    return ModelRefused(what, where="onnxsim", code="DP301", fix=f"remove the step{more}")

@@ -81,7 +81,7 @@ def _sound(path: str, out: str, rate: str, length: str, most: str) -> Answer:
 
     with soundfile.SoundFile(path) as file:
         if file.format not in SOUNDS:
-            raise ValueError(f"a format that is not read: {file.format}")
+            raise ValueError(f"unsupported format: {file.format}")
         own, channels = int(file.samplerate), int(file.channels)
         if own < 1 or channels < 1:
             raise ValueError("its header has no rate or no channels")

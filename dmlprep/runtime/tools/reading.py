@@ -39,7 +39,7 @@ class Reading:
 
     def __init__(self, module: str, package: str, purpose: str, kind: str, fix: str = "") -> None:
         self._module, self._package, self._purpose = module, package, purpose
-        self._kind, self._fix = kind, fix or "check that it is the right file, or leave it out"
+        self._kind, self._fix = kind, fix or "check that it is the right file, or remove it"
 
     def ask(
         self,
@@ -93,7 +93,7 @@ class Reading:
                 try:
                     result = take([int(field) for field in fields], out)
                 except (ValueError, IndexError, OSError) as error:
-                    raise SessionFailure("protocol", f"it gave no array: {error}") from error
+                    raise SessionFailure("protocol", f"it returned no array: {error}") from error
                 for name in (_FILE, _OUT):
                     with contextlib.suppress(OSError):
                         (child.exchange / name).unlink()
@@ -108,7 +108,7 @@ class Reading:
         if failed.kind == "memory" or "memory allocation of" in why:  # the second is Rust's
             why = f"it needs more than {_mib(memory)} of memory"
         elif failed.kind in ("timeout", "hang"):
-            why = f"it takes more than {SECONDS:g} s"
+            why = f"it needs more than {SECONDS:g} s"
         return InputError(f"cannot be read as {self._kind}: {why}", where=where, fix=self._fix)
 
 

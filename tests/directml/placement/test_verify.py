@@ -70,7 +70,7 @@ def test_a_session_of_another_release_is_said(monkeypatch: pytest.MonkeyPatch, t
         return session
 
     reason = verified(monkeypatch, opener, target).reason
-    assert ("the session ran ONNX Runtime 1.24.4, the target is 1.30.0" in reason) == said
+    assert ("the session used ONNX Runtime 1.24.4, but the target is 1.30.0" in reason) == said
 
 
 def test_without_a_feed_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,8 +110,8 @@ def test_a_refusal_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_times_that_cannot_be_had_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing() -> dict[str, np.ndarray]:
-        raise CheckNotRun("input x is no tensor")
+        raise CheckNotRun("input x is not a tensor")
 
     verdict = verified(monkeypatch, open_cpu, feed=nothing)
     assert verdict.findings[-1].code == "DP524"
-    assert "not taken: input x is no tensor" in verdict.findings[-1].message
+    assert "not measured: input x is not a tensor" in verdict.findings[-1].message
