@@ -93,7 +93,7 @@ def test_check_fails_on_compute_on_the_cpu_where_asked() -> None:
     assert "compute nodes would run on the CPU, first " in str(asked.error)
     assert plain.facts.placement == asked.facts.placement
     assert dmlprep.check(CNN, fail_on_cpu=True).exit_code == 0
-    with pytest.raises(UsageError, match="no kernels are known"):
+    with pytest.raises(UsageError, match="no known kernels"):
         dmlprep.check(CNN, target="winml-11", fail_on_cpu=True)
 
 
@@ -114,7 +114,7 @@ def test_check_with_verify_adds_the_session_s_verdict(monkeypatch: pytest.Monkey
 def test_check_with_verify_is_not_run_without_directml() -> None:
     with pytest.raises(CheckNotRun, match="no DirectML session is possible on this machine"):
         dmlprep.check(CNN, verify=True)
-    with pytest.raises(UsageError, match="no kernels are known"):
+    with pytest.raises(UsageError, match="no known kernels"):
         dmlprep.check(CNN, target="winml-11", verify=True)
 
 

@@ -106,7 +106,7 @@ def test_the_project_file_says_it_too(tmp_path: Path, prepared: Path) -> None:
 
 
 def test_what_is_no_amount_of_memory_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no amount of memory"):
+    with pytest.raises(UsageError, match="not an amount of memory"):
         dmlprep.prepare(CNN, out=tmp_path / "out", pins={"batch": 1}, vram="much")
-    with pytest.raises(UsageError, match="no amount of memory"):
+    with pytest.raises(UsageError, match="not an amount of memory"):
         dmlprep.check(CNN, vram="-4GB")

@@ -56,7 +56,7 @@ def expand(
     for node in graph.all_nodes():
         first = next((o.name for o in node.outputs if o is not None), "")
         if first and wanted(node) and (body := schema_body(node)) is not None:
-            what = f"{node.domain or 'ai.onnx'}:{node.op} and others like it, as ONNX Runtime inlines them,"
+            what = f"{node.domain or 'ai.onnx'}:{node.op} and similar nodes, which ONNX Runtime inlines,"
             budget.spend(nodes=_count(body.node), what=what, where=node.name)
             bodies[first] = body
     return _expand_graph(model.graph, lambda node: bodies.get(_first(node)), origins, _taken(model))

@@ -32,7 +32,7 @@ def explain_node(model: Model, name: str, target: Target) -> list[str]:
     nodes = [n for n in graph.all_nodes() if name in _names(n)]
     if not nodes:
         if any(name in _names(n) for inner in graph.all_graphs() for n in inner.constants):
-            return [f"{name}: Constant", "ONNX Runtime turns it into an initializer; it runs nowhere"]
+            return [f"{name}: Constant", "ONNX Runtime turns it into an initializer, so it does not run"]
         close = get_close_matches(name, {label for n in graph.all_nodes() for label in _names(n)}, 3)
         fix = f"close: {', '.join(close)}" if close else "dmlprep check --format json lists every node"
         raise UsageError(f"no node {name!r}", where=str(model.path or ""), fix=fix)
@@ -82,18 +82,18 @@ def _clause(text: str) -> str:
 def _rules(node: NodeFacts, target: Target) -> list[str]:
     rows = target.tables.dml.get(node.key)
     if not rows:
-        return [f"1. kernel: {target.name} has none for {node.key} on DirectML"]
+        return [f"1. kernel: {target.name} has no DirectML kernel for {node.key}"]
     kernel = rows.get(node.since)
     versions = ", ".join(map(str, sorted(rows)))
     if kernel is None:
-        return [f"1. version: DirectML has {versions}; the node is {node.since}, and only an equal version serves it"]
+        return [f"1. version: DirectML has {versions}; the node is {node.since}, and only the same version matches"]
     lines = [f"1. version: DirectML has {versions}; {node.since} is among them"]
     broken = mismatch(node, kernel.types)
     if broken is not None:
         label, value = broken
         takes = f"{label} takes {', '.join(sorted(kernel.types[label]))}"
         return [*lines, f"2. types: {value.name} is {value.type}, {takes}"]
-    lines.append("2. types: taken")
+    lines.append("2. types: supported")
     refused = QUERIES[kernel.query](node) if kernel.query else ""
     lines.append(
         f"3. support query {kernel.query}: {refused or 'passed'}" if kernel.query else "3. support query: none"

@@ -59,11 +59,11 @@ class Examined:
             InputError: the model is so far from valid that its nodes were not placed.
         """
         if self.placement is None and not self.target.opset_only:
-            what = "the model is not valid ONNX, and where its nodes would run is not known"
+            what = "the model is not valid ONNX, so the placement of its nodes is unknown"
             fix = "export it again; onnx.checker names the fault"
             raise InputError(what, where=self.record.input, code="DP003", fix=fix)
         if self.placement is None:
-            what = f"no kernels are known for {self.target.name}"
+            what = f"no known kernels for {self.target.name}"
             raise UsageError(what, where=asked_by, fix="choose an ort- target")
         return self.placement
 
@@ -193,7 +193,7 @@ def _value_findings(model: Model) -> list[Finding]:
     ]
     for name, value in deciding_inputs(model.ir).items():
         pin = command_line("--pin", f"{name}:={value}")
-        text = f"the value of input {name} decides a branch: {pin} leaves the one taken"
+        text = f"the value of input {name} selects a branch: {pin} keeps only that branch"
         found.append(finding("DP209", text, node=name))
     return found
 

@@ -19,13 +19,13 @@ def _apart(node: NodeFacts) -> list[int]:
 
 def _matches(node: NodeFacts) -> str:
     found = [_PLACES[place] for place in _apart(node)]
-    return f"the heads of its {' and '.join(found)} are apart" if found else ""
+    return f"the heads of its {' and '.join(found)} are separate" if found else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Put the heads side by side, [batch, tokens, heads x size], before the node."""
     if _apart(facts) != list(_PLACES):
-        return "keys or values alone have four dimensions"
+        return "only its keys or only its values have four dimensions"
     if facts.input(_BIAS) is not None:
         return "its bias has parts for keys and values, which count where the heads are side by side alone"
     for place in _PLACES:

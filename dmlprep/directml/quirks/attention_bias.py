@@ -28,7 +28,7 @@ def _matches(node: NodeFacts) -> str:
     bias, wanted = node.input(_BIAS), _wanted(node)
     if bias is None or wanted is None or not bias.static or bias.sizes == wanted:
         return ""
-    return f"its bias is {bias.sizes}, and not {wanted}"
+    return f"its bias is {bias.sizes}, not {wanted}"
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

@@ -19,21 +19,21 @@ _AXES_ARE_AN_INPUT = 13
 
 def _matches(node: NodeFacts) -> str:
     is_one_token = node.rank(0) == 3 and node.required().dims[1] == 1
-    return "it is to leave out later tokens" if node.attribute("unidirectional", 0) and not is_one_token else ""
+    return "it must hide later tokens" if node.attribute("unidirectional", 0) and not is_one_token else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Give it a bias that hides later tokens, in place of the attribute."""
     heads = int(facts.attribute("num_heads", 0))
     if facts.input(_MASK) is not None or facts.input(_BIAS) is not None:
-        return "it has a mask or a bias already"
+        return "it already has a mask or a bias"
     if facts.rank(0) != 3 or facts.rank(1) != 3 or heads < 1:
-        return "queries and keys are not known to be apart, with three dimensions each"
+        return "queries and keys are perhaps packed, or not of three dimensions"
     query, key, past = facts.required(0), facts.required(1), facts.input(_PAST)
     if query.type not in ("float", "float16"):
-        return f"a bias of {query.type} was not measured"
+        return f"a bias of {query.type} is untested"
     if edit.graph.opset_imports.get("", 0) < _AXES_ARE_AN_INPUT:
-        return f"Unsqueeze takes no axes as an input before opset {_AXES_ARE_AN_INPUT}"
+        return f"Unsqueeze has no input for axes before opset {_AXES_ARE_AN_INPUT}"
     kind = query.numpy_type
     if query.static and key.static and (past is None or past.static):
         before = past.sizes[2] if past is not None else 0
@@ -88,8 +88,8 @@ QUIRK = Quirk(
     sources=(
         "measured by tests/benchmarks/quirks_by_release.py: with and without a past, every token "
         "but the last of a run differs by what later ones add; without the attribute it is right",
-        "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorMultiHeadAttention.cpp: it reads "
-        "no such attribute",
+        "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorMultiHeadAttention.cpp: it "
+        "ignores the attribute",
     ),
     matches=_matches,
     rewrite=_rewrite,

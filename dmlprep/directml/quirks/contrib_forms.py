@@ -15,7 +15,7 @@ _PAST = 8
 def _matches(node: NodeFacts) -> str:
     if node.op == "QAttention":
         alone = node.output(1) is not None and node.input(_PAST) is None
-        return "it gives keys and values, and has no past ones" if alone else ""
+        return "it outputs keys and values, but has no past keys and values" if alone else ""
     kind = str(node.attribute("activation", "Softmax"))
     return f"its activation is {kind}" if kind != "Softmax" else ""
 

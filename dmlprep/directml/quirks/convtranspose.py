@@ -25,7 +25,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if not kernel:
         return "its kernel's size is not known"
     if facts.has("output_shape"):
-        return "it has output_shape as well"
+        return "it also has output_shape"
     count = len(kernel)
     strides = list(facts.attribute("strides", [1] * count))
     dilations = list(facts.attribute("dilations", [1] * count))
@@ -62,7 +62,7 @@ def _rewrite_padding(facts: NodeFacts, edit: Edit) -> str:
     pads = list(facts.attribute("pads", [0, 0]))
     automatic = facts.attribute("auto_pad", "NOTSET") != "NOTSET" or facts.has("output_shape")
     if automatic and extra:
-        return "it has auto_pad or output_shape as well"
+        return "it also has auto_pad or output_shape"
     edit.drop("output_padding")
     if automatic:
         return ""

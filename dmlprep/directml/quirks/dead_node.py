@@ -55,7 +55,7 @@ def _is_folded(node: NodeFacts) -> bool:
 def _matches(node: NodeFacts) -> str:
     if does_nothing(node) or _is_output(node) or _read_by(node) or _is_folded(node):
         return ""
-    return f"nothing reads what {node.label} computes"
+    return f"no node reads the output of {node.label}"
 
 
 def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bool]:

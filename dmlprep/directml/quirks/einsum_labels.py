@@ -71,14 +71,14 @@ def _read(facts: NodeFacts) -> tuple[list[_Labels], _Labels, dict[str, int]] | s
     left, arrow, right = _equation(facts)
     terms = [[*term] for term in left.split(",")]
     if len(terms) != len(facts.inputs) or len(terms) > 2 or "." in left + right:
-        return "its equation does not fit its operands"
+        return "its equation does not match its operands"
     sizes: dict[str, int] = {}
     for index, term in enumerate(terms):
         dims = facts.required(index).sizes
         if len(term) != len(dims):
-            return "its equation does not fit its operands"
+            return "its equation does not match its operands"
         if len(set(term)) != len(term):
-            return "it takes a diagonal"
+            return "it reads a diagonal"
         for label, size in zip(term, dims, strict=True):
             if sizes.setdefault(label, size) != size:
                 return f"it broadcasts {label}"

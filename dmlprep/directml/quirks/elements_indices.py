@@ -54,7 +54,7 @@ def _rewrite_gather(facts: NodeFacts, edit: Edit) -> str:
 def _rewrite_scatter(facts: NodeFacts, edit: Edit) -> str:
     """Slice the part that the indices reach, scatter into it, and join the rest again with Concat, axis by axis."""
     if facts.opset < 10:
-        return "its opset is below 10, and Slice has constant parts there"
+        return "its opset is below 10, where Slice needs constant bounds"
     data, dims, reach = edit.input(), facts.required().dims, _reach(facts)
     near = {axis: (0, size) for axis, size in reach.items()}
     sizes = [_size(d, near.get(a)) for a, d in enumerate(dims)]

@@ -11,7 +11,7 @@ def _matches(node: NodeFacts) -> str | Match:
     index = node.output(_INDEX)
     is_read = index is not None and (index.graph_output or bool(index.consumers))
     # What it gives is what the memory held before; fused graphs gave zeros.
-    return Match("its mask index is read, and it has no mask", sure=False) if is_read and not node.input(_MASK) else ""
+    return Match("its mask index is used, but it has no mask", sure=False) if is_read and not node.input(_MASK) else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

@@ -29,7 +29,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         return "the sizes of its output are not known"
     dtype = out.numpy_type
     if not np.isfinite(_NEUTRAL[facts.op]) and dtype.kind not in "f":
-        return "minus infinity is no integer"
+        return "minus infinity is not an integer"
     edit.room(out.sizes, dtype.itemsize, "what it computes")
     return edit.become(edit.constant(np.full(out.sizes, _NEUTRAL[facts.op], dtype), "neutral"))
 

@@ -20,13 +20,13 @@ def _matches(node: NodeFacts) -> str | Match:
     if node.output(_SCORES) is not None:
         return "its scores are an output, which stays empty"
     if node.attribute("sliding_window_cache", 0):
-        return "its cache holds a window alone"
+        return "its cache contains only a window"
     window = int(node.attribute("local_window_size", -1))
     if window < 0:
         return ""
     known = node.integers(_TOTAL)
     if known is None:
-        return Match(f"the sequence may be longer than its window of {window}", sure=False)
+        return Match(f"the sequence might be longer than its window of {window}", sure=False)
     return f"its window of {window} is shorter than the sequence of {known[0]}" if known and known[0] > window else ""
 
 

@@ -21,7 +21,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Norm queries and keys before the node, head by head."""
     heads = [int(facts.attribute(name, 0)) for name, _ in _SIDES]
     if any(facts.input(index) is None for index in (0, *_WEIGHTS)) or min(heads) < 1:
-        return "it norms queries or keys alone"
+        return "it normalizes only queries or only keys"
     if facts.rank(0) != 3:
         return "its queries are not known to have three dimensions"
     if edit.optional(1) is None and (why := unpack(facts, edit)):
@@ -54,6 +54,6 @@ QUIRK = Quirk(
     ops=("com.microsoft::GroupQueryAttention",),
     outcome="create fails",
     sources=("measured by tests/benchmarks/contrib_forms.py: 80070057 with q_norm_weight and k_norm_weight",),
-    matches=lambda node: "it norms its queries and keys" if norms(node) else "",
+    matches=lambda node: "it normalizes its queries and keys" if norms(node) else "",
     rewrite=_rewrite,
 )

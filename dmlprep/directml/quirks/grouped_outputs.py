@@ -13,7 +13,7 @@ _OUTPUTS = 3
 
 def _matches(node: NodeFacts) -> str:
     named = [bool(value.name) for value in node.ir.outputs[:_OUTPUTS]]
-    return "" if named == [True] * _OUTPUTS else "its caches are no outputs of it"
+    return "" if named == [True] * _OUTPUTS else "its caches are not its outputs"
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
@@ -50,13 +50,13 @@ def _matches_cache(node: NodeFacts) -> str | Match:
     tokens = node.required().dims[1] if (node.rank(0) or 0) > 1 else None
     known = node.integers(_LENGTHS)
     if known is None or not isinstance(tokens, int):
-        text = "the cache may not be empty, and is read only where the application binds past and present to one memory"
+        text = "a cache is read only if the application binds past and present to one memory"
         return Match(text, sure=False)
     if max(known, default=0) + 1 <= tokens:
         return ""  # the whole sequence is given
     if tokens > 1:
-        return f"{tokens} tokens come behind a cache, and it is read for one alone"
-    return Match("the cache is read only where the application binds past and present to one memory", sure=False)
+        return f"{tokens} tokens follow a cache, which DirectML reads only for one token"
+    return Match("DirectML reads the cache only if the application binds past and present to one memory", sure=False)
 
 
 QUIRK_CACHE = Quirk(

@@ -21,7 +21,7 @@ def unpack(facts: NodeFacts, edit: Edit) -> str:
     if heads < 1 or groups < 1 or shape[2] % (heads + 2 * groups):
         return f"its first input has a width of {shape[2]}, which {heads} + 2 x {groups} heads do not divide"
     if edit.graph.opset_imports.get("", _SLICE_WITH_INPUTS) < _SLICE_WITH_INPUTS:
-        return f"Slice takes no inputs before opset {_SLICE_WITH_INPUTS}"
+        return f"Slice has no such inputs before opset {_SLICE_WITH_INPUTS}"
     size = shape[2] // (heads + 2 * groups)
     start = 0
     for index, width in enumerate((heads * size, groups * size, groups * size)):
@@ -40,7 +40,7 @@ QUIRK = Quirk(
         "measured on 1.24.4 and 1.30.0 by tests/benchmarks/grouped_forms.py: 80070057 with packed inputs, right with "
         "three",
         "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorGroupQueryAttention.cpp: the "
-        "kernel wants three dimensions of query, key and value",
+        "kernel needs three dimensions of query, key and value",
     ),
     matches=_matches,
     rewrite=unpack,

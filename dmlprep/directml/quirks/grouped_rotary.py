@@ -46,9 +46,9 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         edit.optional, (_QUERY, _KEY, _LENGTHS, _COSINES, _SINES, _POSITIONS)
     )
     if query is None or key is None or lengths is None:
-        return "its keys are packed into its first input, or it is given no lengths"
+        return "its keys are packed into its first input, or it has no lengths"
     if cosines is None or sines is None:
-        return "it is given no cosines and sines"
+        return "it has no cosines and sines"
     if table is None:
         return "the sizes of its cosines are not known"
     rows, half = table

@@ -44,13 +44,13 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         return "some of its zero points are not the middle of the numbers"
     whole = numbers.astype(np.float64)
     if not packed and not ((whole == np.rint(whole)) & (whole >= 0) & (whole < 1 << bits)).all():
-        return "its zero points are no whole numbers of as many bits"
+        return "its zero points are not whole numbers of as many bits"
     if packed or (whole == 1 << bits - 1).all():
         edit.set_input(_ZEROS, None)
         edit.shorten()
         return ""
     if bits == 8 and count % 2:
-        return "its zero points are an odd number, and not the middle of the numbers"
+        return "its zero points are an odd number, not the middle of the numbers"
     bytes_ = whole.reshape(columns, count).astype(np.uint8)
     if bits == 4:
         even = np.pad(bytes_, ((0, 0), (0, count % 2)))
@@ -66,7 +66,7 @@ QUIRK = Quirk(
     ops=("com.microsoft::MatMulNBits",),
     outcome="wrong numbers",
     sources=(
-        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/matmul_nbits.py: floats in place of packed numbers, of all "
+        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/matmul_nbits.py: floats instead of packed numbers, of all "
         "sizes of blocks; 8 bits and an odd number of blocks",
         f"{DML_OPERATORS}MatMulNBits.cpp",
     ),

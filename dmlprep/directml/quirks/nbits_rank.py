@@ -86,7 +86,7 @@ FUSED = Quirk(
     first="1.25",
     sources=(
         "measured by tests/benchmarks/quirks_by_release.py: 80070057 with graph optimisation, which makes one "
-        "MatMulNBits of the two nodes; right without, and with a matrix in place of the vector",
+        "MatMulNBits of the two nodes; right without, and with a matrix instead of the vector",
         f"{ORT_SOURCE}onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc",
     ),
     matches=_matches_fused,

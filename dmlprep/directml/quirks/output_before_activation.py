@@ -24,7 +24,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Make the output a copy (Identity): the value then has two readers, and the provider does not fuse it away."""
     node, old = edit.node, edit.output
     if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
-        return "another of its outputs is read"
+        return "another of its outputs is used"
     inner = edit.new_value("inner", old.type, old.shape)
     outputs, attributes = [inner, *(edit.new_value("unused") for _ in node.outputs[1:])], list(node.attributes.values())
     new = ir.Node(node.domain, node.op_type, node.inputs, attributes, outputs=outputs, name=node.name)

@@ -24,7 +24,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     axes = [a + x.rank if a < 0 else a for a in axes]
     half = len(axes)
     if len(pads) != 2 * half:
-        return "its pads do not fit its axes"
+        return "its pads do not match its axes"
     mode = facts.attribute("mode", "constant")
     parts: dict[int, tuple[int, int]] = {}
     for i, axis in enumerate(axes):

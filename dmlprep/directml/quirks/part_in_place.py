@@ -42,7 +42,7 @@ _CARRY = (_UNARY | _BINARY | {"Concat", "Pad", "Slice", "Softmax", "LogSoftmax",
 _LET_MEET = ("Gather", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "Squeeze", "Unsqueeze")
 """More operators behind a part that let them meet the next Transpose."""
 
-_HELD = Match("; a Reshape after it may keep the Transposes from moving", sure=False)
+_HELD = Match("; a Reshape after it might block the Transposes", sure=False)
 """Added where it is not known which way Transposes before the part and behind a Reshape move."""
 
 

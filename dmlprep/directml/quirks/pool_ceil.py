@@ -117,7 +117,7 @@ def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
     for share in np.ix_(*shares):
         parts = parts * share
     if not parts.all():
-        return "one of its windows holds no data"
+        return "one of its windows contains no data"
     edit.drop("ceil_mode", "count_include_pad")
     edit.set("pads", pads)
     _note_sizes(facts, edit)

@@ -55,7 +55,7 @@ def _as_arithmetic(facts: NodeFacts, edit: Edit) -> str:
     whole = tuple(x.sizes)
     axis = int(facts.attribute("axis", 1)) % len(whole)
     if whole[axis] % block:
-        return f"{whole[axis]} elements along axis {axis} are no whole number of blocks of {block}"
+        return f"{whole[axis]} elements along axis {axis} are not a multiple of blocks of {block}"
     before, after = whole[:axis], whole[axis + 1 :]
     blocks = whole[axis] // block
     return rewrite(facts, edit, Layout((*before, blocks, block, *after), (*before, blocks, 1, *after), whole))
@@ -121,7 +121,7 @@ def _as_nbits(facts: NodeFacts, edit: Edit) -> str:
     reader = only_consumer(facts.output())
     numbers, scales, zeros = ([held_tensor(value) for value in edit.node.inputs] + [None])[:3]
     if reader is None or numbers is None or scales is None:
-        return "its weights are not at hand"
+        return "its weights are not available"
     weights = _Weights(numbers, scales, zeros, int(facts.attribute("block_size", 0)))
     at = edit.at(reader.ir)
     inputs = [reader.ir.inputs[0], *(at.initializer(part, "weights") for part in weights.parts())]

@@ -32,7 +32,7 @@ _POINTWISE = frozenset({
 
 def _matches(node: NodeFacts) -> str:
     value = next((v for v in [*node.inputs, *node.outputs] if v is not None and _high(v)), None)
-    return "" if value is None else f"{value.name} has rank {value.rank}, DirectML takes {MAX_RANK}"
+    return "" if value is None else f"{value.name} has rank {value.rank}, DirectML supports {MAX_RANK}"
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

@@ -51,7 +51,7 @@ def _before_11(node: NodeFacts) -> str | Match:
     if node.attribute("mode", "nearest") == "linear":
         return f"linear of opset {node.opset}" if scales is None or (scales != 1).any() else ""
     if scales is None:
-        return Match(f"nearest of opset {node.opset} by scales that are not known", sure=False)
+        return Match(f"nearest of opset {node.opset} by unknown scales", sure=False)
     x, at = node.input(0), np.arange(64, dtype=_F)
     for axis, scale in enumerate(scales[scales > 0]):
         size = x.shape[axis] if x is not None and x.shape is not None and axis < len(x.shape) else None
@@ -149,14 +149,14 @@ def _axes(facts: NodeFacts, edit: Edit) -> list[_Axis] | str:
     region = roi.reshape(-1) if crop and roi is not None else np.repeat([0, 1], len(axes))
     numbers = (scales if scales is not None else sizes).reshape(-1)  # type: ignore[union-attr]
     if numbers.size != len(axes) or region.size != 2 * len(axes):
-        return "its scales, sizes or region do not fit its axes"
+        return "its scales, sizes or region do not match its axes"
     found = []
     for i, axis in enumerate(axes):
         size = x.sizes[axis]
         if scales is not None:
             scale = _F(numbers[i])
             if not 0 < scale < np.inf:
-                return "a scale is no positive number"
+                return "a scale is not a positive number"
             out = int(np.floor(_F(size) * scale))
         else:
             out = max(0, int(numbers[i]))

@@ -32,7 +32,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write a Slice for the part that is multiplied: DirectML confuses only two parts of one Split."""
     found = _gated(facts)
     if found is None or facts.opset < 10:
-        return "Slice takes no inputs before opset 10"
+        return "Slice has no such inputs before opset 10"
     index, part, split = found
     before = split.outputs[: split.outputs.index(part)]
     rank, axis = part.rank, int(split.attribute("axis", 0))
@@ -55,7 +55,7 @@ QUIRK = Quirk(
     outcome="wrong numbers",
     sources=(
         "measured on onnxruntime-directml 1.19.2 to 1.24.4: a conformer in FP32 is 1.05 off; the product is "
-        "b * sigmoid(b) in place of a * sigmoid(b)",
+        "b * sigmoid(b) instead of a * sigmoid(b)",
     ),
     matches=_matches,
     rewrite=_rewrite,

@@ -76,7 +76,7 @@ def divide(graph: GraphFacts, target: Target) -> Division:
 def _answer(target: Target, node: NodeFacts, stays: bool) -> Support:
     answer = target.support(node)
     if stays and answer.provider == "dml":
-        return Support("cpu", "DP506", "reads only shapes and small constants that lie on the CPU", node.since)
+        return Support("cpu", "DP506", "reads only shapes and small constants on the CPU", node.since)
     if answer.inlined:  # and yet it is here: its body could not be made for these inputs
         return Support("none", "DP507", "no kernel in this release, and no function body for these inputs", node.since)
     return answer
@@ -135,9 +135,9 @@ def unfusable(graph: GraphFacts, node: NodeFacts, kernel: Kernel, *, has_subgrap
     if has_subgraph:
         return "DP513", "a node of this graph has a subgraph"
     if not kernel.fuses:
-        return "DP514", f"no fused graph takes {node.op}"
+        return "DP514", f"a fused graph does not support {node.op}"
     if kernel.fused_inputs and len(node.inputs) != kernel.fused_inputs:
-        return "DP516", f"{len(node.inputs)} inputs, a fused graph takes {kernel.fused_inputs}"
+        return "DP516", f"{len(node.inputs)} inputs, a fused graph supports {kernel.fused_inputs}"
     for index, value in enumerate(node.inputs):
         if value is None:
             continue

@@ -62,16 +62,14 @@ def _matmul_nbits(node: NodeFacts) -> str:
     bits, k, block = node.attribute("bits", 4), node.attribute("K", 0), node.attribute("block_size", 1)
     if bits not in (4, 8):
         return f"{bits} bits"
-    return "K is no multiple of block_size" if block and k % block else ""
+    return "K is not a multiple of block_size" if block and k % block else ""
 
 
 QUERIES: dict[str, Callable[[NodeFacts], str]] = {
     "QueryMaxPool": lambda node: "storage_order is not 0" if node.attribute("storage_order", 0) else "",
     "QueryBatchNormalization": _batch_normalization,
-    "QueryLayerNormalization": lambda node: "Mean or InvStdDev is asked for" if len(node.outputs) > 1 else "",
-    "QuerySkipLayerNormalization": lambda node: (
-        "mean or inv_std_var is asked for" if any(map(node.output, (1, 2))) else ""
-    ),
+    "QueryLayerNormalization": lambda node: "Mean or InvStdDev is used" if len(node.outputs) > 1 else "",
+    "QuerySkipLayerNormalization": lambda node: "mean or inv_std_var is used" if any(map(node.output, (1, 2))) else "",
     "QueryRecurrentNeuralNetwork": lambda node: "layout is not 0" if node.attribute("layout", 0) else "",
     "QuerySlice": lambda node: "more than five inputs" if len(node.inputs) > 5 else "",
     "QueryPad": lambda node: "negative pads" if any(p < 0 for p in node.attribute("pads", ())) else "",

@@ -94,7 +94,7 @@ def _refusal(tables: Tables, node: NodeFacts) -> tuple[str, str]:
     broken = mismatch(node, kernel.types)
     if broken is not None:
         label, value = broken
-        return "DP503", f"{value.name} is {value.type}, {label} takes {', '.join(sorted(kernel.types[label]))}"
+        return "DP503", f"{value.name} is {value.type}, {label} supports {', '.join(sorted(kernel.types[label]))}"
     if kernel.query and (refused := QUERIES[kernel.query](node)):
         return "DP504", refused
     # A constant input that is read on the CPU may have any data type.

@@ -74,7 +74,7 @@ class Target:
             UsageError: only its opset and IR version are known.
         """
         if self.opset_only:
-            raise UsageError(f"no kernels are known for {self.name}", fix=f"choose one of {', '.join(target_names())}")
+            raise UsageError(f"no known kernels for {self.name}", fix=f"choose one of {', '.join(target_names())}")
         from dmlprep.directml.targets.kernels import load_tables
 
         return load_tables(self.release)
@@ -177,7 +177,7 @@ def _load(name: str) -> Target:
             sources=(
                 f"ort_version: metadata of {one.package} on pypi.org",
                 "served: learn.microsoft.com, Windows App SDK release channels: a stable release is served for a year",
-                f"max_opset, max_ir, kernels and all else: {one.like}; read from both packages: {one.compared}",
+                f"max_opset, max_ir, kernels and the rest: {one.like}; read from both packages: {one.compared}",
             ),
         )
     if name.startswith(_WINDOWS):

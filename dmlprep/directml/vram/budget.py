@@ -30,7 +30,7 @@ def vram_bytes(text: str | int) -> int:
     unit = _UNITS.get(match[2].upper()) if match else None
     amount = int(float(match[1]) * unit) if match and unit else 0
     if amount < 1:
-        raise UsageError(f"{text!r} is no amount of memory", where="--vram", fix="write 4GB, 800MB or 4GiB")
+        raise UsageError(f"{text!r} is not an amount of memory", where="--vram", fix="write 4GB, 800MB or 4GiB")
     return amount
 
 

@@ -108,7 +108,7 @@ def test_nothing_is_left_to_find() -> None:
     [
         ({"softcap": 30.0}, "capped at 30", "error"),
         ({"smooth_softmax": 1}, "smooth", "error"),
-        ({"local_window_size": 8}, "may be longer than its window of 8", "warning"),
+        ({"local_window_size": 8}, "might be longer than its window of 8", "warning"),
         ({"local_window_size": -1, "softcap": 0.0}, "", ""),
     ],
 )

@@ -86,7 +86,7 @@ def test_an_unknown_release_is_refused_with_the_known_ones() -> None:
 def test_windows_in_the_box_knows_no_kernels(name: str) -> None:
     target = find_target(name)
     assert target.opset_only
-    with pytest.raises(UsageError, match="no kernels are known"):
+    with pytest.raises(UsageError, match="no known kernels"):
         _ = target.tables
 
 

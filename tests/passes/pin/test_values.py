@@ -95,7 +95,7 @@ def test_a_pinned_value_cannot_change() -> None:
 def test_an_input_that_is_an_output_cannot_go() -> None:
     m = model("float[2] v")
     m.ir.graph.outputs.append(m.ir.graph.inputs[1])
-    with pytest.raises(UsageError, match="is an output as well"):
+    with pytest.raises(UsageError, match="is also an output"):
         pin(m, values={"v": [1.0, 2.0]}, drop=True)
     pin(m, values={"v": [1.0, 2.0]})
     assert m.ir.graph.outputs[1] is m.ir.graph.inputs[1]
