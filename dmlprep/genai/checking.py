@@ -127,18 +127,18 @@ def _once(found: list[Finding]) -> list[Finding]:
 def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
     """Names that lead out of the folder, links, and files that are not there."""
     for place, name in folder.outside:
-        text = f'{place} "{name[:60]}" leads out of the folder'
+        text = f'{place} "{name[:60]}" is outside the folder'
         yield finding("DP845", text, node=place)
     if not folder.models and not folder.outside:
-        yield finding("DP846", "the config names no model: model.decoder.filename is not there", node="model.decoder")
+        yield finding("DP846", "the config names no model: model.decoder.filename is missing", node="model.decoder")
     root = folder.path.resolve()
     for section, file in folder.models:
         place = f"model.{section}.filename"
         if not os.path.exists(file):  # also says no where no file can have such a name
-            text, remedy = f"{place} names {file.name}, which is not there", meant(file, "copy it into the folder")
+            text, remedy = f"{place} names {file.name}, which does not exist", meant(file, "copy it into the folder")
             yield finding("DP846", text, node=place, remedy=remedy)
         elif not file.resolve().is_relative_to(root):
-            yield finding("DP845", f"{place} names {file.name}, a link that leads out of the folder", node=place)
+            yield finding("DP845", f"{place} names {file.name}, a link to a file outside the folder", node=place)
     for section, defaults in (("vision", "processor_config.json"), ("speech", "audio_processor_config.json")):
         table = folder.config.section(section)
         for key, default in (("config_filename", defaults), ("adapter_filename", "")) if table else ():
@@ -147,9 +147,9 @@ def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
                 continue
             place = f"model.{section}.{key}"
             if leads_out(name):
-                yield finding("DP845", f'{place} "{name[:60]}" leads out of the folder', node=place)
+                yield finding("DP845", f'{place} "{name[:60]}" is outside the folder', node=place)
             elif not os.path.isfile(folder.path / name):
-                yield finding("DP846", f"{place} names {name[:60]}, which is not there", node=place)
+                yield finding("DP846", f"{place} names {name[:60]}, which does not exist", node=place)
 
 
 def _model(
@@ -192,7 +192,7 @@ def _in_folder(one: Finding, shared: bool, captured: bool) -> Finding:
             return msgspec.structs.replace(one, severity="error", message=f"{one.message}: graph capture is on here")
         return msgspec.structs.replace(one, severity="note", message=f"{one.message}: graph capture is off here")
     if one.code == "DP649" and shared and one.severity != "error":
-        text = "past and present are one memory here (past_present_share_buffer), where one token at a time is right"
+        text = "past and present share memory here (past_present_share_buffer), so one token at a time is correct"
         return msgspec.structs.replace(one, severity="note", message=text, remedy="")
     return one
 
@@ -206,7 +206,7 @@ def _type_findings(file: str, model: ir.Model) -> Iterator[Finding]:
     """Weights of a type that no kernel of DirectML takes."""
     names = [tensor.name or "" for tensor in tensors(model) if tensor.dtype is ir.DataType.BFLOAT16]
     if names:
-        text = f"{file} has {len(names)} weights in BF16, which no kernel of DirectML takes, first {names[0]}"
+        text = f"{file} has {len(names)} weights in BF16, which DirectML does not support, first {names[0]}"
         yield finding("DP864", text, node=names[0], remedy="export the model in FP16", file=file)
 
 

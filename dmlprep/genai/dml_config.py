@@ -48,7 +48,7 @@ def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grou
         _provider(session, f"{where}.provider_options", options, captured, findings)
         if session.get("enable_mem_pattern") is True:
             session["enable_mem_pattern"] = False
-            change = "enable_mem_pattern is false now: DirectML's provider allows no memory pattern"
+            change = "changed enable_mem_pattern to false: DirectML does not support memory patterns"
             findings.append(finding("DP875", f"{where}: {change}"))
     if grouped:
         _search(_object(document, "search"), findings)
@@ -61,7 +61,7 @@ def _provider(session: dict[str, object], where: str, options: DmlOptions, captu
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     others = [name for entry in entries for name in entry if not is_dml(name)]
     if others:
-        found.append(finding("DP875", f"{where}: {', '.join(dict.fromkeys(others))} is not asked any more, dml is"))
+        found.append(finding("DP875", f"{where}: {', '.join(dict.fromkeys(others))} replaced by dml"))
     ours = next(((entry, name) for entry in entries for name in entry if is_dml(name)), None)
     wanted: dict[str, object] = {"enable_graph_capture": captured} if captured else {}
     if options.device_index is not None:
@@ -77,11 +77,11 @@ def _search(search: dict[str, object], found: list[Finding]) -> None:
     """What DirectML's GroupQueryAttention needs of the search (DP649)."""
     if search.get("past_present_share_buffer") is not True:
         search["past_present_share_buffer"] = True
-        text = "past_present_share_buffer is true now: DirectML reads the cache only where both are one memory"
+        text = "changed past_present_share_buffer to true: DirectML reads the cache only in shared memory"
         found.append(finding("DP875", f"search: {text}"))
     if "chunk_size" in search:
         del search["chunk_size"]
-        text = "chunk_size is gone: DirectML computes several tokens behind a cache as if there were none"
+        text = "removed chunk_size: DirectML ignores the cache when it computes several tokens"
         found.append(finding("DP875", f"search: {text}"))
 
 

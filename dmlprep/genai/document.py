@@ -68,16 +68,16 @@ def read_document(path: Path, *, limit: int = _BYTES) -> Document:
     except Unfit as error:
         raise refuse(str(error), error.fix) from error
     if _depth(text) > _DEPTH:
-        raise refuse(f"objects and lists are more than {_DEPTH} deep in one another", "check that it is the right file")
+        raise refuse(f"objects and lists are nested more than {_DEPTH} deep", "check that it is the right file")
     try:
         reader = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_whole_number, parse_constant=_no_number)
         root, end = reader.raw_decode(text, len(text) - len(text.lstrip(_SPACE)))
     except json.JSONDecodeError as error:
-        raise refuse(f"not JSON: {error.msg} in line {error.lineno}, column {error.colno}", "mend that line") from error
+        raise refuse(f"not JSON: {error.msg} in line {error.lineno}, column {error.colno}", "fix that line") from error
     except (RecursionError, ValueError) as error:
         raise refuse(f"not JSON: {error}", "check that it is the right file") from error
     if not isinstance(root, JsonObject):
-        raise refuse("the file holds no object at its top", "check that it is the right file")
+        raise refuse("the file is not a JSON object", "check that it is the right file")
     return Document(root, tuple(_text_findings(path, data, text, text[end:])))
 
 
@@ -95,7 +95,7 @@ def _whole_number(text: str) -> int | float:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _depth(text: str) -> int:
@@ -111,12 +111,12 @@ def _depth(text: str) -> int:
 def _text_findings(path: Path, data: bytes, text: str, rest: str) -> list[Finding]:
     findings = []
     if data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        findings.append(finding("DP843", f"{path.name} begins with a byte-order mark: save it as UTF-8 without one"))
+        findings.append(finding("DP843", f"{path.name} begins with a byte-order mark: save it as UTF-8 without it"))
     if escapes := _ESCAPED.search(re.sub(r"\\\\", "", text)):
         findings.append(
             finding("DP843", f"{path.name} has the escape {escapes[0]}: write the character itself, in UTF-8")
         )
     if rest.strip():
-        what = f"{path.name} goes on after its end: what stands there is not read"
+        what = f"{path.name} has text after its end, which is ignored"
         findings.append(finding("DP843", what, severity="warning"))
     return findings

@@ -87,10 +87,10 @@ def open_folder(path: Path | str) -> GenaiFolder:
     if not path.is_dir():
         if path.name == CONFIG and path.is_file():
             return open_folder(path.parent)
-        what = "this is a file" if path.exists() else "there is no such folder"
-        raise InputError(what, where=str(path), fix=meant(path, f"name a folder that holds {CONFIG}"), code="DP840")
+        what = "this is a file" if path.exists() else "no such folder"
+        raise InputError(what, where=str(path), fix=meant(path, f"pass a folder with {CONFIG}"), code="DP840")
     if not (path / CONFIG).exists():
-        fix = "name a folder that onnxruntime-genai's model builder wrote"
+        fix = "pass a folder from onnxruntime-genai's model builder"
         if exported := other_models(path):
             fix = f"onnxruntime-genai does not run it; dmlprep prepare {exported[0]} (docs/transformers-js.md)"
         raise InputError(f"the folder has no {CONFIG}", where=str(path), fix=fix, code="DP840")

@@ -56,7 +56,7 @@ def _heads(config: GenaiConfig, head: str, file: str, nodes: Sequence[NodeFacts]
         written = config.number(f"{place}.{key}")
         if written is not None and by_number and written not in by_number:
             number, node_path = next(iter(by_number.items()))
-            text, remedy = f"{place}.{key} is {written}, and the attention of {file} has {number}", f"write {number}"
+            text, remedy = f"{place}.{key} is {written}, but the attention of {file} has {number}", f"write {number}"
             yield finding("DP851", text, node=node_path, remedy=remedy, file=file, said=written, has=list(by_number))
 
 
@@ -84,7 +84,7 @@ def _cache(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> I
     some = bool(config.value(f"{place}.layer_types") or ".pipeline." in section)
     beyond = [number for number in numbers if written is not None and number >= written]
     if written is not None and numbers and (beyond or (not some and len(numbers) != written)):
-        text = f"{place}.num_hidden_layers is {written}, and {file} has a cache for {len(numbers)} layers"
+        text = f"{place}.num_hidden_layers is {written}, but {file} has a cache for {len(numbers)} layers"
         text += f", {numbers[0]} to {numbers[-1]}" if numbers != list(range(len(numbers))) else ""
         yield finding("DP850", text, node=f"{place}.num_hidden_layers", remedy=f"write {numbers[-1] + 1}", file=file)
     for axis, key in ((1, "num_key_value_heads"), (3, "head_size")):
@@ -93,7 +93,7 @@ def _cache(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> I
         known = {number: size for number, size in sizes.items() if size is not None}
         if want is not None and known and want not in known.values():
             number, size = next(iter(known.items()))
-            text = f"{place}.{key} is {want}, and the cache of {file} has {size}"
+            text = f"{place}.{key} is {want}, but the cache of {file} has {size}"
             yield finding("DP851", text, node=layers.keys[number], remedy=f"write {size}", file=file, said=want)
 
 
@@ -113,7 +113,7 @@ def _vocabulary(config: GenaiConfig, section: str, file: str, graph: GraphFacts)
     has = _last(next((value for value in graph.outputs if value.name == name), None))
     written = config.number("model.vocab_size")
     if written is not None and has is not None and written != has:
-        text = f"model.vocab_size is {written}, and {name} of {file} has {has}"
+        text = f"model.vocab_size is {written}, but {name} of {file} has {has}"
         yield finding("DP852", text, node="model.vocab_size", remedy=f"write {has}", file=file, said=written, has=has)
 
 
@@ -132,7 +132,7 @@ def _hidden(config: GenaiConfig, head: str, file: str, graph: GraphFacts) -> Ite
     has = _last(next((value for value in values if value.name == name), None))
     written = config.number(f"model.{of}.hidden_size")
     if written is not None and has is not None and written != has:
-        text = f"model.{of}.hidden_size is {written}, and {name} of {file} has {has}"
+        text = f"model.{of}.hidden_size is {written}, but {name} of {file} has {has}"
         yield finding("DP854", text, node=f"model.{of}.hidden_size", remedy=f"write {has}", file=file)
 
 
@@ -153,7 +153,7 @@ def _positions(config: GenaiConfig, file: str, nodes: Sequence[NodeFacts]) -> It
     )
     for place, written, severity in severities:
         if written is not None and written > fewest:
-            text = f"{place} is {written}, and the table of positions {rows[fewest]} of {file} ends at {fewest}"
+            text = f"{place} is {written}, but the table of positions {rows[fewest]} of {file} ends at {fewest}"
             where = place if config.value(place) is not None else "model.context_length"
             yield finding("DP853", text, node=where, severity=severity, remedy=f"write at most {fewest}")
             return

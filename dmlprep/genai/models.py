@@ -55,7 +55,7 @@ class PreparedModel:
         if placed.compute_nodes_on_cpu:
             names, count = ", ".join(placed.compute_on_cpu[:3]), placed.compute_nodes_on_cpu
             return f"{count} compute nodes of {Path(self.record.input).name} run on the CPU ({names})"
-        return f"{placed.crossings} tensors cross between CPU and GPU in each run" if placed.crossings else ""
+        return f"each run copies {placed.crossings} tensors between CPU and GPU" if placed.crossings else ""
 
 
 def state_names(config: GenaiConfig) -> list[re.Pattern[str]]:
@@ -135,7 +135,7 @@ def refuse_forms(
             raise ModelRefused(what, where=where, code="DP878", fix=fix)
 
 
-_OUTCOME = {"wrong numbers": "its numbers are wrong, without an error", "create fails": "no session is made of it"}
+_OUTCOME = {"wrong numbers": "it computes wrong numbers without an error", "create fails": "it does not load"}
 
 
 def _harms(hit: Hit, context_length: int | None) -> str:
@@ -146,4 +146,4 @@ def _harms(hit: Hit, context_length: int | None) -> str:
     if context_length is not None and context_length <= window:
         return ""
     text = "texts" if context_length is None else f"texts of up to {context_length} tokens"
-    return f"it attends to a window of {window} tokens, and {text} are longer"
+    return f"it attends to a window of {window} tokens, but {text} are longer"

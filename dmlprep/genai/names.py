@@ -88,7 +88,7 @@ def pattern_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
             if name.count("%d") != 1 or name.count("%") != 1:
                 place = f"{section_place(section)}.{side}.{key}"
                 has = "has no %d" if "%" not in name else "has more than one %, or another than %d"
-                text = f'{place} "{printed(name)}" {has}: the number of the layer has no place in it'
+                text = f'{place} "{printed(name)}" {has}: it needs one %d for the layer number'
                 remedy = f'write a name such as "{PATTERNS.get(key, "name.%d")}"'
                 yield finding("DP849", text, node=place, remedy=remedy)
 
@@ -113,7 +113,7 @@ def _name_findings(config: GenaiConfig, section: str, file: str, model: Interfac
     cached = section == "decoder" and layers_of(config, section, model.inputs).keys
     severity: Severity = "error" if cached else "warning"
     for name in free:
-        text = f'input "{printed(name)}" of {file} is named nowhere in {place}.inputs: nothing feeds it'
+        text = f'input "{printed(name)}" of {file} is not in {place}.inputs, so it gets no value'
         near = _near(name, _names(config, section, "inputs"))
         remedy = near and f"the config has {near!r}"
         yield finding("DP848", text, node=name, severity=severity, remedy=remedy, file=file)
@@ -158,7 +158,7 @@ def _missing(config: GenaiConfig, section: str, file: str, model: Interface, fre
             grave: Severity = "error" if key in needed else "warning"
             remedy = f'did you mean "{printed(near)}"?' if near else f"{side} of the model: {_listed(names)}"
             if key == "logits" and "hidden_states" in names:
-                remedy = "build the model without exclude_lm_head, which leaves the logits out"
+                remedy = "build the model without exclude_lm_head, which removes the logits"
             yield finding("DP848", text, node=f"{place}.{side}.{key}", severity=grave, remedy=remedy, file=file)
     yield from _unpaired(config, section, file, model)
 
@@ -212,8 +212,8 @@ def _stage(config: GenaiConfig, section: str, file: str, model: Interface) -> It
                 yield finding("DP848", text, node=f"{place}.{side}", remedy=remedy, file=file)
         for name in names if side == "inputs" else ():
             if name not in lists:
-                text = f'input "{printed(name)}" of {file} is not listed in {place}.inputs: nothing feeds it'
-                yield finding("DP848", text, node=name, remedy="list it", file=file)
+                text = f'input "{printed(name)}" of {file} is not in {place}.inputs, so it gets no value'
+                yield finding("DP848", text, node=name, remedy="add it", file=file)
 
 
 def _near(name: str, names: Sequence[str]) -> str:

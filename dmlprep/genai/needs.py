@@ -102,7 +102,7 @@ def _largest(fits: Callable[[int], bool]) -> int:
 def needs_finding(needs: Needs | None, vram: int) -> Finding | None:
     """Return the finding that weights and cache do not fit into the device's memory, or that this is not known."""
     if needs is None:
-        text = "how much memory it needs is not known: heads, head size or length of the cache are not"
+        text = "memory need unknown: heads, head size or cache length are unknown"
         return finding("DP862", text, severity="warning")
     if needs.total <= vram:
         return None

@@ -46,17 +46,17 @@ class FolderOut:
         check_name(out, OutputError)
         check_path(out / _LONG_NAME, aside=PurePath(f"{PREFIX}12345678abcd") / "dml" / _LONG_NAME)
         if os.path.exists(out) and not os.path.isdir(out):
-            raise OutputError("a file of this name exists", where=where, fix="name a folder")
+            raise OutputError("a file of this name exists", where=where, fix="pass a folder")
         inside, origin = Path(os.path.realpath(out)), Path(os.path.realpath(source))
         if inside == origin or origin in inside.parents or inside in origin.parents:
-            what = "this is the folder that is given, or one of the two lies in the other"
-            raise OutputError(what, where=where, fix="name another folder with -o: what is given is never changed")
+            what = "this is the input folder, or one of the two is inside the other"
+            raise OutputError(what, where=where, fix="choose another folder with -o: dmlprep never changes the input")
         for head in ("genai_config.json", RECORD):
             FileSet(out, head).recover()
         names = sorted(name for name in os.listdir(out) if not name.startswith(".dmlprep-")) if out.is_dir() else []
         if names and not force:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise OutputError(f"the folder holds {names[0]}{more}", where=where, fix="pass --force to replace them")
+            raise OutputError(f"the folder contains {names[0]}{more}", where=where, fix="pass --force to replace them")
         for name in names:
             if (out / name).is_file():
                 check_replaceable(out / name)
@@ -65,7 +65,7 @@ class FolderOut:
         folder = cls(out, _written_before(out))
         for name in folders:
             if os.path.lexists(out / name) and not folder._is_own(name):
-                what = "is not as an earlier run wrote it, so it is not replaced"
+                what = "was changed after an earlier run, so it is not replaced"
                 raise OutputError(what, where=str(out / name), fix="move it away, or choose another folder with -o")
         return folder
 

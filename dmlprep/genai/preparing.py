@@ -162,7 +162,7 @@ def _built(run: _Run, place: Path) -> GenaiFolder:
     check_inside(named, request.source)
     builder = find_builder(request.builder)
     versions = ", ".join(f"{name} {version}" for name, version in builder.versions.items() if name != "Python")
-    request.observer.told(f"genai's builder makes the models ({request.precision}; {versions})")
+    request.observer.told(f"genai's builder creates the models ({request.precision}; {versions})")
     run.facts.builder = BuilderFacts(request.precision, dict(builder.versions))
     run.source.take(named)
     build(request.source, place, builder, request.precision, limit=request.time_limit)
@@ -225,18 +225,18 @@ def _check_folder(given: GenaiFolder) -> None:
     Raises:
         InputError: its config names no model, one that is not there, or one outside of it.
     """
-    where, fix = str(given.path / CONFIG), "dmlprep genai check says what is wrong with the folder"
+    where, fix = str(given.path / CONFIG), "dmlprep genai check shows the problems of the folder"
     if given.outside:
         section, name = given.outside[0]
-        raise InputError(f"{section} names {name!r}, outside of the folder", where=where, fix=fix)
+        raise InputError(f"{section} names {name!r}, outside the folder", where=where, fix=fix)
     if not given.models:
         raise InputError("it names no model", where=where, fix=fix)
     for model in given.models:
         if model.file.name.lower() == RECORD:
-            text = f"model.{model.section} names {model.file.name}, which is the name of the record of a run"
-            raise InputError(text, where=where, fix="give the model another name, and write that into the config")
+            text = f"model.{model.section} names {model.file.name}, which is the name of dmlprep's record"
+            raise InputError(text, where=where, fix="rename the model, in the config too")
         if not os.path.isfile(model.file):  # also says no where no file can have such a name
-            raise InputError(f"model.{model.section} names {model.file.name}, which is not there", where=where, fix=fix)
+            raise InputError(f"model.{model.section} names {model.file.name}, which is missing", where=where, fix=fix)
     wrong = next((one for one in given.config.findings if one.severity == "error"), None)
     if wrong is not None:
         raise InputError(f"onnxruntime-genai refuses it: {wrong.message} [{wrong.code}]", where=where, fix=fix)
@@ -353,11 +353,11 @@ def _write_config(run: _Run, given: GenaiFolder, place: Path, models: Mapping[Pa
     grouped = any(is_grouped(models[file].original) for file in decoders)
     # With GroupQueryAttention the search is made to share them; of another decoder nobody knows that it can.
     if not why_not and not grouped and not shares_buffer(given.config):
-        why_not = "past and present are not one memory (search.past_present_share_buffer), which capture needs"
+        why_not = "past and present do not share memory (search.past_present_share_buffer), which capture needs"
     options = run.request.options
     text, findings = for_dml(_config_text(given), options, capture=not why_not, why_not=why_not, grouped=grouped)
     if options.graph_capture and why_not:
-        findings.append(finding("DP874", f"graph capture is asked for, and {why_not}", severity="warning"))
+        findings.append(finding("DP874", f"graph capture is not possible: {why_not}", severity="warning"))
     run.record.findings += findings
     run.facts.config = [one.message for one in findings]
     _write(place / CONFIG, text)
@@ -372,7 +372,7 @@ def _proved(run: _Run, given: GenaiFolder, made: GenaiFolder) -> bool:
     """Whether the result may appear."""
     record, request = run.record, run.request
     if request.prover is None:
-        verdicts = [Verdict(Check("proof"), outcome="not-run", reason="it was not asked for", decides=False)]
+        verdicts = [Verdict(Check("proof"), outcome="not-run", reason="it was not requested", decides=False)]
     else:
         request.observer.check_started("proof")
         proof = request.prover(given, made)

@@ -60,14 +60,14 @@ def provider_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
     dml = [one for one in providers if one.is_dml]
     others = [one for one in providers if not one.is_dml and one.name != "device_filtering_options"]
     if dml and others:
-        text = f"{place}.provider_options asks for {dml[0].name} and {printed(others[0].name)} at once"
-        yield finding("DP858", text, node=place, remedy="leave one provider")
+        text = f"{place}.provider_options requests both {dml[0].name} and {printed(others[0].name)}"
+        yield finding("DP858", text, node=place, remedy="keep one provider")
     elif others:
-        text = f"{place}.provider_options asks for {printed(others[0].name)}, not for dml"
+        text = f"{place}.provider_options requests {printed(others[0].name)}, not dml"
         yield finding("DP866", text, node=place)
     if len(dml) > 1:
-        text = f"{place}.provider_options has dml {len(dml)} times: onnxruntime-genai takes their options together"
-        yield finding("DP858", text, node=place, severity="warning", remedy="leave one")
+        text = f"{place}.provider_options has dml {len(dml)} times: onnxruntime-genai merges their options"
+        yield finding("DP858", text, node=place, severity="warning", remedy="keep one")
     for one in dml:
         yield from _options(one)
         if one.device_filter is not None:
@@ -85,13 +85,13 @@ def _options(provider: Provider) -> Iterator[Finding]:
         if not pattern:
             near = get_close_matches(key[:_SHOWN], _OPTIONS, 1, 0.7)
             remedy = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_READ)}"
-            yield finding("DP855", f"{place} is no option of DirectML, and nothing reads it", node=place, remedy=remedy)
+            yield finding("DP855", f"{place} is not an option of DirectML: it has no effect", node=place, remedy=remedy)
         elif not re.fullmatch(pattern, value):
             text = f'{place} is "{printed(value)}", and should be {meant}'
             yield finding("DP855", text, node=place, severity="error", remedy=f"write {meant}")
         elif key not in _READ:
             text = f"{place} has no effect: onnxruntime-genai reads {', '.join(_READ)} of dml"
-            remedy = "name the adapter with device_index or luid" if key == "device_id" else "leave it out"
+            remedy = "name the adapter with device_index or luid" if key == "device_id" else "remove it"
             yield finding("DP855", text, node=place, remedy=remedy)
 
 
@@ -101,13 +101,13 @@ def _filter(provider: Provider, given: Mapping[str, object]) -> Iterator[Finding
     if isinstance(vendor, int | float) and not isinstance(vendor, bool) and vendor not in VENDOR_NAMES:
         near = min(VENDOR_NAMES, key=lambda known: abs(known - vendor))
         close = abs(near - vendor) <= 16
-        text = f"{place}.hardware_vendor_id {vendor:.10g} is no known vendor"
+        text = f"{place}.hardware_vendor_id {vendor:.10g} is not a known vendor"
         known = ", ".join(f"{number} {name}" for number, name in VENDOR_NAMES.items())
         remedy = f"{near} is {VENDOR_NAMES[near]}: did you mean that?" if close else f"known: {known}"
         yield finding("DP856", text, node=place, severity="error" if close else "warning", remedy=remedy)
     kind = given.get("hardware_device_type")
     if isinstance(kind, str) and kind.lower() == "cpu":
-        text = f"{place}.hardware_device_type is cpu, which no DirectML device is"
+        text = f"{place}.hardware_device_type is cpu, but DirectML devices are GPUs or NPUs"
         yield finding("DP856", text, node=place, severity="error", remedy='write "gpu" or "npu"')
     if given:
         text = f"{place} has no effect on dml: onnxruntime-genai filters the devices of plug-in providers only"
@@ -118,13 +118,13 @@ def _filter(provider: Provider, given: Mapping[str, object]) -> Iterator[Finding
 def _session(place: str, options: Mapping[str, object]) -> Iterator[Finding]:
     if options.get("enable_mem_pattern") is True:
         where = f"{place}.enable_mem_pattern"
-        text = f"{where} is true, which DirectML does not take ({PROVIDER_PAGE})"
+        text = f"{where} is true, which DirectML does not support ({PROVIDER_PAGE})"
         yield finding("DP857", text, node=where, remedy="write false; the example on onnxruntime-genai's page is wrong")
     mode = options.get("execution_mode")
     if mode is not None:
         where = f"{place}.execution_mode"
         if "parallel" in str(mode)[:_SHOWN].lower() or mode == "1":
-            text = f"{where} asks for parallel execution, which DirectML does not take ({PROVIDER_PAGE})"
+            text = f"{where} sets parallel execution, which DirectML does not support ({PROVIDER_PAGE})"
             yield finding("DP857", text, node=where, severity="error")
         else:
             text = f"{where} has no effect: onnxruntime-genai always runs nodes one after the other"
@@ -138,19 +138,19 @@ def shares_buffer(config: GenaiConfig) -> bool:
 
 def cache_faults(config: GenaiConfig) -> Iterator[tuple[str, str, str]]:
     """Place, text and remedy of each option with which DirectML's GroupQueryAttention reads a wrong cache (DP649)."""
-    why = "DirectML's GroupQueryAttention is wrong for several tokens behind a cache (DP649)"
+    why = "DirectML's GroupQueryAttention is wrong for several tokens after a cache (DP649)"
     if (beams := config.number("search.num_beams") or 1) > 1:
-        what = f"is {beams}: several beams cannot share one memory for past and present keys, and DirectML's"
+        what = f"is {beams}: several beams cannot share memory for past and present keys, and DirectML's"
         yield "search.num_beams", f"{what} GroupQueryAttention reads no other cache (DP649)", "write 1"
     chunk, sliding = config.value("search.chunk_size"), "model.decoder.sliding_window"
     if isinstance(chunk, int | float) and not isinstance(chunk, bool) and chunk > 0:
-        yield "search.chunk_size", f"is {chunk:.10g}: the prompt would come in parts, and {why}", "leave it out"
+        yield "search.chunk_size", f"is {chunk:.10g}: the prompt would come in parts, and {why}", "remove it"
     if isinstance(config.value(sliding), Mapping) and config.flag(f"{sliding}.slide_inputs") is not False:
         fix = 'write "slide_inputs": false and "slide_key_value_cache": false: the prompt then comes as a whole'
         yield f"{sliding}.slide_inputs", f"is true, its default: the prompt would come in parts, and {why}", fix
     drafts = f"drafts tokens, which the decoder checks together, and {why}"
     if config.text("model.draft.filename"):
-        yield "model.draft", drafts, "leave it out"
+        yield "model.draft", drafts, "remove it"
     if (config.number("speculative.ngram_size") or 0) > 1:
         yield "speculative.ngram_size", drafts, "write 0"
 
@@ -165,7 +165,7 @@ def search_findings(config: GenaiConfig, *, grouped: bool) -> Iterator[Finding]:
     beams = config.number("search.num_beams") or 1
     returned = config.number("search.num_return_sequences") or 1
     if returned > beams:
-        text = f"search.num_return_sequences is {returned}, and there are {beams} beams"
+        text = f"search.num_return_sequences is {returned}, but there are {beams} beams"
         yield finding("DP860", text, node="search.num_return_sequences", severity="warning")
     if dml_provider(config, "decoder") is not None:
         yield from _on_dml(config, beams, grouped)
@@ -173,8 +173,8 @@ def search_findings(config: GenaiConfig, *, grouped: bool) -> Iterator[Finding]:
 
 def _on_dml(config: GenaiConfig, beams: int, grouped: bool) -> Iterator[Finding]:
     shared = config.flag("search.past_present_share_buffer") is True
-    why = "GroupQueryAttention on DirectML reads the cache only where past and present are one memory (DP649)"
-    capture = "graph capture needs past and present in one memory"
+    why = "GroupQueryAttention on DirectML reads the cache only if past and present share memory (DP649)"
+    capture = "graph capture needs past and present in shared memory"
     if not shared and (grouped or captures(config, "decoder")):
         place = "search.past_present_share_buffer"
         text = f"{place} is not true: {why if grouped else capture}"

@@ -79,7 +79,7 @@ def validate(root: Mapping[str, object]) -> list[Finding]:
     """Return what onnxruntime-genai refuses in a config or reads otherwise: at most 200 findings, by place."""
     findings = list(islice(_table(root, "root", ""), _MOST + 1))
     if len(findings) > _MOST:
-        findings[_MOST] = finding("DP841", f"more than {_MOST} faults: is this a genai_config.json?", node="more")
+        findings[_MOST] = finding("DP841", f"more than {_MOST} problems: is this a genai_config.json?", node="more")
     return findings
 
 
@@ -97,12 +97,12 @@ def _table(table: Mapping[str, object], name: str, place: str) -> Iterator[Findi
     keys = schema().objects[name]
     for key in getattr(table, "twice", ()):
         where = place_text(place, key)
-        yield finding("DP844", f"{where} stands there more than once; the last one counts", node=where)
+        yield finding("DP844", f"{where} is duplicated; the last one counts", node=where)
     for key, value in table.items():
         where = place_text(place, key)
         if name == "providers" and key == "device_filtering_options":
-            text = f"{where} stands beside dml, where onnxruntime-genai takes it for the name of a provider"
-            remedy = "write it inside the object of dml; its page is wrong there"
+            text = f"{where} is next to dml, so onnxruntime-genai reads it as the name of a provider"
+            remedy = "write it inside the object of dml (the example on its page is wrong)"
             yield finding("DP856", text, node=where, remedy=remedy)
             continue
         taken = keys.get(key) or keys.get("*")
@@ -116,15 +116,15 @@ def _unknown(key: str, value: object, name: str, keys: Mapping[str, str], where:
     version = schema().version
     if name == "root" and not isinstance(value, Mapping | list):
         text = f"{where} is not read by onnxruntime-genai {version}"
-        return finding("DP841", text, node=where, severity="warning", remedy="leave it out")
+        return finding("DP841", text, node=where, severity="warning", remedy="remove it")
     near = _nearest(key, [one for one in keys if one != "*"])
     elsewhere = [one for one in sorted(schema().objects) if key in schema().objects[one] and one != name]
     if near:
         remedy = f"did you mean {near!r}?"
     elif key.isidentifier() and elsewhere:
-        remedy = f"it belongs into: {', '.join(elsewhere)}"
+        remedy = f"it belongs in: {', '.join(elsewhere)}"
     else:
-        remedy = f"leave it out; known here: {shortened(', '.join(sorted(k for k in keys if k != '*')), 400)}"
+        remedy = f"remove it; known here: {shortened(', '.join(sorted(k for k in keys if k != '*')), 400)}"
     text = f"{where} is unknown to onnxruntime-genai {version}"
     return finding("DP841", text, node=where, remedy=remedy, nearest=near)
 
@@ -149,10 +149,10 @@ def _value(value: object, taken: str, where: str) -> Iterator[Finding]:
             yield from _item(value, kind, where)
             return
     if where.endswith("hardware_vendor_id") and isinstance(value, str):
-        yield _wrong(where, f"needs a number, and has {_shown(value)}", "write 4318 for NVIDIA, 4098 AMD, 32902 Intel")
+        yield _wrong(where, f"needs a number, but has {_shown(value)}", "write 4318 for NVIDIA, 4098 AMD, 32902 Intel")
         return
     wants = " or ".join(dict.fromkeys(_wanted(kind) for kind in kinds))
-    yield _wrong(where, f"needs {wants}, and has {_shown(value)}", _remedy(value, kinds))
+    yield _wrong(where, f"needs {wants}, but has {_shown(value)}", _remedy(value, kinds))
 
 
 def _item(value: object, kind: _Kind, where: str) -> Iterator[Finding]:
@@ -160,25 +160,25 @@ def _item(value: object, kind: _Kind, where: str) -> Iterator[Finding]:
         if isinstance(value, Mapping):
             yield from _table(value, kind.name, where)
         else:
-            yield _wrong(where, f"needs an object, and has {_shown(value)}", "")
+            yield _wrong(where, f"needs an object, but has {_shown(value)}", "")
     elif not _fits(value, kind.name):
-        text = f"needs {_wanted(kind._replace(listed=False))}, and has {_shown(value)}"
+        text = f"needs {_wanted(kind._replace(listed=False))}, but has {_shown(value)}"
         yield _wrong(where, text, _remedy(value, (kind,)))
     elif kind.words and isinstance(value, str) and value.lower() not in (word.lower() for word in kind.words):
         near = get_close_matches(value[:_SHOWN], kind.words, 1, 0.5)
         remedy = f"did you mean {near[0]!r}?" if near else ""
-        yield _wrong(where, f"is {_shown(value)}, and only {', '.join(kind.words)} are known", remedy)
+        yield _wrong(where, f"is {_shown(value)}, but must be one of {', '.join(kind.words)}", remedy)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _within(value, kind, where)
 
 
 def _within(value: float, kind: _Kind, where: str) -> Iterator[Finding]:
     if not math.isfinite(value) or (kind.name == "int" and not -_INT32 <= value < _INT32):
-        yield _wrong(where, f"is {_shown(value)}, beyond a whole number of 32 bits", "")
+        yield _wrong(where, f"is {_shown(value)}, which exceeds 32 bits", "")
     elif value < kind.low or value > kind.high or (kind.above and value == kind.low):
         low = f"more than {kind.low:g}" if kind.above else f"at least {kind.low:g}"
         bounds = low if math.isinf(kind.high) else f"{low} and at most {kind.high:g}"
-        yield _wrong(where, f"is {_shown(value)}, and must be {bounds}", "")
+        yield _wrong(where, f"is {_shown(value)}, but must be {bounds}", "")
 
 
 def _fits(value: object, name: str) -> bool:

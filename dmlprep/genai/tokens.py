@@ -30,12 +30,12 @@ def token_findings(folder: GenaiFolder) -> Iterator[Finding]:
     yield from _special(config)
     inside = config.text("model.tokenizer_dir")
     if inside and leads_out(inside):
-        text = f'model.tokenizer_dir "{inside[:60]}" leads out of the folder'
+        text = f'model.tokenizer_dir "{inside[:60]}" is outside the folder'
         yield finding("DP845", text, node="model.tokenizer_dir")
         return
     place = folder.path / inside
     if not any(os.path.isfile(place / name) for name in _KINDS):
-        text = f"{place.name or place} has no tokenizer.json: text cannot become tokens"
+        text = f"{place.name or place} has no tokenizer.json, which text needs"
         yield finding("DP847", text, node=str(place))
     elif not os.path.isfile(place / "tokenizer_config.json"):
         yield finding("DP847", f"{place.name or place} has no tokenizer_config.json", node=str(place))
@@ -67,9 +67,9 @@ def _readable(config: GenaiConfig, file: Path) -> Iterator[Finding]:
         return
     most, words = largest_id(root), config.number("model.vocab_size")
     if most is None:
-        yield finding("DP847", "tokenizer.json has no vocabulary that is known", node=file.name, severity="warning")
+        yield finding("DP847", "tokenizer.json has no known vocabulary", node=file.name, severity="warning")
     elif words and most >= words:
-        text = f"tokenizer.json has tokens up to {most}, and model.vocab_size is {words}"
+        text = f"tokenizer.json has tokens up to {most}, but model.vocab_size is {words}"
         yield finding("DP852", text, node=file.name, largest=most, said=words)
 
 
@@ -77,8 +77,8 @@ def _class(settings: Mapping[str, object], file: Path) -> Iterator[Finding]:
     """The name that transformers 5 gives to every tokenizer, which older releases of genai do not know."""
     if settings.get("tokenizer_class") == _NEW_CLASS:
         text = (
-            f'{file.name} names the class "{_NEW_CLASS}", as transformers 5 does; onnxruntime-genai 0.12.2 refuses it, '
-            "0.18.0 takes it"
+            f'{file.name} names the class "{_NEW_CLASS}", as transformers 5 does; onnxruntime-genai 0.12.2 '
+            "refuses it, 0.18.0 accepts it"
         )
         remedy = 'for onnxruntime-genai-directml 0.12.2 write "tokenizer_class": "PreTrainedTokenizerFast"'
         yield finding("DP847", text, node=file.name, severity="note", remedy=remedy)

@@ -51,10 +51,10 @@ CASES: list[tuple[str, str, Any, dict[str, Any], str, str]] = [
     # name, place, value, the model, code, what the line says
     ("misspelt", f"{DECODER}.head_sise", 8, {}, "DP841", "model.decoder.head_sise is unknown"),
     ("mislaid", "model.max_length", 8, {}, "DP841", "model.max_length is unknown"),
-    ("text for a number", f"{DECODER}.head_size", "8", {}, "DP842", 'needs a whole number, and has "8"'),
-    ("a fraction", f"{DECODER}.head_size", 8.5, {}, "DP842", "needs a whole number, and has 8.5"),
+    ("text for a number", f"{DECODER}.head_size", "8", {}, "DP842", 'needs a whole number, but has "8"'),
+    ("a fraction", f"{DECODER}.head_size", 8.5, {}, "DP842", "needs a whole number, but has 8.5"),
     ("too large", f"{DECODER}.head_size", 1e30, {}, "DP842", "beyond a whole number of 32 bits"),
-    ("head size", f"{DECODER}.head_size", 16, {}, "DP851", "head_size is 16, and the attention of model.onnx has 8"),
+    ("head size", f"{DECODER}.head_size", 16, {}, "DP851", "head_size is 16, but the attention of model.onnx has 8"),
     ("heads", f"{DECODER}.num_key_value_heads", 4, {}, "DP851", "num_key_value_heads is 4"),
     (
         "layers",
@@ -62,7 +62,7 @@ CASES: list[tuple[str, str, Any, dict[str, Any], str, str]] = [
         3,
         {},
         "DP850",
-        "num_hidden_layers is 3, and model.onnx has a cache for 2",
+        "num_hidden_layers is 3, but model.onnx has a cache for 2",
     ),
     ("more layers", f"{DECODER}.num_hidden_layers", 2, {"layers": 3}, "DP850", "has a cache for 3 layers"),
     ("vocabulary", "model.vocab_size", 65, {}, "DP852", "vocab_size is 65, and logits of model.onnx has 64"),
@@ -82,8 +82,8 @@ CASES: list[tuple[str, str, Any, dict[str, Any], str, str]] = [
     ("drafts", "model.draft", {"filename": "model.onnx"}, {}, "DP860", "model.draft drafts tokens"),
     ("n-grams", "speculative", {"ngram_size": 4}, {}, "DP860", "speculative.ngram_size drafts tokens"),
     ("end", "model.eos_token_id", [0, 64], {}, "DP852", "eos_token_id is 64"),
-    ("outside", f"{DECODER}.filename", "../model.onnx", {}, "DP845", "leads out of the folder"),
-    ("no file", f"{DECODER}.filename", "modell.onnx", {}, "DP846", "which is not there"),
+    ("outside", f"{DECODER}.filename", "../model.onnx", {}, "DP845", "is outside the folder"),
+    ("no file", f"{DECODER}.filename", "modell.onnx", {}, "DP846", "which does not exist"),
 ]
 
 
@@ -107,7 +107,7 @@ def test_a_broken_folder_is_named_in_one_line(
     ("place", "value", "code", "says"),
     [
         (f"{SESSION}.provider_options", [], "DP866", "names no provider"),
-        (f"{SESSION}.provider_options", [{"cuda": {}}], "DP866", "asks for cuda"),
+        (f"{SESSION}.provider_options", [{"cuda": {}}], "DP866", "requests cuda"),
         ("engine", {"dynamic_batching": {}}, "DP860", "engine is for og.Engine"),
         ("model.mtp", {"main_hidden_states": "hidden_states"}, "DP860", "model.mtp is for og.Engine"),
     ],
@@ -141,13 +141,13 @@ FILTER = {"hardware_vendor_id": 4319}
 @pytest.mark.parametrize(
     ("options", "code", "severity", "says"),
     [
-        ([{"dml": {"device_filtering_options": FILTER}}], "DP856", "error", "4319 is no known vendor"),
-        ([{"dml": {}, "device_filtering_options": {}}], "DP856", "error", "stands beside dml"),
+        ([{"dml": {"device_filtering_options": FILTER}}], "DP856", "error", "4319 is not a known vendor"),
+        ([{"dml": {}, "device_filtering_options": {}}], "DP856", "error", "is next to dml"),
         ([{"dml": {"device_id": "0"}}], "DP855", "warning", "has no effect"),
-        ([{"dml": {"device_indx": "0"}}], "DP855", "warning", "no option of DirectML"),
+        ([{"dml": {"device_indx": "0"}}], "DP855", "warning", "not an option of DirectML"),
         ([{"dml": {"enable_graph_capture": "yes"}}], "DP855", "error", '"0" or "1"'),
         ([{"dml": {"device_id": 0}}], "DP842", "error", "needs a string in quotes"),
-        ([{"dml": {}}, {"cuda": {}}], "DP858", "error", "at once"),
+        ([{"dml": {}}, {"cuda": {}}], "DP858", "error", "requests both"),
     ],
 )
 def test_provider_options(tmp_path: Path, options: Any, code: str, severity: str, says: str) -> None:
@@ -200,9 +200,9 @@ def test_the_tokenizer_class_of_transformers_5_is_a_note(tmp_path: Path) -> None
     ("raw", "says"),
     [
         (b"", "not JSON"),
-        (b"[1]", "no object at its top"),
+        (b"[1]", "not a JSON object"),
         (b'{"model": ' + b"[" * 100_000, "nested more than"),
-        (b'{"a": NaN}', "no number of JSON"),
+        (b'{"a": NaN}', "not a JSON number"),
         (b"\xff\xff\x00", "the text"),
     ],
 )

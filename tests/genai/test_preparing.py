@@ -333,8 +333,8 @@ def test_the_folder_that_is_given_is_never_written_to(out: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("way", "value", "says"),
     [
-        (("model", "decoder", "filename"), "other.onnx", "other.onnx, which is not there"),
-        (("model", "decoder", "filename"), "../other.onnx", "outside of the folder"),
+        (("model", "decoder", "filename"), "other.onnx", "other.onnx, which is missing"),
+        (("model", "decoder", "filename"), "../other.onnx", "outside the folder"),
         (("model", "decoder", "filenam"), "x", "filenam"),
     ],
 )

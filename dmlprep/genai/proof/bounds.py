@@ -50,7 +50,7 @@ BOUNDS = {
     one.name: one
     for one in (
         LogitBounds("fp32", 1e-5, 1e-4, 0.99, 1.001, "another order of the same sums: differences of 1 % at most"),
-        LogitBounds("fp16", 1e-3, 1e-2, 0.99, 1.01, "below what 8-bit weights lose: 0.0014 nats on an 8 B model"),
+        LogitBounds("fp16", 1e-3, 1e-2, 0.99, 1.01, "less than the loss of 8-bit weights: 0.0014 nats on an 8 B model"),
         LogitBounds("int8", 1e-2, 3e-2, 0.97, 1.02, "6- to 8-bit weights lose 0.0014 to 0.0055 nats on an 8 B model"),
         LogitBounds("int4", 0.2, 0.1, 0.95, 1.25, "plain 4-bit weights lose 0.072 nats on an 8 B model, 3-bit 0.23"),
     )
@@ -70,7 +70,7 @@ def choose_bounds(name: str, precision: str) -> LogitBounds:
     if name == "auto":
         name = precision
     if name not in BOUNDS:
-        raise UsageError(f"there is no tolerance {name!r}", where="--tolerance", fix=f"auto, {', '.join(BOUNDS)}")
+        raise UsageError(f"unknown tolerance {name!r}", where="--tolerance", fix=f"auto, {', '.join(BOUNDS)}")
     return BOUNDS[name]
 
 

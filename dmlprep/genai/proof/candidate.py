@@ -172,7 +172,7 @@ def _read(sides: Sides, decoder: Decoder, window: list[int], found: _Found) -> N
 
 def _same_vocabulary(decoder: Decoder, rows: Array, original: Array) -> None:
     if rows.shape[1] != original.shape[1]:
-        text = f"it gives logits of {rows.shape[1]} tokens, the original of {original.shape[1]}"
+        text = f"it returns logits of {rows.shape[1]} tokens, the original of {original.shape[1]}"
         raise failure("run", text, str(decoder.session.path))
 
 
@@ -210,7 +210,7 @@ def _logits(verdict: Verdict, differences: Differences, bounds: LogitBounds) -> 
 
 def _behind_cache(verdict: Verdict, cache: float) -> Verdict:
     """A prompt that is right and steps that are wrong: the cache, where the same tokens at once give other logits."""
-    text = f"{verdict.reason}; given at once, the same tokens give logits that are up to {cache:.2g} apart from these"
+    text = f"{verdict.reason}; in one call, the logits of the same tokens differ by up to {cache:.2g}"
     findings = [*verdict.findings, finding("DP884", text, difference=cache)]
     return msgspec.structs.replace(verdict, reason=text, findings=findings)
 
@@ -228,7 +228,7 @@ def _same_weights(sides: Sides, verdict: Verdict, found: _Found, beside: Sequenc
 def _text_check(sides: Sides, verdict: Verdict, found: _Found) -> GenaiCheck:
     verdict = _of(verdict, "text", inputs="given")
     if not found.whole_logits:
-        why = "the decoder gives the logits of the last token alone, not of each token of a text"
+        why = "the decoder returns only the logits of the last token, not of each token of a text"
         note = finding("DP703", f"{verdict.check} did not run: {why}")
         return GenaiCheck(msgspec.structs.replace(verdict, outcome="not-run", reason=why, findings=[note]))
     perplexity = None if found.text.broken else found.losses.perplexity()

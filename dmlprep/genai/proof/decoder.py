@@ -91,7 +91,7 @@ class Decoder:
         self._kept = self._values(length)
         size = sum(_nbytes(one) for one in (self._kept if names.shared else self._values(length, empty=False)))
         if size > MOST_BYTES * 4:
-            raise CheckNotRun(f"the cache of {length} tokens would have {size >> 20} MiB", fix="fewer tokens")
+            raise CheckNotRun(f"the cache of {length} tokens would have {size >> 20} MiB", fix="use fewer tokens")
         self._length = length
         self._past = 0
         self._filled = not names.shared
@@ -109,7 +109,7 @@ class Decoder:
             raise CheckNotRun(what, where=where, fix="check the folder")
         fed = {names.tokens, names.mask, names.positions, names.count, *names.pasts, *embedded, *self.context.fixed}
         if unknown := [name for name in self._inputs if name not in fed]:
-            raise CheckNotRun(f"the decoder has an input {unknown[0]!r}, which is not fed here")
+            raise CheckNotRun(f"the decoder has an input {unknown[0]!r}, which the proof cannot feed")
 
     def _values(self, length: int, *, empty: bool = True) -> list[Kept]:
         """The cache: of the whole length where it is shared, else empty or as long as it becomes."""
@@ -123,7 +123,7 @@ class Decoder:
         if self.names.recurrent:
             return tuple(size if isinstance(size, int) else 1 for size in value.shape)
         if len(value.shape) != 4:
-            raise CheckNotRun(f"{value.name} has {len(value.shape)} dimensions; a cache has 4 here")
+            raise CheckNotRun(f"{value.name} has {len(value.shape)} dimensions; a cache needs 4")
         wanted = (1, self.names.heads, tokens, self.names.head_size)
         sizes = [size if isinstance(size, int) else want for size, want in zip(value.shape, wanted, strict=True)]
         return sizes[0], sizes[1], tokens, sizes[3]
@@ -198,8 +198,8 @@ def play_all(decoder: Decoder, prompts: Sequence[list[int]], steps: int, progres
     """
     size = sum(len(prompt) + steps for prompt in prompts) * decoder.names.vocabulary * 4
     if size > 4 * MOST_BYTES:
-        what = f"the logits of these prompts would take {size >> 20} MiB"
-        raise UsageError(what, where="--prompt", fix="fewer or shorter prompts")
+        what = f"the logits of these prompts would need {size >> 20} MiB"
+        raise UsageError(what, where="--prompt", fix="use fewer or shorter prompts")
     played: list[Played] = []
     for number, prompt in enumerate(prompts):
         progress(0.3 * number / len(prompts), "the original")
@@ -226,8 +226,8 @@ def decoder_file(folder: GenaiFolder) -> Path:
         return file
     if any(model.section.startswith("decoder.pipeline.") for model in folder.models):
         raise CheckNotRun(
-            "the decoder is a pipeline of stages: each is compared by itself, and not the logits of all of them behind "
-            "one another",
+            "the decoder is a pipeline of stages: each stage is "
+            "compared alone, without the logits of the whole pipeline",
             where=str(folder.path),
         )
     raise CheckNotRun("the folder has no decoder", where=str(folder.path))

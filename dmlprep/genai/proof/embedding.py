@@ -121,7 +121,7 @@ def embedding_feeds(
             message = message or failed.message
     names = " and ".join(rows)
     why = f" ({message})" if message else "; its configuration names no image_token_id or audio_token_id"
-    what = f"no made tokens were found with which {names} change what the original gives"
+    what = f"no synthetic tokens make {names} change the original's output"
     raise CheckNotRun(f"{what}{why}", where=str(file))
 
 
@@ -130,7 +130,7 @@ def _rows(one: Input) -> int:
     fixed = math.prod(dim for dim in dims if isinstance(dim, int))
     count = fixed * (_ROWS if dims and not isinstance(dims[-1], int) else 1)
     if not 0 < count <= _MOST_ROWS:
-        raise CheckNotRun(f"{one.name} has {count} rows, for which no tokens are made")
+        raise CheckNotRun(f"{one.name} has {count} rows: no synthetic tokens fit")
     return count
 
 
@@ -226,7 +226,7 @@ def open_context(folder: GenaiFolder, decoder: Session, options: SessionOptions)
     if named(folder.config, "decoder", "inputs", "inputs_embeds") not in taken:
         return Context(fixed)
     if "embedding" not in files:
-        raise CheckNotRun("the decoder takes embeddings, and the folder has no model that makes them of tokens")
+        raise CheckNotRun("the decoder needs embeddings, but no model of the folder computes them from tokens")
     session = _opened(files["embedding"], options)
     try:
         handed = joints(folder.config, "embedding", "decoder", [value.name for value in session.outputs], taken)
@@ -248,16 +248,16 @@ def _encoded(folder: GenaiFolder, file: Path, taken: Sequence[str], options: Ses
     try:
         feed = made_feeds(folder, "encoder", folder.open(file), count=1)[0]
     except UsageError as error:
-        raise CheckNotRun(f"no inputs are made for the encoder: {error.what}", where=error.where) from error
+        raise CheckNotRun(f"no synthetic inputs for the encoder: {error.what}", where=error.where) from error
     with _opened(file, options) as session:
         handed = joints(folder.config, "encoder", "decoder", [value.name for value in session.outputs], taken)
         if not handed:
-            what = "nothing that the encoder gives is an input of the decoder"
+            what = "no output of the encoder is an input of the decoder"
             raise CheckNotRun(what, where=str(folder.config.path))
         try:
             states = session.run(feed, list(dict.fromkeys(handed.values())))
         except SessionFailure as failed:
-            raise CheckNotRun(f"the original's encoder does not run on made inputs: {failed}") from failed
+            raise CheckNotRun(f"the original's encoder does not run on synthetic inputs: {failed}") from failed
     fixed = {name: states[output] for name, output in handed.items()}
     mask = named(folder.config, "encoder", "inputs", "attention_mask")
     other = named(folder.config, "decoder", "inputs", "encoder_attention_mask")

@@ -163,23 +163,23 @@ def judge_logits(
         text = f"the original's own logits are NaN or infinite at {count} of {differences.positions} positions"
         return _with_outcome(verdict, "not-proven", finding("DP881", text))
     if figures.information < LEAST_INFORMATION:
-        text = "to the original all tokens are equally likely, so that its logits tell nothing"
+        text = "the original rates all tokens as equally likely, so its logits prove nothing"
         return _with_outcome(verdict, "not-proven", finding("DP881", text))
     most = min(bounds.kl, bounds.share * figures.information)
     if figures.kl > most:
-        text = f"the KL divergence is {figures.kl:.2g} nats, {most:.2g} are allowed (of {figures.information:.3g})"
+        text = f"the KL divergence is {figures.kl:.2g} nats, {most:.2g} allowed (of {figures.information:.3g})"
         return _with_outcome(verdict, "failed", _differs(text, figures))
     if figures.top1_decided < bounds.top1:
         equal = round(figures.top1_decided * figures.decided)
-        text = f"the most likely token is the same at {equal} of the {figures.decided} positions with a clear one"
+        text = f"the most likely token is the same at {equal} of the {figures.decided} positions with a clear favorite"
         return _with_outcome(verdict, "failed", _differs(text, figures))
     rounding = BOUNDS["fp32"]
     is_equal = figures.kl < min(rounding.kl, rounding.share * figures.information)
     if figures.decided < FEW_DECIDED * figures.positions and not is_equal:
         text = (
             f"the original's two most likely tokens are closer than the noise ({NOISE_SPAN * figures.noise:.2g}) at "
-            f"{figures.positions - figures.decided} of {figures.positions} positions, so that agreement on the first "
-            "proves nothing"
+            f"{figures.positions - figures.decided} of {figures.positions} positions, so agreement on the "
+            "first proves nothing"
         )
         return _with_outcome(verdict, "not-proven", finding("DP881", text))
     return verdict
@@ -201,7 +201,7 @@ def judge_perplexity(verdict: Verdict, found: Perplexity | None, bounds: LogitBo
     if found.ratio > bounds.perplexity:
         text = (
             f"the perplexity is {found.prepared:.4g}, the original's {found.original:.4g}: {found.ratio:.4g} times as "
-            f"much, {bounds.perplexity:g} times are allowed"
+            f"much, {bounds.perplexity:g} times allowed"
         )
         return _with_outcome(verdict, "failed", finding("DP882", text, ratio=found.ratio))
     return verdict
@@ -211,7 +211,7 @@ def judge_greedy(verdict: Verdict, text: GreedyText) -> Verdict:
     """Return ``verdict`` with its outcome by both texts: where they differ, the margin decides whether they may."""
     if text.equal == len(text.original):
         return verdict
-    parted = f"the texts part at token {text.equal + 1} of {len(text.original)}"
+    parted = f"the texts differ from token {text.equal + 1} of {len(text.original)}"
     if text.margin is None or text.noise is None:
         return msgspec.structs.replace(verdict, outcome="not-proven", reason=parted)
     span = NOISE_SPAN * text.noise

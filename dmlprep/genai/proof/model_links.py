@@ -67,11 +67,11 @@ def type_checks(original: GenaiFolder, prepared: GenaiFolder) -> list[GenaiCheck
         return []
     before = dict(_joined(original))
     wrong = [
-        f"{one} is {gives.name} where it is made and {takes.name} where it is taken"
+        f"{one} is {gives.name} as an output and {takes.name} as an input"
         for one, (gives, takes) in joined.items()
         if gives != takes and (one not in before or before[one][0] == before[one][1])
     ]
-    lost = [f"{one} is not handed on any more" for one in before if one not in joined]
+    lost = [f"{one} is no longer passed on" for one in before if one not in joined]
     reason = next(iter([*wrong, *lost]), "")
     findings, seconds = [finding("DP704", f"{TYPES}: {reason}")] if reason else [], time.perf_counter() - began
     outcome: Outcome = "failed" if reason else "passed"

@@ -54,7 +54,7 @@ def unknown_checks(original: GenaiFolder, request: ProofRequest) -> Iterator[Gen
     known = {model.file for model in original.models}
     for place, name in _named(original.config.table("model"), "model"):
         if original.path / name not in known:
-            reason = f"{place} names {name}, and is no section that is known here: the file is copied, not compared"
+            reason = f"{place} names {name} in an unknown section: the file is copied, not compared"
             yield GenaiCheck(not_run(Check("part", request.device, part=place), reason, None, time.perf_counter()))
 
 
@@ -87,7 +87,7 @@ def _part(
         reference = Reference.of(model, feeds, time_limit=limit)
     except (CheckNotRun, UsageError, InputError) as error:
         for device in devices:
-            check, reason = Check("part", device, part=part.section), f"no inputs are made for it: {error}"
+            check, reason = Check("part", device, part=part.section), f"no synthetic inputs for it: {error}"
             yield GenaiCheck(not_run(check, reason, None, began, decides=device == request.device))
         return
     with reference:
@@ -100,7 +100,7 @@ def _part(
             try:
                 verdict = compare(reference, candidate, tolerance, limit, session, progress)
             except InputError as error:
-                reason = f"it does not take the original's inputs: {error}"
+                reason = f"it does not accept the original's inputs: {error}"
                 wrong, seconds = finding("DP704", f"{check}: {reason}"), round(time.perf_counter() - began, 3)
                 verdict = Verdict(check, "failed", reason, seconds=seconds, findings=[wrong], decides=decides)
             yield GenaiCheck(msgspec.structs.replace(verdict, inputs="seeded"))

@@ -60,7 +60,7 @@ def _apart(original: GenaiFolder, prepared: GenaiFolder) -> str | None:
     names = [[model.section for model in folder.models] for folder in (original, prepared)]
     if alone := sorted(set(names[0]) ^ set(names[1])):
         who = "the original" if alone[0] in names[0] else "the prepared folder"
-        return f"{who} alone has a model for {alone[0]}"
+        return f"only {who} has a model for {alone[0]}"
     return None if names[0] else "the folders have no models"
 
 
@@ -80,7 +80,7 @@ def _decoder(
         except (SessionFailure, CheckNotRun) as error:
             text = str(error)
             if isinstance(error, SessionFailure):
-                text = f"the original does not run on the CPU, so there is nothing to compare with: {error}"
+                text = f"the original does not run on the CPU, so it cannot be compared: {error}"
             return None, [_not_run(text, request, began)]
         return tokens, _all_checks(Sides(prepared, other, decoder, played, tokens, bounds, weights != "fp32", request))
 

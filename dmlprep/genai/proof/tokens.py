@@ -98,9 +98,9 @@ def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> 
     most = min(fitting_tokens(vocabulary), folder.config.number("model.context_length") or MOST_PROMPT)
     for prompt in prompts:
         if len(prompt) + request.steps > most:
-            what = f"a prompt of {len(prompt)} tokens and {request.steps} steps; {most} tokens at most fit into the "
+            what = f"a prompt of {len(prompt)} tokens and {request.steps} steps; at most {most} tokens fit into the "
             what += "context and into the memory for logits"
-            raise UsageError(what, where="--prompt", fix="a shorter prompt, or fewer steps")
+            raise UsageError(what, where="--prompt", fix="use a shorter prompt or fewer steps")
     windows = [] if request.text is None else _windows(folder, request.text, vocabulary, request.text_tokens, most)
     return Tokens(prompts, windows, "given" if request.prompts else "seeded")
 
@@ -115,7 +115,7 @@ def _made(vocabulary: int, special: Collection[int]) -> list[int]:
 def _prompt(folder: GenaiFolder, prompt: Sequence[int] | str, vocabulary: int) -> list[int]:
     tokens = _encoded(folder, prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
     if not 1 <= len(tokens) <= MOST_PROMPT:
-        raise UsageError(f"a prompt of {len(tokens)} tokens", where="--prompt", fix=f"1 to {MOST_PROMPT} tokens")
+        raise UsageError(f"a prompt of {len(tokens)} tokens", where="--prompt", fix=f"use 1 to {MOST_PROMPT} tokens")
     return _known(tokens, vocabulary, "--prompt")
 
 
@@ -134,7 +134,7 @@ def _encoded(folder: GenaiFolder, text: str) -> list[int]:
 def _tokenizer(folder: GenaiFolder) -> Path:
     file = folder.path / _TOKENIZER
     if not file.is_file():
-        what, fix = f"the folder has no {_TOKENIZER}", "give token ids, or add the file"
+        what, fix = f"the folder has no {_TOKENIZER}", "pass token ids, or add the file"
         raise InputError(what, where=str(folder.path), fix=fix)
     return file
 
@@ -142,7 +142,7 @@ def _tokenizer(folder: GenaiFolder) -> Path:
 def _windows(folder: GenaiFolder, path: Path, vocabulary: int, count: int, most: int) -> list[list[int]]:
     tokens = _known(_encoded(folder, whole_text(path)[: count * _LETTERS]), vocabulary, str(path))[:count]
     if len(tokens) < 2:
-        raise InputError("holds no text: at least two tokens are needed", where=str(path))
+        raise InputError("contains no text: at least two tokens are needed", where=str(path))
     size = max(2, min(_WINDOW, most))
     pieces = [tokens[start : start + size] for start in range(0, len(tokens), size)]
     return [piece for piece in pieces if len(piece) > 1]

@@ -58,7 +58,7 @@ def genai_check(
 def _unfit(original: GenaiFolder, prepared: GenaiFolder) -> str:
     """Why onnxruntime-genai is not run with these folders; empty where it is."""
     if more := [model.section for model in original.models if model.section != "decoder"]:
-        return f"it is run with folders of one decoder here, and this has {more[0]}"
+        return f"it runs only folders of one decoder, and this one has {more[0]}"
     for folder in (original, prepared):
         if (key := next(_reaching_out(folder.config.document), "")) != "":
             return f"{folder.config.path} has {key}, with which onnxruntime-genai runs other code or writes files"
@@ -86,7 +86,7 @@ def _both(
     text = GreedyText(equal, first, own, None, None, *texts_of(prepared, [first, own]))
     verdict = trial.verdict()
     if equal < _COUNT:
-        reason = f"it runs; the texts part at token {equal + 1} of {_COUNT}"
+        reason = f"it runs; the texts differ from token {equal + 1} of {_COUNT}"
         verdict = msgspec.structs.replace(verdict, outcome="not-proven", reason=reason)
     return verdict, text
 

@@ -102,7 +102,7 @@ def test_pictures_that_no_made_tokens_reach_are_not_run(tmp_path: Path) -> None:
     path = viewer(tmp_path / "blind", seen(), embedding=embedding(seen(), heeds=False))
     proof = compared(path, path)
     assert (proof.outcome, proof.exit_code) == ("not-run", 3)
-    assert "image_features change what the original gives" in proof.reason
+    assert "image_features change the original" in proof.reason
     assert [name for name, outcome in outcomes(proof).items() if outcome != "passed"] == ["embedding on cpu"]
 
 
@@ -140,7 +140,7 @@ def test_a_model_that_one_folder_alone_has_is_not_run(originals: dict[str, Path]
     for pair in ((originals["viewer"], other), (other, originals["viewer"])):
         proof = compared(*pair)
         assert (proof.outcome, proof.exit_code) == ("not-run", 3)
-        assert "alone has a model for vision" in proof.reason
+        assert "has a model for vision" in proof.reason
 
 
 def test_a_model_that_is_named_elsewhere_is_not_run(originals: dict[str, Path], tmp_path: Path) -> None:

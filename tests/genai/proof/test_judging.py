@@ -79,7 +79,7 @@ def test_greedy_texts_may_part_where_it_is_a_near_tie() -> None:
 def test_bounds_by_name_and_by_weights() -> None:
     assert choose_bounds("auto", "int4").name == "int4"
     assert choose_bounds("fp16", "int4").name == "fp16"
-    with pytest.raises(UsageError, match="no tolerance 'fp8'"):
+    with pytest.raises(UsageError, match="unknown tolerance 'fp8'"):
         choose_bounds("fp8", "int4")
     pairs = {("int4", "fp32"): "int4", ("int4", "int4"): "fp16", ("fp16", "fp32"): "fp16", ("fp32", "fp16"): "fp16"}
     assert {pair: precision_beside(*pair) for pair in pairs} == pairs

@@ -184,7 +184,7 @@ def test_other_kinds_of_folders_are_not_run(original: Path, tmp_path: Path) -> N
         ({"prompts": [[]]}, "0 tokens"),
         ({"steps": 0}, "steps"),
         ({"steps": 62}, "64 tokens at most"),
-        ({"tolerance": "fp8"}, "no tolerance"),
+        ({"tolerance": "fp8"}, "unknown tolerance"),
         ({"text_tokens": 1}, "tokens of text"),
     ],
 )

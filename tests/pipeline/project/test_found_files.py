@@ -122,7 +122,7 @@ def test_results_do_not_leave_the_folder_of_the_file(out: str, folder: Path, tmp
     for command in ("prepare -q --device cpu", "fleet", "fleet --prune", "fleet --dry-run --prune"):
         done = run(*command.split())
         assert done.code == 2
-        assert "leads out of the folder" in done.err
+        assert "is outside the folder" in done.err
         assert "-o FOLDER" in done.err
     assert sorted(tmp_path.rglob("*")) == before
     with pytest.raises(UsageError, match="leads out"):
