@@ -121,7 +121,7 @@ def contradictions(shown: dict[str, dict[str, list[str]]]) -> list[str]:
             told = [o for o in outcomes if o != "none"]
             claimed = any(q.id == name and q.concerns(minor(release)) for q in quirks())
             if told and claimed and all(o == "right" for o in told) and name not in NOT_BY_RESULT:
-                said.append(f"{release}: {name} is said to concern it, and no model shows it")
+                said.append(f"{release}: {name} is set for it, but no model shows it")
             if not claimed and any(o != "right" for o in told):
                 said.append(f"{release}: {name} is not said to concern it, and shows: {told}")
     return said

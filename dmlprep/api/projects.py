@@ -315,7 +315,7 @@ def _engine(scheduler: str, jobs: int | None) -> Callable[[], Engine]:
 
         return partial(LocalEngine, room(jobs))
     if jobs is not None:
-        raise UsageError("--jobs has no effect: the workers run the jobs", fix="remove one of the two")
+        raise UsageError("--jobs does not work with a scheduler", fix="remove one of the two")
 
     def cluster() -> Engine:
         from dmlprep.fleet.cluster import ClusterEngine  # Dask is imported where there are jobs to run

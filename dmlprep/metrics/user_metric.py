@@ -71,7 +71,7 @@ class UserMetric:
         except (TypeError, ValueError) as error:
             raise self._wrong(f"the metric returned {answer!r}, which is not a number") from error
         if passed is None and self.bound is None:
-            raise self._wrong("the metric returned only a number, which needs a bound", "give --metric-bound")
+            raise self._wrong("the metric returned only a number, which needs a bound", "pass --metric-bound")
         if math.isnan(value):
             return value, False
         return value, bool(passed) if passed is not None else value <= (self.bound or 0.0)

@@ -118,7 +118,7 @@ def _refused(run: Path, runs: Runs) -> DmlprepError:
         where=str(run),
         code="DP821",
         fix="prepare it with --device dml --require-dml, or prove it on Windows with a kit; --unproven packages it "
-        "all the same, and records this in the contract",
+        "anyway, and records this in the contract",
     )
 
 

@@ -30,7 +30,7 @@ REFUSED = {
         "fsconfig 431, fsmount 432, fspick 433, statmount 457, listmount 458"
     ),
     "namespaces: in its own user namespace a program has all capabilities and reaches more kernel "
-    "faults. clone with such flags is refused too; clone3 fails, because its flags are in memory": _calls(
+    "faults. clone with such flags is refused too. clone3 fails: its flags are in memory": _calls(
         "unshare 272, setns 308"
     ),
     "other processes' memory, registers and descriptors; Wine does not need them": _calls(

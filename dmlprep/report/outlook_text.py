@@ -153,4 +153,4 @@ def memory_line(found: MemoryEstimate) -> str:
     parts = [("weights", found.weights), ("activations", found.activations), ("inputs and outputs", found.feeds)]
     said = ", ".join(f"{name} {bytes_text(count)}" for name, count in parts)
     shared = bytes_text(max(found.shared_peak, found.shared_load))
-    return f"memory of the device: about {bytes_text(found.peak)} ({said}), and {shared} of the machine's"
+    return f"memory of the device: about {bytes_text(found.peak)} ({said}), and {shared} of system memory"

@@ -192,7 +192,7 @@ def test_what_is_no_cluster(tmp_path: Path) -> None:
     _models(tmp_path, a="good")
     with pytest.raises(CheckNotRun, match="no Dask scheduler answers"):
         _run(tmp_path, "nonsense://1")
-    with pytest.raises(UsageError, match="--jobs is of this machine"):
+    with pytest.raises(UsageError, match="--jobs does not work with a scheduler"):
         dmlprep.prepare_fleet(tmp_path / "fleet.toml", jobs=2, scheduler="tcp://127.0.0.1:1")
 
 
@@ -211,7 +211,7 @@ def test_a_worker_that_has_something_else_does_not_run_the_job(tmp_path: Path) -
     gone = Host("the worker w0", 1, 0, lambda: False, lambda _: None)
     assert f"does not see the fleet's files in {there}" in run_task(task, gone).error
     job.model.unlink()
-    assert "must see the same folders" in run_task(Task("a", (), job=job), host).error
+    assert "must share the folders" in run_task(Task("a", (), job=job), host).error
 
 
 def test_a_cluster_without_workers_is_given_up(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_files_of_nobody_are_not_replaced(folder: Path, run: Run) -> None:
 
 def test_nothing_says_where(folder: Path) -> None:
     (folder / "fleet.toml").write_text('[models."models/*.onnx"]')
-    with pytest.raises(UsageError, match="nothing says where"):
+    with pytest.raises(UsageError, match="no output folder"):
         dmlprep.prepare_fleet()
 
 

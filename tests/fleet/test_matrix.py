@@ -102,7 +102,7 @@ _ONE = '[models."m/*.onnx"]\n'
         (_ONE + "targets = ['a', 'a']", "has duplicates"),
         (_ONE + "out = 'x'", "under [defaults]"),
         ('[models."m/*.onx"]', "no file matches"),
-        ('[models."/"]', "no pattern"),
+        ('[models."/"]', "not a file pattern"),
         (_ONE + "[[exclude]]\n", "excludes all jobs"),
         (_ONE + "[[exclude]]\nmodels = 'x'", "did you mean 'model'"),
         (_ONE + "targets = ['ort-1.24', 'ort-1.30']\n[[exclude]]\ntarget = 'ort-1.25'", "did you mean 'ort-1.24'"),

@@ -113,7 +113,7 @@ def test_a_signed_result_is_judged(signed: Signed) -> None:
 
 def test_without_the_key_the_verdict_says_what_is_not_proved(signed: Signed, made: Path) -> None:
     for result, kit, why in (
-        (signed.result, signed.kit, "it is signed, but no key was given"),
+        (signed.result, signed.kit, "it is signed: pass --key"),
         (made / "result.zip", made / "kit.zip", "it is not signed"),
     ):
         verdict, _ = api.verify_kit(result, kit=kit)
@@ -327,7 +327,7 @@ def test_keys_are_not_mixed_up(made: Path, signed: Signed, tmp_path: Path) -> No
         (signed.run_key, "this key belongs to kit"),
         (signed.key, "the packer's private key"),
         (tmp_path / "none", "error: --key:"),
-        (tmp_path / "odd.key", "no key of dmlprep kit"),
+        (tmp_path / "odd.key", "not a key of dmlprep kit"),
     ):
         done = run_kit(box, *CPU, "--key", key)
         assert (done.returncode, said in done.stdout) == (2, True), done.stdout

@@ -128,7 +128,7 @@ def test_a_record_of_another_model_is_refused(made: Path, tmp_path: Path) -> Non
     model = tmp_path / "out" / "model.onnx"
     record = json.loads((tmp_path / "out" / "run.json").read_bytes())
     (tmp_path / "out" / "run.json").write_text(json.dumps({**record, "input": "gone.onnx"}))
-    assert "not there: gone.onnx" in str(_refused(model, tmp_path / "k.zip"))
+    assert "does not exist: gone.onnx" in str(_refused(model, tmp_path / "k.zip"))
     (tmp_path / "out" / "run.json").write_text(json.dumps({**record, "output_sha256": "0" * 64}))
     error = _refused(model, tmp_path / "k.zip")
     assert (error.code, error.exit_code) == ("DP811", 2)

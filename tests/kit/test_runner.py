@@ -58,7 +58,7 @@ def test_without_directml_it_is_not_run_and_says_what_to_install(box: Path, tmp_
     [
         ("good", 0, "Radeon"),
         ("wrong", 1, "NOT as expected"),
-        ("left-out", 3, "left DmlExecutionProvider out"),
+        ("left-out", 3, "did not add DmlExecutionProvider"),
         ("idle", 3, "no node ran on DirectML"),
         ("refused", 1, "80070057 E_INVALIDARG"),
         ("removed", 1, "887A0005 DXGI_ERROR_DEVICE_REMOVED"),
@@ -261,7 +261,7 @@ def test_a_time_limit_ends(box: Path, value: str, capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as left:
         runner.main(box, [*CPU, "--time-limit", value])
     assert left.value.code == 2
-    assert "no number of seconds above 0" in capsys.readouterr().err
+    assert "not a number of seconds above 0" in capsys.readouterr().err
     assert not (box / "result.zip").exists()
 
 
@@ -271,7 +271,7 @@ def test_numbers_have_bounds(box: Path, option: str, value: str, capsys: pytest.
     with pytest.raises(SystemExit) as left:
         runner.main(box, [*CPU, option, value])
     assert left.value.code == 2
-    assert "no whole number from" in capsys.readouterr().err
+    assert "not a whole number from" in capsys.readouterr().err
 
 
 def test_an_adapter_that_the_kit_asks_for_and_is_not_there_is_not_run(box: Path, tmp_path: Path) -> None:

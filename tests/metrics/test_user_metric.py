@@ -57,8 +57,8 @@ def test_what_cannot_be_loaded_is_said(tmp_path: Path, given: str, body: str, sa
     [
         ("return reference['x']", 1.0, "raised KeyError: 'x' \\(line 3 of .*own.py\\)"),
         ("return 'much'", 1.0, "returned 'much', which is not a number"),
-        ("return None", 1.0, "gave None"),
-        ("return 0.5", None, "no bound for it"),
+        ("return None", 1.0, "returned None"),
+        ("return 0.5", None, "needs a bound"),
     ],
 )
 def test_what_fails_is_said(tmp_path: Path, body: str, bound: float | None, said: str) -> None:

@@ -102,7 +102,7 @@ def test_feeds_that_have_no_end(tmp_path: Path) -> None:
 
 def test_sizes_and_numbers_that_nothing_can_hold(tmp_path: Path) -> None:
     model = Model.open(parse(TEXT, tmp_path / "m.onnx"))
-    with pytest.raises(UsageError, match="more elements") as caught:
+    with pytest.raises(UsageError, match="too many elements") as caught:
         make_feeds(model, {"n": 1 << 62})
     assert caught.value.fix
     with pytest.raises(UsageError, match="feeds are too many"):

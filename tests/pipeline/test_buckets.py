@@ -123,10 +123,10 @@ def test_feeds_go_to_the_bucket_of_their_sizes(model: Path, tmp_path: Path) -> N
     [
         (["--bucket", "rows"], "'rows' is no bucket"),
         (["--bucket", "rows=0"], "'rows' has size 0"),
-        (["--bucket", "rows=2", "--bucket", "batch=1"], "do not give sizes to the same dimensions"),
+        (["--bucket", "rows=2", "--bucket", "batch=1"], "set different dimensions"),
         (["--bucket", "rows=2", "--bucket", "rows=2"], "is duplicated"),
-        (["--bucket", "rows=2", "-p", "rows=2"], "'rows' is given a size for all buckets"),
-        (["--bucket", "rows=2", "--record", "r.json"], "--record takes one bucket"),
+        (["--bucket", "rows=2", "-p", "rows=2"], "'rows' has a size for all buckets"),
+        (["--bucket", "rows=2", "--record", "r.json"], "--record needs a single bucket"),
         (["--bucket", "lines=2"], "bucket lines2: "),
     ],
 )

@@ -215,7 +215,7 @@ def test_every_report_says_that_it_was_kept(folder: Path) -> None:
     record = RunRecord(command="prepare", input="m.onnx", verdicts=[found])
     console = Console(record=True, width=200)
     show_verdicts(record.verdicts, console)
-    assert "measured 2026-11-22T14:03:12Z, and kept" in console.export_text()
-    assert "measured 2026-11-22T14:03:12Z, and kept" in render_html(record)
+    assert "measured 2026-11-22T14:03:12Z, from the cache" in console.export_text()
+    assert "measured 2026-11-22T14:03:12Z, from the cache" in render_html(record)
     assert RunRecord.from_json(record.to_json()).verdicts[0].measured == "2026-11-22T14:03:12Z"
     assert "DP714" in {one.code for one in record.all_findings()}

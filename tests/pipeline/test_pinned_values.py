@@ -63,7 +63,7 @@ def test_feeds_may_lack_the_input_or_have_the_value(source: Path, drop: bool) ->
     assert record.verdicts[0].feeds == 2
     assert dmlprep.compare(source, record.output, feeds=feeds).outcome == "passed"
     wrong = [{"x": x, "rate": np.array(8000)}]
-    with pytest.raises(InputError, match="another value for input 'rate' than 16000"):
+    with pytest.raises(InputError, match="another value for input 'rate' than its pinned value 16000"):
         prepared(source, drop, feeds=wrong)
     with pytest.raises(InputError, match="another value"):
         dmlprep.compare(source, record.output, feeds=wrong)

@@ -108,7 +108,7 @@ def test_a_run_that_was_killed_while_it_replaced_is_undone_by_the_next(model: Pa
         os.replace(out / name, aside / name)
     said = run("compare", model, out / "model.onnx")
     assert said.code == 2
-    assert "puts the old one back" in said.err
+    assert "to restore the file" in said.err
     done = run("prepare", model, "-o", out, "-r", "@check-only")
     assert done.code == 2
     assert "the file exists" in done.err
@@ -203,7 +203,7 @@ def test_a_report_is_of_one_model(model: Path, tmp_path: Path, run: Run) -> None
     other = shutil.copy(model, tmp_path / "other.onnx")
     done = run("prepare", model, other, "-o", tmp_path / "out", "--html", tmp_path / "run.html")
     assert done.code == 2
-    assert "--html takes one model" in done.err
+    assert "--html needs a single model" in done.err
 
 
 @pytest.mark.parametrize("option", ["--record", "--html", "--depfile"])

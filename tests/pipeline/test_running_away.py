@@ -137,5 +137,5 @@ def test_an_ordinary_model_does_not_notice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [{"run_bytes": -1}, {"run_seconds": 0}, {"run_seconds": float("nan")}])
 def test_a_limit_is_a_number(wrong: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match="limit is wrong"), dmlprep.limits(**wrong):  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="invalid limit"), dmlprep.limits(**wrong):  # type: ignore[arg-type]
         pass

@@ -215,7 +215,7 @@ def test_steps_in_a_row_begin_where_the_last_one_ended(tmp_path: Path, monkeypat
     with pytest.raises(ModelRefused):
         steps.run("toy", _Toy(fails), context)
     assert _first(model).name == "two"
-    with pytest.raises(InternalError, match="says that it changed nothing"):
+    with pytest.raises(InternalError, match="reports that it changed nothing"):
         steps.run("toy", _Toy(lambda m: bool(rename("four")(m)) and False), context)
     assert _first(model).name == "two"
     assert steps.run("toy", _Toy(rename("five")), context).outcome == "changed"

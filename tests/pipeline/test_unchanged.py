@@ -78,7 +78,7 @@ def test_weights_that_are_cut_off(tmp_path: Path, inside: bool, recipe: str, lat
     path = tmp_path / "in.onnx"
     onnx.save(proto, path, save_as_external_data=not inside, location="in.data", size_threshold=0)
     weights = path if inside else tmp_path / "in.data"
-    with pytest.raises(InputError, match="changed while it was used") as refused:
+    with pytest.raises(InputError, match="changed during the run") as refused:
         _prepare(path, lambda: os.truncate(weights, 1000), late=late, recipe=recipe)
     assert (refused.value.code, refused.value.exit_code) == ("DP015", 2)
     assert str(weights) in refused.value.where
@@ -88,7 +88,7 @@ def test_weights_that_are_cut_off(tmp_path: Path, inside: bool, recipe: str, lat
 def test_a_recipe_that_is_changed(model: Path) -> None:
     recipe = model.parent / "own.toml"
     recipe.write_text('doc = "d"\n[step.opset]\n')
-    with pytest.raises(InputError, match="changed while it was used") as refused:
+    with pytest.raises(InputError, match="changed during the run") as refused:
         _prepare(model, lambda: recipe.write_text('doc = "e"\n'), recipe=recipe, pins={})
     assert refused.value.where == str(recipe)
 

@@ -93,12 +93,12 @@ def test_no_more_is_read_than_was_said(tmp_path: Path) -> None:
         file.truncate(1 << 40)  # takes no room
     with pytest.raises(ValueError, match="needs 24"):
         read_tensor(path, "float32", (6,))
-    with pytest.raises(ValueError, match="more than the 1048576"):
+    with pytest.raises(ValueError, match="at most 1048576"):
         read_tensor(path, "uint8", (1 << 40,), limit=1 << 20)
-    with pytest.raises(ValueError, match="more than the"):
+    with pytest.raises(ValueError, match="at most"):
         read_tensor(path, "uint8", (1 << 40,))
     for kind in ("string", "uint8"):
-        with pytest.raises(ValueError, match="more than"):
+        with pytest.raises(ValueError, match="at most"):
             read_tensor(path, kind, (1 << 40,), limit=1 << 20)
 
 

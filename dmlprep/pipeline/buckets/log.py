@@ -121,7 +121,7 @@ def _pairs(line: str, where: str, some: bool) -> dict[str, Any]:
             if some:
                 continue
             fix = f"{_FIX}; or choose the names with --dim"
-            raise InputError(f"{word[:60]!r} is no size", where=where, fix=fix)
+            raise InputError(f"{word[:60]!r} is not a size", where=where, fix=fix)
         if sizes.setdefault(name, size) != size:
             raise InputError(f"{name[:60]!r} has two sizes", where=where, fix=_FIX)
     return sizes

@@ -93,7 +93,7 @@ def _tokens(given: Sequence[ir.Value]) -> list[str]:
 def project_text(suggestions: Sequence[Suggestion], out: str) -> str:
     """A project file, with a comment wherever something was guessed."""
     lines = [
-        "# What dmlprep does here: docs/project-file.md",
+        "# Settings of dmlprep: docs/project-file.md",
         f"out = {toml_value(PurePath(out).as_posix())}          # of each model, a folder of its name in it",
     ]
     for one in suggestions:

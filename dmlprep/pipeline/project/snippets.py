@@ -42,7 +42,7 @@ def _cmake(models: Sequence[Suggestion], results: str) -> str:
             pins = f" PINS {' '.join(map(cmake_argument, _pins(one)))}" if one.sizes else ""
             path = cmake_argument(one.path)
         except ValueError:
-            lines.append(f"# left out, as CMake cannot hold its path or the name of a size: {printable(one.path)}")
+            lines.append(f"# skipped: CMake does not allow its path or the name of a size: {printable(one.path)}")
             continue
         lines.append(f"dmlprep_add_model({target} MODEL {path} RECIPE {one.recipe}{pins})")
     return "\n".join(lines) + "\n"

@@ -105,5 +105,5 @@ def test_bytes_that_are_not_utf_8_are_written(tmp_path: Path) -> None:
 @pytest.mark.skipif(WINDOWS, reason="names are UTF-16 on Windows")
 @pytest.mark.parametrize("setting", ["doc={0}", 'doc="{0}"', "parity.metric={0}"])
 def test_a_setting_that_is_not_utf_8(setting: str) -> None:
-    with pytest.raises(RecipeError, match="bytes that are not UTF-8"):
+    with pytest.raises(RecipeError, match="not valid UTF-8"):
         apply_settings(load_recipe("@check-only"), read_settings([setting.format(os.fsdecode(b"a\xff"))]))

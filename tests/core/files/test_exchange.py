@@ -135,7 +135,7 @@ def test_what_another_run_holds_is_left_alone(tmp_path: Path) -> None:
     with held(files.aside) as mine:
         assert mine
         for act in (files.recover, lambda: files.exchange(_write(tmp_path / "staging", NAMES, "new"))):
-            with pytest.raises(OutputError, match="in use, by another run"):
+            with pytest.raises(OutputError, match="in use by another run"):
                 act()
     assert _seen(tmp_path) == _texts(NAMES, "old")
     files.recover()

@@ -31,7 +31,7 @@ def test_a_device_has_no_end(path: str) -> None:
 
 def test_a_folder_and_a_file_that_is_too_large(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"x" * 2048)
-    with pytest.raises(Unfit, match="a directory"):
+    with pytest.raises(Unfit, match="a folder"):
         read_given(tmp_path)
     with pytest.raises(Unfit, match="it has 2 KiB, at most 1 KiB are read"):
         read_given(tmp_path / "f", 1024)

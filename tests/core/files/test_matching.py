@@ -46,14 +46,14 @@ def test_absolute_patterns(folder: Path) -> None:
 
 @pytest.mark.parametrize("pattern", ["", ".", "a\0b"])
 def test_what_is_no_pattern(folder: Path, pattern: str) -> None:
-    with pytest.raises(Unfit, match="no pattern"):
+    with pytest.raises(Unfit, match="not a file pattern"):
         matching(folder, pattern, most=10)
 
 
 def test_too_many_files_and_too_many_names(folder: Path) -> None:
     with pytest.raises(Unfit, match="more than 3 files match"):
         matching(folder, "**/*", most=3)
-    with pytest.raises(Unfit, match="leads through too many"):
+    with pytest.raises(Unfit, match="matches too many"):
         matching(folder, "**/none", most=3, looked_at=5)
 
 

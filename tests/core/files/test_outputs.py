@@ -147,7 +147,7 @@ def test_no_names_of_files(name: str) -> None:
 def test_a_stem_that_is_another_folder_is_refused(name: str) -> None:
     if Path(name).stem not in (".", ".."):
         pytest.skip("this version of Python gives it another stem")
-    with pytest.raises(UsageError, match="no result can have this name") as refused:
+    with pytest.raises(UsageError, match="a result cannot have this name") as refused:
         stem_of(Path(name))
     assert refused.value.exit_code == 2
 

@@ -85,7 +85,7 @@ def test_tables_without_an_end_are_refused_soon(tmp_path: Path, kind: str) -> No
 
 def test_what_is_no_file_of_windows(tmp_path: Path) -> None:
     (tmp_path / "a.exe").write_bytes(b"#!/bin/sh\n")
-    with pytest.raises(NotAnImage, match="no program or library"):
+    with pytest.raises(NotAnImage, match="not a program or library"):
         read_image(tmp_path / "a.exe")
     with pytest.raises(Unfit, match="directory"):
         read_image(tmp_path)

@@ -37,7 +37,7 @@ def node(body: str) -> ir.Node:
         ("y = Cast (x)", 13, "attribute 'to' is required at opset 13"),
         ("y = Squeeze (x, i)", 11, "2 inputs, but opset 11 accepts 1 to 1"),
         ("y = Dropout (x, , )", 12, ""),
-        ("y, m, z = Relu (x)", 14, "3 outputs are required, where opset 14 has 1 to 1"),
+        ("y, m, z = Relu (x)", 14, "3 outputs, but opset 14 has 1 to 1"),
         ("y = Gather (, i)", 13, "input 0 is required at opset 13"),
         ("y = Upsample (x, x)", 10, "the operator does not exist at opset 10"),
     ],

@@ -55,7 +55,7 @@ def _refusal(path: Path) -> DmlprepError:
 
 @pytest.mark.parametrize(
     ("dims", "words"),
-    [([1] * 65, "65 dimensions"), ([1 << 62], "more elements"), ([1 << 62, 1 << 62], "more elements")],
+    [([1] * 65, "65 dimensions"), ([1 << 62], "too many elements"), ([1 << 62, 1 << 62], "too many elements")],
 )
 def test_a_tensor_that_cannot_be_held(dims: list[int], words: str, tmp_path: Path) -> None:
     error = _refusal(_saved(tmp_path / "m.onnx", _model([_relu()], dims)))
@@ -174,7 +174,7 @@ def test_an_output_of_another_type_than_is_declared(kind: str, tmp_path: Path) -
     path = _saved(tmp_path / "m.onnx", model)
     record = dmlprep.prepare(path, out=tmp_path / "out", recipe="@static-fp32")
     assert record.exit_code == 1
-    assert "declared INT64, and is FLOAT" in record.all_findings()[-1].message
+    assert "declared INT64, but is FLOAT" in record.all_findings()[-1].message
     assert [f.code for f in dmlprep.check(path).findings if f.severity == "error"][:1] == ["DP003"]
 
 
@@ -194,14 +194,14 @@ def test_an_output_of_another_type_than_an_input_that_must_have_the_same(tmp_pat
         tmp_path / "m.onnx", out=tmp_path / "out", recipe="@static-fp32", settings={"parity.cpu": False}
     )
     assert record.exit_code == 1
-    assert "declared DOUBLE, and is FLOAT" in record.all_findings()[-1].message
+    assert "declared DOUBLE, but is FLOAT" in record.all_findings()[-1].message
 
 
 def test_an_output_that_is_a_sequence_and_declared_a_tensor(tmp_path: Path) -> None:
     model = _model([helper.make_node("SequenceConstruct", ["x"], ["y"])])
     record = dmlprep.prepare(_saved(tmp_path / "m.onnx", model), out=tmp_path / "out", recipe="@static-fp32")
     assert record.exit_code == 1
-    assert "declared FLOAT, and is sequence of FLOAT" in record.all_findings()[-1].message
+    assert "declared FLOAT, but is sequence of FLOAT" in record.all_findings()[-1].message
 
 
 @pytest.mark.parametrize("kind", ["Constant", "Relu"])

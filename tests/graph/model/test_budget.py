@@ -40,7 +40,7 @@ def test_it_counts_until_it_is_spent() -> None:
     assert budget.affords(40)
     budget.require((5, 8), 1, "a table", "node b")
     with pytest.raises(
-        ModelRefused, match=r"node c: a table of shape \[41\] would take 41 bytes: 100 bytes may be"
+        ModelRefused, match=r"node c: a table of shape \[41\] would take 41 bytes: 100 bytes are the limit"
     ) as e:
         budget.require((41,), 1, "a table", "node c")
     assert (e.value.code, e.value.exit_code) == ("DP014", 1)
@@ -70,7 +70,7 @@ def test_limits_hold_inside_and_not_after(tmp_path: Path) -> None:
     assert Model.open(path).budget.most_bytes > BYTES
     with dmlprep.limits(made_bytes=9):
         assert Model.open(path).budget.most_bytes == 9
-    with pytest.raises(UsageError, match="limit is wrong"), dmlprep.limits(made_bytes=-1):
+    with pytest.raises(UsageError, match="invalid limit"), dmlprep.limits(made_bytes=-1):
         pass
 
 
@@ -119,6 +119,6 @@ def test_calls_without_an_end(make: Maker, words: str, tmp_path: Path) -> None:
 
 
 def test_bodies_inside_bodies_by_calls(tmp_path: Path) -> None:
-    with pytest.raises(ModelRefused, match="nested 60 deep with its functions") as caught:
+    with pytest.raises(ModelRefused, match="nested 60 deep after its functions") as caught:
         Model.open(_saved(hostile.body_argument(60, both=False), tmp_path))
     assert caught.value.code == "DP016"

@@ -82,7 +82,7 @@ def test_the_input_is_never_overwritten(mlp_path: Path, tmp_path: Path) -> None:
     target = tmp_path / "big.onnx"
     Model.open(mlp_path).save(target, external_over=0)
     before = [p.read_bytes() for p in (target, tmp_path / "big.onnx.data")]
-    with pytest.raises(OutputError, match="never overwritten"):
+    with pytest.raises(OutputError, match="never overwrites"):
         Model.open(target).save(target, external_over=0, force=True)
     assert [p.read_bytes() for p in (target, tmp_path / "big.onnx.data")] == before
 

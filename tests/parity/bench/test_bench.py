@@ -160,7 +160,7 @@ def test_what_a_session_can_override() -> None:
     assert not isinstance(model.ir.graph.inputs[0].shape[0], int)
     assert overridden_like(model, pinned, CNN, "").sizes == {"batch": 4}
     assert "sizes are still free" in overridden_like(model, model, CNN, "").why_not
-    assert "fixed already" in overridden_like(pinned, pinned, CNN, "").why_not
+    assert "already fixed" in overridden_like(pinned, pinned, CNN, "").why_not
     anonymous = Model.open(fixture("mlp_anonymous").path)
     assert "no names" in overridden_like(anonymous, anonymous, CNN, "").why_not
 

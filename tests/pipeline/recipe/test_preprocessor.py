@@ -79,10 +79,10 @@ def test_a_known_configuration(name: str) -> None:
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({"size": {"shortest_edge": 800, "longest_edge": 1333}, "resample": 2, **_HALF}, "depends on its own size"),
-        ({"size": {"shortest_edge": 224}, "resample": 2, **_HALF}, "depends on its own size"),
+        ({"size": {"shortest_edge": 800, "longest_edge": 1333}, "resample": 2, **_HALF}, "depends on the picture"),
+        ({"size": {"shortest_edge": 224}, "resample": 2, **_HALF}, "depends on the picture"),
         ({"size": 224, "resample": 2, **_HALF}, "a square or the shorter side"),
-        ({"size": {"height": 2, "width": 2}, **_HALF}, "resample is None"),
+        ({"size": {"height": 2, "width": 2}, **_HALF}, "resample None"),
         ({"size": {"height": 2, "width": 2}, "resample": 2}, "do_normalize without image_mean"),
         ({"size": {"height": 2, "width": 0}, "resample": 2, **_HALF}, "has 0 for a side"),
         ({"do_pad": True, **_HALF}, "do_pad = True has no counterpart"),
@@ -110,7 +110,9 @@ def test_the_recipe_reads_it_from_its_own_folder(tmp_path: Path) -> None:
     assert options == {**_KNOWN["ViT"][1], "size": [480, 640], "scale": 2.0}, "what the table says itself wins"
 
 
-@pytest.mark.parametrize(("text", "says"), [("{", "not JSON"), ("[]", "holds no table"), ('{"size": 3}', "resample")])
+@pytest.mark.parametrize(
+    ("text", "says"), [("{", "not JSON"), ("[]", "contains no table"), ('{"size": 3}', "resample")]
+)
 def test_what_cannot_be_read_is_named(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(RecipeError, match=says) as raised:
         api.plan(_recipe(tmp_path, text))
