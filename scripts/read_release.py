@@ -321,8 +321,8 @@ def agree(rows: Mapping[tuple[str, int], Any], said: Mapping[tuple[str, int, int
         f"{op}-{since}" for op, since in mine.keys() | its.keys() if mine.get((op, since)) != its.get((op, since))
     ):
         raise MissingFact(
-            f"ONNX Runtime lists other DirectML kernels than were read: {', '.join(wrong)}. A kernel that is not a row of "
-            "the provider's table (made_by) must be added to kernels.json, for the earlier release that --like names"
+            f"ONNX Runtime lists other DirectML kernels than were read: {', '.join(wrong)}. A kernel that is not a row "
+            "of the provider's table (made_by) must be added to kernels.json, for the earlier release that --like names"
         )
 
 
@@ -478,9 +478,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Add a release of ONNX Runtime with DirectML to the table of kernels.")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("release", metavar="RELEASE|FILE", help="1.30.0, or a wheel or npm package of it")
-    parser.add_argument(
-        "--like", default="", metavar="NAME", help="the release for facts that no binary has; the newest"
-    )
+    parser.add_argument("--like", default="", metavar="NAME", help="for facts that no binary has; the newest")
     parser.add_argument(
         "--kernels", type=Path, metavar="WHEEL", help="onnxruntime of the same release, for npm's package"
     )

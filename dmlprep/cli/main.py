@@ -221,7 +221,7 @@ def _run() -> NoReturn:
     except MemoryError as error:
         say(
             f"out of memory{f': {error}' if str(error) else ''}",
-            "give dimensions smaller sizes, close other programs, or use a machine with more memory",
+            "use smaller sizes, close other programs, or use a machine with more memory",
         )
         sys.exit(CheckNotRun.exit_code)
     except Exception as error:

@@ -212,7 +212,7 @@ def _check_names(fleet: FleetFile, jobs: Sequence[Job]) -> None:
         if other is not job:
             fix = "match both models by one pattern (**/x.onnx), so that their names include the folders"
             if other.model == job.model:
-                fix = "give the recipes different names"
+                fix = "use different names for the recipes"
             both = f"{other.shown} and {job.shown}" if other.model != job.model else f"two jobs of {job.shown}"
             raise _wrong(fleet, f"{both} would both be named {job.name!r}", fix)
 

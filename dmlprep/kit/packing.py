@@ -338,7 +338,7 @@ def _feeds(reference: Reference, model: Model, request: KitRequest) -> list[dict
     outputs = [reference.outputs(index) for index in range(len(reference.feeds))]
     if count == 0 or not any(tells_something(array) for one in outputs for array in one.values()):
         what = "every output of the reference is empty, NaN or infinite: no number to compare"
-        raise CheckNotRun(what, where=str(reference.path), code="DP703", fix="give --feeds")
+        raise CheckNotRun(what, where=str(reference.path), code="DP703", fix="pass --feeds")
     if drawn := reference.random_node():
         what = f"the reference draws random numbers ({drawn}): its outputs differ in each run"
         fix = "export it with a seed, or make the random numbers an input"

@@ -253,7 +253,7 @@ def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
 def _other_options(asked: Mapping[str, str], used: Mapping[str, str]) -> list[str]:
     """Options that were not those of the kit."""
     return [
-        f"{key} {used[key]} set by hand" if key in used else f"{key} disabled by hand"
+        f"{key} {used[key]} set by hand" if key in used else f"{key} omitted by hand"
         for key in sorted({*asked, *used})
         if asked.get(key) != used.get(key)
     ]

@@ -88,7 +88,7 @@ def write_nupkg(request: NuGetRequest) -> NuGetPackage:
         what = f"the package is for {found.contract.language}, which does not use NuGet"
         raise UsageError(what, where=str(request.folder), fix="dmlprep package RUN -o APP --for csharp, or cpp")
     if request.loader and found.loader != "compared":
-        what = f"its loader is by {found.contract.made_by}, which dmlprep {__version__} cannot compare"
+        what = f"its loader is by {found.contract.made_by}: dmlprep {__version__} cannot compare it"
         fix = "package the run again with this version; --no-loader excludes the loader from compilation"
         raise InputError(what, where=str(request.folder), code="DP822", fix=fix)
     try:

@@ -326,7 +326,7 @@ class Reference:
         if self.judging_options.noise == "off":
             return "the settings skip it"
         if self.lowered is not None or self.device is None or self.device.provider != "cpu":
-            return "no such provider runs"
+            return "it does not run unchanged on the CPU provider"
         if self.judging_options.noise == "auto" and self._seconds > _NOISE_SECONDS:
             return f"the original took {self._seconds:.0f} s"
         return "it draws random numbers" if self.random_node() else ""

@@ -328,7 +328,7 @@ def _refuse_nothing(model: Model, done: StepRecord) -> None:
     outputs = model.ir.graph.outputs
     if zeros and outputs and all(value.shape is not None and 0 in value.shape for value in outputs):
         what = f"with size 0 for {zeros} every output is empty"
-        raise UsageError(what, where=f"step {done.step}", code="DP210", fix="give a size of 1 or more")
+        raise UsageError(what, where=f"step {done.step}", code="DP210", fix="pass a size of at least 1")
 
 
 def _save(model: Model, request: PrepareRequest, target: Path, record: RunRecord) -> Saved:

@@ -139,7 +139,7 @@ def _bisection() -> bytes:
         command="bisect",
         input="m.onnx",
         exit_code=1,
-        error=RunError("the models part at conv"),
+        error=RunError("the models first differ at conv"),
         verdicts=[verdict],
         findings=[finding("DP706", "parts", node="conv")],
         facts=RunFacts(bisection=said),

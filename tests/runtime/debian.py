@@ -57,7 +57,7 @@ def gpg(home: Path, *line: str, give: bytes = b"") -> bytes:
 @contextlib.contextmanager
 def made_keys() -> Iterator[Keys]:
     """Keys called good, stranger, expired and revoked."""
-    # The agent's socket has a path of 108 bytes at most, so not a folder of pytest's.
+    # The agent's socket has a path of 108 bytes at most, so this is no folder of pytest's.
     with tempfile.TemporaryDirectory(prefix="gpg-", ignore_cleanup_errors=True) as folder:
         home, today = Path(folder, "home"), Path(folder, "today")
         for path in (home, today):

@@ -44,7 +44,7 @@ def decode_text(data: bytes) -> str:
         text = body.decode(encoding)
     except UnicodeDecodeError as error:
         if mark:
-            raise NotUtf8(f"the text is not valid {encoding[:6].rstrip('-')}, as its first bytes say") from error
+            raise NotUtf8(f"the text is not valid {encoding[:6].rstrip('-')}, despite its byte-order mark") from error
         raise NotUtf8(
             f"the text is not UTF-8 (byte {data[error.start]:02X} at position {error.start}): "
             "perhaps a code page such as Windows-1252"

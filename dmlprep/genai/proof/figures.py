@@ -211,7 +211,7 @@ def judge_greedy(verdict: Verdict, text: GreedyText) -> Verdict:
     """Return ``verdict`` with its outcome by both texts: where they differ, the margin decides whether they may."""
     if text.equal == len(text.original):
         return verdict
-    parted = f"the texts differ from token {text.equal + 1} of {len(text.original)}"
+    parted = f"the texts first differ at token {text.equal + 1} of {len(text.original)}"
     if text.margin is None or text.noise is None:
         return msgspec.structs.replace(verdict, outcome="not-proven", reason=parted)
     span = NOISE_SPAN * text.noise

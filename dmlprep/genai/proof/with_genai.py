@@ -86,7 +86,7 @@ def _both(
     text = GreedyText(equal, first, own, None, None, *texts_of(prepared, [first, own]))
     verdict = trial.verdict()
     if equal < _COUNT:
-        reason = f"it runs; the texts differ from token {equal + 1} of {_COUNT}"
+        reason = f"it runs; the texts first differ at token {equal + 1} of {_COUNT}"
         verdict = msgspec.structs.replace(verdict, outcome="not-proven", reason=reason)
     return verdict, text
 

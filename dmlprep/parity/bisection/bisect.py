@@ -336,7 +336,7 @@ class _Search:
         if not result.reproduced:
             fed = [n for n in result.inputs if n in self.reference and n in self.candidate]
             result.before = [differ(n, self.reference[n], self.candidate[n], self.tolerance) for n in fed]
-        parting = "the device differs from the CPU" if self.same_file else "the models differ"
+        parting = "the device first differs" if self.same_file else "the models first differ"
         result.reason = _sentence(result, self.device, parting)
         return result
 

@@ -184,7 +184,7 @@ def bisect_record(found: Bisection, *, command_line: str = "") -> RunRecord:
     )
     error, findings = RunError(found.reason) if found.outcome == "not-run" else None, []
     if found.outcome == "found":
-        error = RunError(f"the models differ from {named(found)} on")
+        error = RunError(f"the models first differ at {named(found)}")
         findings = [finding("DP706", found.reason, node=found.nodes[0] if found.nodes else "")]
     outcome = {"agree": "passed", "found": "failed", "not-run": "not-run"}[found.outcome]
     return RunRecord(

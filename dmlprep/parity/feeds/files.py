@@ -90,9 +90,9 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
                 raise unfit_feed(f"input {name!r} is given twice", str(source))
             single[name] = _npy(Path(file))
         elif not path.exists():
-            raise unfit_feed("no such file", str(source), meant(path, f"give {_FORMS}"))
+            raise unfit_feed("no such file", str(source), meant(path, f"pass {_FORMS}"))
         else:
-            raise unfit_feed("not a format of feeds", str(source), f"give {_FORMS}")
+            raise unfit_feed("not a format of feeds", str(source), f"pass {_FORMS}")
     if single:
         named = ", ".join(str(s) for s in sources if not isinstance(s, Mapping) and "=" in str(s))
         feeds.append(GivenFeed(single, named))

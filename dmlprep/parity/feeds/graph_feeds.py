@@ -74,7 +74,7 @@ def make_feeds(
     starting = resolve_shapes(inputs, {**_empty_caches(inputs), **(sizes or {})})
     for one in inputs:
         if wrong := beyond_bounds(shapes[one.name]):
-            fix = "give its free dimensions smaller sizes: --pin, --size, or parity.sizes in the recipe"
+            fix = "set smaller sizes for its free dimensions: --pin, --size, or parity.sizes in the recipe"
             raise UsageError(wrong, where=f"input {one.name}", fix=fix)
     _check_room(model, {name: shape for name, shape in shapes.items() if name not in fixed})
     limits = {one.name: _index_limit(model, like, one.name) for one in inputs}
@@ -112,7 +112,7 @@ def _check_room(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
     sizes = " x ".join(map(str, shapes[largest]))
     what = f"to make inputs of {sizes} takes {needed >> 20:,} MiB, and {model.budget.most_bytes >> 20:,} may be taken"
     fix = (
-        "give its free dimensions smaller sizes (--pin, --size, parity.sizes in the recipe), pass your own inputs "
+        "set smaller sizes for its free dimensions (--pin, --size, parity.sizes in the recipe), pass your own inputs "
         f"with --feeds, or raise the limit: dmlprep --limit made_bytes={needed} COMMAND"
     )
     raise UsageError(what, where=f"input {largest}", fix=fix, code="DP703")
@@ -377,7 +377,7 @@ def _check_array(one: Input, array: Array, sizes: dict[str, tuple[int, str]], pl
     for axis, (dim, size) in enumerate(zip(one.dims, shape, strict=True)):
         if isinstance(dim, int) and dim != size:
             what = f"axis {axis} of input {name!r} is {dim}, the feed has shape {shape}"
-            raise unfit_feed(what, place, "pin that size, or give feeds of the pinned size")
+            raise unfit_feed(what, place, "pin that size, or pass feeds of the pinned size")
         if isinstance(dim, str):
             first, other = sizes.setdefault(dim, (size, name))
             if first != size:

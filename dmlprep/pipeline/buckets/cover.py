@@ -134,7 +134,7 @@ def _merged(counts: Mapping[Size, int], most: int) -> list[list[Size]]:
 
 def _rounded(counts: Mapping[Size, int], multiple: int) -> dict[Size, int]:
     if not 1 <= multiple <= MOST_SIZE:
-        raise UsageError(f"{multiple} is not a multiple", where="multiple", fix="give a whole number from 1")
+        raise UsageError(f"{multiple} is not a multiple", where="multiple", fix="pass a whole number of at least 1")
     rounded: Counter[Size] = Counter()
     for size, count in counts.items():
         up = tuple(-(-one // multiple) * multiple for one in size)

@@ -72,7 +72,7 @@ def simplify(
         check_bounds(result, "its result")  # folding makes tensors that the file did not have
     except SessionFailure as failed:
         prefix = "" if failed.kind in ("timeout", "hang", "crash", "memory") else "onnxsim failed: "
-        more = "" if failed.kind == "memory" else ", or give it more time"
+        more = "" if failed.kind == "memory" else ", or raise its time limit"
         raise _refused(f"{prefix}{failed.message}", more) from failed
     except (DecodeError, OSError) as error:
         raise _refused(f"onnxsim returned no model: {error}") from error
@@ -86,5 +86,5 @@ def end() -> None:
     _process.end()
 
 
-def _refused(what: str, more: str = ", or give it more time") -> ModelRefused:
+def _refused(what: str, more: str = ", or raise its time limit") -> ModelRefused:
     return ModelRefused(what, where="onnxsim", code="DP301", fix=f"remove the step{more}")

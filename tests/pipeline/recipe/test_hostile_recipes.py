@@ -1,4 +1,4 @@
-"""Recipes and settings that are no recipes: too deep, too long, not a regular file."""
+"""Recipes and settings that are no recipes: too deep, too long, no plain file."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def _sources(sources: Sequence[Path]) -> dict[Kind, list[Path]]:
         if not kinds:
             what = "contains no pictures, audio or text" if source.is_dir() else "unsupported kind of file"
             forms = "; ".join(f"{kind} ({' '.join(sorted(known))})" for kind, known in _SUFFIXES.items())
-            raise InputError(what, where=str(source), fix=f"give {forms}")
+            raise InputError(what, where=str(source), fix=f"pass {forms}")
         if source.is_dir():
             check_inside((file for _, file in kinds), source)
         for kind, file in kinds:

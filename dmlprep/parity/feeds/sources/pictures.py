@@ -95,7 +95,7 @@ def _values(batch: Array, one: Input, how: Pictures) -> Array:
     for name, numbers in (("--mean", how.mean), ("--deviation", how.deviation)):
         if len(numbers) not in (1, channels):
             what = f"{len(numbers)} numbers for {channels} channels"
-            raise UsageError(what, where=name, fix="give one number, or one for each channel")
+            raise UsageError(what, where=name, fix="pass one number, or one for each channel")
     values = (batch / 255.0 * how.scale - np.asarray(how.mean)) / np.asarray(how.deviation)
     if kind.kind in "iu":
         limits = np.iinfo(kind)
