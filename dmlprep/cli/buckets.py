@@ -81,6 +81,6 @@ def _show(sizes: Sizes, found: Cover, options: list[str]) -> None:
     for text, one in zip(options, found.buckets, strict=True):
         echo(f"{text:{width}}  {one.requests:8}  {one.waste:9.2f}")
     echo()
-    quality = "this is optimal" if found.optimal else "a better set may exist"
+    quality = "this is optimal" if found.optimal else "a better set might exist"
     padding = f"{percent(found.waste - 1)} on average and {percent(found.worst - 1)} at most"
     echo(f"{count_text(len(options), 'bucket')}: padding adds {padding}; {quality}")

@@ -36,7 +36,7 @@ def keep_key(key: PackerKey, path: Path) -> None:
 
 def packer_key(path: Path) -> PackerKey:
     """Read the packer's key."""
-    fix = "pass the file that dmlprep kit --key made"
+    fix = "pass the file that dmlprep kit --key created"
     try:
         return parse_packer_key(read_given(path, LONGEST))
     except OSError as error:

@@ -67,7 +67,7 @@ def signing_key(path: Path) -> SigningKey:
         check_output(path)
         check_output(public_file(path))
         return SigningKey(made.ed25519.Ed25519PrivateKey.generate(), path, is_new=True)
-    raw = _read(path, "pass the file that dmlprep package --sign made, or one of openssl genpkey -algorithm ed25519")
+    raw = _read(path, "pass the file that dmlprep package --sign created, or an openssl ed25519 key")
     try:
         private = made.serialization.load_pem_private_key(raw, None)
     except (ValueError, TypeError, made.unsupported) as error:

@@ -48,7 +48,7 @@ def loads(original: Model, made: Model, time_limit: float = 600.0, host: Session
     if failure.kind not in ("load", "crash"):
         why, limit = f"not tried: {failure.message}", failure
     elif lacks_a_kernel(failure.message):
-        why = f"the CPU has no kernel for a node: {failure.message}; DirectML may have one"
+        why = f"the CPU has no kernel for a node: {failure.message}; DirectML might have one"
     elif _loaded(original, options, host)[1] is not None:
         why = f"ONNX Runtime loads neither the result nor the original: {failure.message}"
     if why:

@@ -74,15 +74,15 @@ class FramePass(Pass[FrameOptions]):
             raise ModelRefused(text, code="DP306", fix=fix)
         for picture in frame.pictures:
             shape, inner = list(picture.shape), list(picture.model_shape)
-            text = f"{picture.name} takes {picture.type} {shape} ({picture.colour}), and the model {inner} of it"
+            text = f"{picture.name} accepts {picture.type} {shape} ({picture.colour}); the model gets {inner}"
             context.report("DP304", text, node=picture.name, mode=picture.mode, resized=list(picture.resized))
         for result in frame.results:
             what = result.activation if result.take == "all" else result.take
-            text = f"{' and '.join(result.made)}: {what} of what the model gives at {result.name}"
+            text = f"{' and '.join(result.made)}: {what} of the model output {result.name}"
             context.report("DP304", text, node=result.name)
         if frame.detect is not None:
             count, taken = frame.detect.table.count, " and ".join(frame.detect.taken)
-            text = f"{count} boxes in pixels of the app's picture take the place of {taken}"
+            text = f"{count} boxes in pixels of the app's picture replace {taken}"
             context.report("DP304", text, node=frame.detect.taken[0])
         context.facts.frame_nodes = len(made)
         return True

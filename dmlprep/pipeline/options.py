@@ -130,7 +130,7 @@ class Session(Adapter):
             UsageError: DirectML is required on the CPU.
         """
         if self.require_dml and self.device == "cpu":
-            what = "a DirectML session is required on a device that has none"
+            what = "require_dml needs DirectML, but the device is the CPU"
             raise UsageError(what, where="device cpu, require_dml", fix="remove one of the two")
         if self.require_dml or self.device == "dml" or self.gpu is not None:
             return {"parity.dml": "require"}

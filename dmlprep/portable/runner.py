@@ -133,7 +133,7 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
     try:
         request = _request(manifest, asked)
     except (ValueError, OSError) as error:
-        raise _Refused(f"error: {error}", "  fix: choose with --device-id, or leave --adapter out") from error
+        raise _Refused(f"error: {error}", "  fix: choose with --device-id, or remove --adapter") from error
     try:
         allowed = limits.memory_limit()
     except ValueError as error:
@@ -178,7 +178,7 @@ def _checked(kit: Path, asked: argparse.Namespace) -> tuple[dict[str, Any], str,
             fix = "  fix: pass the .run-key file of this kit"
             raise _Refused(f"error: --key: {error}", fix) from error
     elif manifest.get("nonce"):
-        _say("this kit was packed with a key: without --key its result is not signed, and may be refused")
+        _say("this kit was packed with a key: without --key its result is not signed, and might be refused")
     _say(f"kit {name[:12]}: {manifest['model']['name']}, {len(manifest['feeds'])} feeds; checking its files")
     wrong = integrity.problems(kit, manifest)
     if wrong:

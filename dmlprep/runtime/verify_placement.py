@@ -66,7 +66,7 @@ def verify_placement(
     misses = []
     for name, provider in compared.items():
         if (wanted := expected[name]).provider != provider:
-            text = f"predicted {wanted.provider} ({wanted.code}), the session says {provider}"
+            text = f"predicted {wanted.provider} ({wanted.code}), the session reports {provider}"
             misses.append(finding("DP523", text, node=labels.get(name, name)))
     if other := another_release(device, target.ort_version):
         how += f"; {other}"

@@ -441,7 +441,7 @@ def test_a_wrong_name_lists_the_inputs(bert: Model, arrays: dict[str, np.ndarray
 
 def test_a_wrong_type_names_both(bert: Model, arrays: dict[str, np.ndarray]) -> None:
     arrays["input_ids"] = arrays["input_ids"].astype(np.int32)
-    with pytest.raises(InputError, match="takes int64, the feed is int32"):
+    with pytest.raises(InputError, match="needs int64, but the feed is int32"):
         fit_feeds(bert, [arrays])
 
 

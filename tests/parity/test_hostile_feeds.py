@@ -111,12 +111,12 @@ def test_sizes_and_numbers_that_nothing_can_hold(tmp_path: Path) -> None:
 
 def test_inputs_that_there_is_no_room_for(tmp_path: Path) -> None:
     model = Model.open(parse(TEXT, tmp_path / "m.onnx"))
-    with pytest.raises(UsageError, match="MiB, and 512 may be taken") as caught:
+    with pytest.raises(UsageError, match="MiB, at most 512 are allowed") as caught:
         make_feeds(model, {"n": (1 << 31) - 1})
     assert "--limit made_bytes=" in caught.value.fix
     with limited(Limits(made_bytes=1 << 10)):
         model = Model.open(parse(TEXT, tmp_path / "m.onnx"))
-    with pytest.raises(UsageError, match="may be taken"):
+    with pytest.raises(UsageError, match="are allowed"):
         make_feeds(model, {"n": 1 << 10})
     assert make_feeds(model, {"n": 4})
 

@@ -27,7 +27,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if _apart(facts) != list(_PLACES):
         return "only its keys or only its values have four dimensions"
     if facts.input(_BIAS) is not None:
-        return "its bias has parts for keys and values, which count where the heads are side by side alone"
+        return "its bias has parts for keys and values, which work only if the heads are side by side"
     for place in _PLACES:
         value = edit.input(place)
         batch, heads, tokens, size = facts.required(place).dims

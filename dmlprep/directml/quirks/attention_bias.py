@@ -63,7 +63,7 @@ def _rewrite_masked(facts: NodeFacts, edit: Edit) -> str:
     """Add the mask's value to the bias where the mask is 0."""
     mask, bias = facts.required(_MASK), facts.required(_BIAS)
     if not mask.static or mask.rank not in (2, 3) or bias.dtype is None:
-        return "its mask is not known to have one number for each key"
+        return "its mask might not have one number for each key"
     batch, *rows = mask.sizes
     shape = [batch, 1, *([1] if mask.rank == 2 else []), *rows]
     kind, whole = bias.dtype, ir.DataType.INT32

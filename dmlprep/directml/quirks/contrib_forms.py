@@ -36,7 +36,7 @@ _PLACES: Mapping[str, Mapping[int, int]] = {"QAttention": {6: 0, 7: 1}, "QLinear
 
 
 def _matches_zeros(node: NodeFacts) -> str:
-    return "a zero point is left out" if any(node.input(index) is None for index in _PLACES[node.op]) else ""
+    return "a zero point is missing" if any(node.input(index) is None for index in _PLACES[node.op]) else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

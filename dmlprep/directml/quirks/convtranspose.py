@@ -96,7 +96,7 @@ _PADS, _BIAS = 2, 3
 
 
 def _matches_dynamic(node: NodeFacts) -> str:
-    return "its pads are left out" if node.input(_PADS) is None else "it has a bias" if node.input(_BIAS) else ""
+    return "its pads are missing" if node.input(_PADS) is None else "it has a bias" if node.input(_BIAS) else ""
 
 
 def _rewrite_dynamic(facts: NodeFacts, edit: Edit) -> str:

@@ -158,7 +158,7 @@ def _matches_missing(node: NodeFacts) -> str | Match:
         return ""
     text = f"axis {axis} and a scale of shape [1], on"
     if x.rank == 1 and x.size is None:
-        return Match(f"{text} a vector that may have more than one element", sure=False)
+        return Match(f"{text} a vector that might have more than one element", sure=False)
     return f"{text} data of rank {x.rank}"
 
 

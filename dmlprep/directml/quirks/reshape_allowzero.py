@@ -12,7 +12,7 @@ def _matches(node: NodeFacts) -> str | Match:
     sizes = _sizes(node)
     if -1 in sizes:
         return f"allowzero=1 with shape [{', '.join('?' if s is None else str(s) for s in sizes)}]"
-    return Match("allowzero=1 with a shape that may contain -1", sure=False) if None in sizes else ""
+    return Match("allowzero=1 with a shape that might contain -1", sure=False) if None in sizes else ""
 
 
 def _sizes(node: NodeFacts) -> tuple[Dim, ...]:
@@ -27,7 +27,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """
     sizes, ends = _sizes(facts), (facts.input(0), facts.output())
     if -1 not in sizes and not any(v is not None and v.static and v.size for v in ends):
-        return "its shape may contain a 0"
+        return "its shape might contain a 0"
     edit.drop("allowzero")
     return ""
 

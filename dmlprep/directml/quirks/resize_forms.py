@@ -86,7 +86,7 @@ def _shrinks(node: NodeFacts) -> Match | None:
     if (scales := _scales(node)) is not None:
         return Match(" to a smaller size") if (scales < 1).any() else None
     unknown = any(a != b and not (isinstance(a, int) and isinstance(b, int)) for a, b in pairs)
-    return Match(" to a size that may be smaller", sure=False) if unknown else None
+    return Match(" to a size that might be smaller", sure=False) if unknown else None
 
 
 def _crops_axes(node: NodeFacts) -> str:

@@ -21,7 +21,7 @@ def _matches(node: NodeFacts) -> str | Match:
         return "coordinates are moved by half an element"
     if node.attribute("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
         return ""
-    return Match("output_half_pixel, and boxes may be smaller than an element", sure=False)
+    return Match("output_half_pixel, and boxes might be smaller than an element", sure=False)
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

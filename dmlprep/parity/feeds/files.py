@@ -87,7 +87,7 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
         elif "=" in str(source) and not path.exists():
             name, _, file = str(source).rpartition("=")
             if name in single:
-                raise unfit_feed(f"input {name!r} is given twice", str(source))
+                raise unfit_feed(f"input {name!r} is duplicated", str(source))
             single[name] = _npy(Path(file))
         elif not path.exists():
             raise unfit_feed("no such file", str(source), meant(path, f"pass {_FORMS}"))

@@ -110,7 +110,8 @@ def _check_room(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
         return
     largest = max(shapes, key=lambda name: math.prod(shapes[name]))
     sizes = " x ".join(map(str, shapes[largest]))
-    what = f"to make inputs of {sizes} takes {needed >> 20:,} MiB, and {model.budget.most_bytes >> 20:,} may be taken"
+    most = f"at most {model.budget.most_bytes >> 20:,} are allowed"
+    what = f"synthetic inputs of {sizes} need {needed >> 20:,} MiB, {most}"
     fix = (
         "set smaller sizes for its free dimensions (--pin, --size, parity.sizes in the recipe), pass your own inputs "
         f"with --feeds, or raise the limit: dmlprep --limit made_bytes={needed} COMMAND"
@@ -367,7 +368,7 @@ def _check_array(one: Input, array: Array, sizes: dict[str, tuple[int, str]], pl
         wanted = np.dtype(one.dtype.numpy()).name if one.dtype is not None else own
         fits = own == wanted
     if not fits:
-        raise unfit_feed(f"input {name!r} takes {wanted}, the feed is {own}", place, f"save it as {wanted}")
+        raise unfit_feed(f"input {name!r} needs {wanted}, but the feed is {own}", place, f"save it as {wanted}")
     if one.dims is None:
         return
     if len(one.dims) != array.ndim:

@@ -49,7 +49,7 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
     wanted = (sizes[2], sizes[3]) if layout == "nchw" else (sizes[1], sizes[2])
     mean, deviation = _moments(options, channels, where)
     if kind == "uint8" and (options.scale != 1.0 or any(mean) or set(deviation) != {1.0}):
-        raise refused(where, "the model takes bytes: it has no scale, mean or deviation", "remove these fields")
+        raise refused(where, "the model needs bytes: it has no scale, mean or deviation", "remove these fields")
     if kind == "uint8" and options.white not in (None, 255.0) and options.type == "uint8":
         raise refused(where, "the model and the app have bytes: white is 255 in both", "remove white")
     if options.model_size not in (None, wanted):
@@ -92,7 +92,7 @@ def _input(model: ir.Model, name: str, where: str) -> tuple[list[int], Literal["
     kinds: dict[ir.DataType | None, Literal["uint8", "float16", "float32"]]
     kinds = {ir.DataType.FLOAT: "float32", ir.DataType.FLOAT16: "float16", ir.DataType.UINT8: "uint8"}
     if value.dtype not in kinds:
-        raise refused(where, f"the input takes {value.dtype}: a frame gives FP32, FP16 or uint8", "frame another input")
+        raise refused(where, f"the input is {value.dtype}: a frame supports FP32, FP16 or uint8", "frame another input")
     return sizes, kinds[value.dtype]
 
 

@@ -241,7 +241,7 @@ class Builder(GraphBuilder):
 
     def _insert(self, node: ir.Node, version: int | None) -> None:
         if self._budget is not None:
-            self._budget.spend(nodes=1, what="what takes the place of its operators", where=self._where)
+            self._budget.spend(nodes=1, what="the replacement of its operators", where=self._where)
         self.graph.insert_before(self.node, node)
         for inner in (node, *(n for _, graph in attribute_graphs(node) for n in graph.all_nodes())):
             stands_at = inner.metadata_props.pop(STANDS_AT, None)

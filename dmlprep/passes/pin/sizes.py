@@ -24,12 +24,12 @@ _DATA_DEPENDENT = {
     "Upsample": "its scales are computed from data",
     "Tile": "its repeats are computed from data",
     "Pad": "its pads are computed from data",
-    "If": "its branches give different shapes",
+    "If": "its branches return different shapes",
     "Loop": "a size grows in each iteration, or the number of iterations depends on the data",
     "Scan": "its body gives a dynamic shape",
     "OneHot": "its depth is computed from data",
     "Split": "its sizes are computed from data",
-    "SequenceAt": "a sequence's elements may differ in shape",
+    "SequenceAt": "a sequence's elements might differ in shape",
     "StringSplit": "the number of parts depends on the data",
     "DFT": "its length is computed from data",
     **dict.fromkeys(("ConstantOfShape", "Expand", "Reshape", "CenterCropPad"), "its shape is computed from data"),
@@ -277,7 +277,7 @@ def report_dynamic(model: ir.Model, known: Known, context: Context) -> list[str]
     for name, sentence in roots[:_MOST]:
         context.report("DP201", sentence, node=name)
     if len(roots) > _MOST:
-        context.report("DP201", f"{len(roots) - _MOST} more nodes give dynamic shapes", count=len(roots))
+        context.report("DP201", f"{len(roots) - _MOST} more nodes have dynamic shapes", count=len(roots))
     return causes + [sentence for _, sentence in roots]
 
 
@@ -302,7 +302,7 @@ def _static(value: ir.Value, known: Known) -> bool:
 
 def _why(node: ir.Node, model: ir.Model, known: Known) -> str:
     if (node.domain, node.op_type, node.overload) in model.functions:
-        return "the function gives a dynamic shape"
+        return "the function has a dynamic shape"
     if node.domain not in ("", "ai.onnx"):
         return f"onnx has no shape rule for an operator of domain {node.domain}"
-    return _DATA_DEPENDENT.get(node.op_type, "onnx's rule for this operator gives no static shape")
+    return _DATA_DEPENDENT.get(node.op_type, "onnx's rule for this operator infers no static shape")

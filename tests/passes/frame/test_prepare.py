@@ -91,7 +91,7 @@ def test_a_wrong_frame_fails(recipe: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_feeds_are_those_of_the_app(recipe: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="takes uint8, the feed is float32"):
+    with pytest.raises(InputError, match="needs uint8, but the feed is float32"):
         _prepared(recipe, tmp_path / "out", feeds=[{"pixel_values": np.zeros((1, 3, 32, 32), np.float32)}])
 
 

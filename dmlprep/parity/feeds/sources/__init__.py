@@ -142,7 +142,7 @@ def _chosen(request: FeedsRequest, model: Model, inputs: Sequence[Input]) -> tup
     if not fitting:
         what = f"{request.model} has no input for {there}" + (f" ({request.input!r})" if request.input else "")
         where = "--input" if request.input else str(request.sources[0])
-        raise UsageError(what, where=where, fix=f"name the input with --input; it has: {_said(inputs)}")
+        raise UsageError(what, where=where, fix=f"choose the input with --input; it has: {_said(inputs)}")
     if len(fitting) > 1:
         what, where = f"the sources are {there}, and the model accepts either", str(request.sources[0])
         raise UsageError(what, where=where, fix="pass files of one kind")

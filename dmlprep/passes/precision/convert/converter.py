@@ -116,11 +116,11 @@ def _rescaled(one: Rescale) -> Finding:
     elif one.before.relative > one.after.relative:
         why = f"largest value {one.before.peak:g}, of which FP16 would lose {one.before.relative:.2g}"
     else:
-        why = f"largest value {one.before.peak:g}: sums of its products may leave FP16's range"
+        why = f"largest value {one.before.peak:g}: sums of its products might exceed the range of FP16"
     return finding(
         "DP408",
         f"{one.value.name!r} ({why}) is multiplied by 2^{one.exponent}, and then loses {one.after.relative:.2g}; "
-        f"{taker} takes 2^{one.result} out again",
+        f"{taker} divides by 2^{one.result}",
         node=one.value.name or "",
         exponent=one.exponent,
         peak=one.before.peak,

@@ -41,7 +41,7 @@ def convert_with_onnxconverter_common(
     model.ir = thaw(Frozen(converted, _cast(converted, frozen.tensors)))
     fault = check(model.ir)
     if fault:
-        raise ModelRefused(f"onnxconverter-common made an invalid model: {fault}", code="DP403", fix=_FIX)
+        raise ModelRefused(f"onnxconverter-common returned an invalid model: {fault}", code="DP403", fix=_FIX)
     return findings
 
 
