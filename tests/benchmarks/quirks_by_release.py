@@ -56,7 +56,7 @@ def run(case: Case, model: onnx.ModelProto, host: SessionHost, folder: Path) -> 
     except SessionFailure as error:
         if any(text in error.message for text in ("Load model from", "Could not find", "Failed to find kernel")):
             return "none"
-        if "came back empty" in error.message:
+        if "is empty" in error.message:
             return "wrong numbers"
         return OUTCOMES.get(error.kind, "crash")
     return "right" if any(close(found, wanted) for wanted in expected) else "wrong numbers"

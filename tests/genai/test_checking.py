@@ -53,7 +53,7 @@ CASES: list[tuple[str, str, Any, dict[str, Any], str, str]] = [
     ("mislaid", "model.max_length", 8, {}, "DP841", "model.max_length is unknown"),
     ("text for a number", f"{DECODER}.head_size", "8", {}, "DP842", 'needs a whole number, but has "8"'),
     ("a fraction", f"{DECODER}.head_size", 8.5, {}, "DP842", "needs a whole number, but has 8.5"),
-    ("too large", f"{DECODER}.head_size", 1e30, {}, "DP842", "beyond a whole number of 32 bits"),
+    ("too large", f"{DECODER}.head_size", 1e30, {}, "DP842", "exceeds 32 bits"),
     ("head size", f"{DECODER}.head_size", 16, {}, "DP851", "head_size is 16, but the attention of model.onnx has 8"),
     ("heads", f"{DECODER}.num_key_value_heads", 4, {}, "DP851", "num_key_value_heads is 4"),
     (

@@ -123,7 +123,7 @@ def test_results(options: ResultOptions, outputs: list[Any], tmp_path: Path) -> 
     assert (image.fit, image.size) == ("stretch", (16, 16))
     found = [(one.meaning, one.range, one.about) for one in contract.outputs[: len(outputs)]]
     assert found == outputs
-    assert "the model sees it as it is" in (tmp_path / "app" / "README.md").read_text(encoding="utf-8")
+    assert "the model gets it unchanged" in (tmp_path / "app" / "README.md").read_text(encoding="utf-8")
 
 
 def test_bytes_of_a_made_picture_are_many(tmp_path: Path) -> None:

@@ -85,5 +85,5 @@ def test_more_files_are_told_of(app: Path, run: Run) -> None:
     (app / "onnxruntime.py").write_text("")
     done = run("package", "verify", app)
     assert done.code == 0
-    assert "not of the package" in done.out
+    assert "not part of the package" in done.out
     assert "onnxruntime.py" in done.out

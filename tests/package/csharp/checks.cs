@@ -82,7 +82,7 @@ internal static class Checks
             Action<Tensor, string> refused = (tensor, word) =>
                 Refused<BadInputException>(() => model.Run(new Dictionary<string, Tensor> { { name, tensor } }), word);
             Refused<BadInputException>(() => model.Run(new Dictionary<string, Tensor>()), "is missing");
-            refused(new Tensor(whole.Data, whole.Shape.Skip(1).ToArray()), "the model takes [1, ");
+            refused(new Tensor(whole.Data, whole.Shape.Skip(1).ToArray()), "the model needs [1, ");
             refused(new Tensor(new double[whole.Data.Length], whole.Shape), "[] for ");
             Array shorter = Array.CreateInstance(whole.Data.GetType().GetElementType(), whole.Data.Length - 1);
             refused(new Tensor(shorter, whole.Shape), "elements");

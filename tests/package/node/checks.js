@@ -78,7 +78,7 @@ async function badInputs() {
   const [name] = Object.keys(feeds(model));
   const { data, shape } = feeds(model)[name];
   await refused(loader.BadInput, () => model.run({}), /is missing/);
-  await refused(loader.BadInput, () => model.run({ [name]: { data, shape: shape.slice(1) } }), /the model takes/);
+  await refused(loader.BadInput, () => model.run({ [name]: { data, shape: shape.slice(1) } }), /the model needs/);
   await refused(loader.BadInput, () => model.run({ [name]: { data: new Float64Array(data), shape } }), /needs (Float32|Uint8)Array/);
   await refused(loader.BadInput, () => model.run({ [name]: { data: data.slice(1), shape } }), /elements/);
   await refused(loader.BadInput, () => model.run({ [name]: { data, shape }, more: { data, shape } }), /no input 'more'/);

@@ -194,7 +194,7 @@ def test_a_release_without_the_kernel_keeps_the_nodes() -> None:
     proto = rotation("halves", "one sum", "constant", True, opset=16)
     fused, findings = fuse(proto, "ort-1.15")
     assert contrib(fused) == {}
-    assert "DirectML does not take it" in findings[0].message
+    assert "DirectML does not run it" in findings[0].message
     fused, findings = fuse(proto, "winml-11")
     assert contrib(fused) == {}
     assert findings == []

@@ -125,7 +125,7 @@ def test_a_crash_names_the_exception(stand_in: Callable[[str], None]) -> None:
 
 def test_an_answer_without_a_model(stand_in: Callable[[str], None]) -> None:
     stand_in("input(); print('ok'); input()")
-    with pytest.raises(ModelRefused, match="onnxsim gave no model"):
+    with pytest.raises(ModelRefused, match="onnxsim returned no model"):
         simplify()
 
 
