@@ -70,7 +70,7 @@ def test_a_project_that_is_not_there(folder: Path) -> None:
     with pytest.raises(UsageError, match="no project file"):
         dmlprep.prepare_project()
     (folder / "dmlprep.toml").write_text('[models."gone/*.onnx"]\n')
-    with pytest.raises(UsageError, match="names no model that is there"):
+    with pytest.raises(UsageError, match="names no existing model"):
         dmlprep.prepare_project()
 
 

@@ -46,7 +46,7 @@ _REFUSED = {
     "sparse_10": "--limit made_bytes=",
     "doubling_14": "--limit made_nodes=",
     "doubling_40": "--limit made_nodes=",
-    "self_call": "in a ring",
+    "self_call": "in a cycle",
     "nested_if_32": "nested too deep",
     "nested_loop_32": "nested too deep",
 }

@@ -105,7 +105,7 @@ def test_what_several_models_cannot_have(models: Path, tmp_path: Path, run: Run)
     out = ("-o", tmp_path / "out")
     assert "would both be written" in run("prepare", models / "**/*.onnx", *out).err
     assert "is one file" in run("prepare", models / "*.onnx", "-o", tmp_path / "out.onnx").err
-    assert "--record takes one model" in run("prepare", models / "*.onnx", *out, "--record", tmp_path / "r.json").err
+    assert "--record needs a single" in run("prepare", models / "*.onnx", *out, "--record", tmp_path / "r.json").err
     done = run("check", models / "x*.onnx")
     assert (done.code, "no file matches" in done.err) == (2, True)
 

@@ -159,7 +159,7 @@ def test_a_python_that_lacks_packages_or_is_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be run"):
         find_builder(str(tmp_path / "none"))
     if sys.platform != "win32":
-        with pytest.raises(UsageError, match="no Python that runs"):
+        with pytest.raises(UsageError, match="not a working Python"):
             find_builder("/bin/false")
 
 

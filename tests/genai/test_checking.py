@@ -65,7 +65,7 @@ CASES: list[tuple[str, str, Any, dict[str, Any], str, str]] = [
         "num_hidden_layers is 3, but model.onnx has a cache for 2",
     ),
     ("more layers", f"{DECODER}.num_hidden_layers", 2, {"layers": 3}, "DP850", "has a cache for 3 layers"),
-    ("vocabulary", "model.vocab_size", 65, {}, "DP852", "vocab_size is 65, and logits of model.onnx has 64"),
+    ("vocabulary", "model.vocab_size", 65, {}, "DP852", "vocab_size is 65, but logits of model.onnx has 64"),
     ("pattern", f"{DECODER}.inputs.past_key_names", "past.key", {}, "DP849", "has no %d"),
     ("name", f"{DECODER}.outputs.logits", "logit", {}, "DP848", 'model.onnx has no output "logit"'),
     ("mask", f"{DECODER}.inputs.attention_mask", "atention_mask", {}, "DP848", 'input "attention_mask" of model.onnx'),

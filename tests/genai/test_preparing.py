@@ -265,7 +265,7 @@ def test_force_replaces_what_an_earlier_run_wrote_and_nothing_else(tmp_path: Pat
     source, out = folder(tmp_path / "in"), tmp_path / "out"
     assert prepared(source, out, fallback="cpu").exit_code == 0
     (out / "mine.txt").write_text("mine")
-    with pytest.raises(OutputError, match="holds"):
+    with pytest.raises(OutputError, match="contains"):
         prepared(source, out)
     assert prepared(source, out, force=True).exit_code == 0
     names = {path.name for path in out.iterdir()}
@@ -363,7 +363,7 @@ def test_what_a_killed_run_had_moved_aside_comes_back(tmp_path: Path) -> None:
     for name in ("genai_config.json", "model.onnx", "original"):
         (out / name).rename(aside / name)
     (aside / "old.json").write_text(json.dumps({"old": ["genai_config.json", "model.onnx", "original"], "new": {}}))
-    with pytest.raises(OutputError, match="holds"):
+    with pytest.raises(OutputError, match="contains"):
         prepared(tmp_path / "in", out)
     assert state(out) == before
 
@@ -445,7 +445,7 @@ def test_a_model_with_the_name_of_the_record_is_refused(tmp_path: Path) -> None:
     source = folder(tmp_path / "in", data=False)
     (source / "model.onnx").rename(source / "run.json")
     edit(source, "model", "decoder", "filename", value="run.json")
-    with pytest.raises(InputError, match="name of the record"):
+    with pytest.raises(InputError, match="name of dmlprep"):
         prepared(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -527,7 +527,7 @@ def test_a_folder_of_a_provider_that_the_user_changed_is_not_replaced(change: st
     assert prepared(source, out, fallback="cpu", force=True).exit_code == 0
     (out / "dml" / ("notes.txt" if change == "more" else "genai_config.json")).write_text("mine")
     before = state(out)
-    with pytest.raises(OutputError, match="is not as an earlier run wrote it") as refused:
+    with pytest.raises(OutputError, match="was changed after an earlier run") as refused:
         prepared(source, out, fallback="cpu", force=True)
     assert Path(refused.value.where) == out / "dml"
     assert prepared(source, out, force=True).exit_code == 0  # makes no folder "dml": it stays, and "cpu" goes

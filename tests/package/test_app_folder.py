@@ -92,7 +92,7 @@ def test_versions_are_compared_as_numbers(
 def test_another_architecture(shipped: Path) -> None:
     put_libraries(shipped, "arm64")
     (found,) = dmlprep.inspect_app(shipped).findings
-    assert (found.code, found.message) == ("DP833", "app.exe is x64, and onnxruntime.dll is arm64")
+    assert (found.code, found.message) == ("DP833", "app.exe is x64, but onnxruntime.dll is arm64")
     put_image(shipped / "app.exe", library=False, machine="arm64")
     put_image(shipped / "DirectML.dll", machine="x64", version=(1, 15, 4, 0))
     assert codes(shipped) == ["DP833"]

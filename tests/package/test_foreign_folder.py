@@ -87,7 +87,7 @@ def test_a_file_that_the_user_changed_is_not_replaced(proved: Path, app: Path, t
     pytest.importorskip("cryptography", reason="the extra sign is not installed")
     (app / name).write_text("mine")
     before = _tree(app)
-    with pytest.raises(OutputError, match="is not as the earlier package had it") as refused:
+    with pytest.raises(OutputError, match="was changed after packaging") as refused:
         dmlprep.package_model(proved, out=app, language="python", unproven=True, force=True, sign=tmp_path / "key")
     assert Path(refused.value.where) == app / name
     assert _tree(app) == before

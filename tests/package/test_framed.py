@@ -146,7 +146,7 @@ def test_a_note_of_another_model_is_refused(change: str, tmp_path: Path) -> None
         note["results"][0]["made"] = ["f"]
     model.metadata_props["dmlprep.frame"] = json.dumps(note)
     ir.save(model, run / "model.onnx")
-    with pytest.raises(ModelRefused, match="note of the frame"):
+    with pytest.raises(ModelRefused, match="metadata of the frame"):
         dmlprep.package_model(run_of(run), out=tmp_path / "app", language="python")
     assert not (tmp_path / "app").exists()
 

@@ -192,12 +192,12 @@ def test_a_signature_comes_along(proved: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--id", "has space", "--version", "1.0.0"), "no id of a NuGet package"),
-        (("--id", "../up", "--version", "1.0.0"), "no id of a NuGet package"),
-        (("--id", "a" * 101, "--version", "1.0.0"), "no id of a NuGet package"),
+        (("--id", "has space", "--version", "1.0.0"), "not a valid id of a NuGet package"),
+        (("--id", "../up", "--version", "1.0.0"), "not a valid id of a NuGet package"),
+        (("--id", "a" * 101, "--version", "1.0.0"), "not a valid id of a NuGet package"),
         (("--id", "Contoso", "--version", "1.0.0/../../x"), "is not a valid version"),
         (("--id", "Contoso", "--version", "1"), "is not a valid version"),
-        (("--id", "Contoso", "--version", "1.0.0", "--authors", "a\nb"), "does not print"),
+        (("--id", "Contoso", "--version", "1.0.0", "--authors", "a\nb"), "unprintable character"),
     ],
 )
 def test_names_that_are_none(packages: Path, tmp_path: Path, run: Run, options: tuple[str, ...], said: str) -> None:

@@ -92,7 +92,7 @@ def test_another_s_key(proved: Path, signed: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"no key", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])
 def test_a_file_that_holds_no_key(proved: Path, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "my.key").write_bytes(content)
-    with pytest.raises(InputError, match="holds no private key"):
+    with pytest.raises(InputError, match="contains no private key"):
         dmlprep.package_model(proved, out=tmp_path / "app", language="python", unproven=True, sign=tmp_path / "my.key")
     assert not (tmp_path / "app").exists()
 
@@ -147,7 +147,7 @@ def test_openssl_takes_it_and_makes_keys(proved: Path, tmp_path: Path) -> None:
     (tmp_path / "app" / "model.json").write_text("{}")
     assert openssl(*verify).returncode != 0
     assert openssl("genpkey", "-algorithm", "ed448", "-out", "other.key").returncode == 0
-    with pytest.raises(InputError, match=r"not of Ed25519"):
+    with pytest.raises(InputError, match=r"not an Ed25519"):
         dmlprep.package_model(proved, out=tmp_path / "b", language="python", unproven=True, sign=tmp_path / "other.key")
 
 

@@ -66,7 +66,7 @@ def test_what_an_app_need_not_ship_may_be_missing(app: Path) -> None:
 )
 def test_a_contract_that_is_none(app: Path, text: str) -> None:
     (app / "model.json").write_text(text)
-    with pytest.raises(InputError, match=r"model\.json: no contract"):
+    with pytest.raises(InputError, match=r"model\.json: not a contract"):
         dmlprep.verify_package(app)
     with pytest.raises(PackageDamaged):
         Model(app, device="cpu")
@@ -75,7 +75,7 @@ def test_a_contract_that_is_none(app: Path, text: str) -> None:
 def test_a_contract_in_no_encoding(app: Path) -> None:
     contract = app / "model.json"
     contract.write_bytes(contract.read_bytes().replace(b"model.onnx", b"mod\x99l.onnx", 1))
-    with pytest.raises(InputError, match=r"model\.json: no contract"):
+    with pytest.raises(InputError, match=r"model\.json: not a contract"):
         dmlprep.verify_package(app)
     with pytest.raises(PackageDamaged):
         Model(app, device="cpu")

@@ -118,7 +118,7 @@ def test_no_match_and_two_matches_name_the_adapters(monkeypatch: pytest.MonkeyPa
 def test_a_name_is_refused_where_it_makes_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_adapter(None, 3) == 3
     assert choose_adapter(None, None, on="cpu") is None
-    with pytest.raises(UsageError, match="name and its number are given"):
+    with pytest.raises(UsageError, match="name and its number are set"):
         choose_adapter("NVIDIA", 0)
     with pytest.raises(UsageError, match="name is empty"):
         choose_adapter(" ", None)

@@ -175,7 +175,7 @@ def test_a_card_is_listed_once_and_an_unknown_one_is_named(tmp_path: Path) -> No
     assert "no Vulkan driver for the kernel's driver 'panthor'" in second.problem
 
 
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="root alone gives files away")
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="only root gives files away")
 def test_root_s_program_gets_the_group_of_the_node_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +183,7 @@ def test_root_s_program_gets_the_group_of_the_node_and_no_other(
     node = render(tmp_path, "amdgpu") / "dev/dri/renderD128"
     node.chmod(0o660)
     (way,) = drivers.ways(tmp_path)
-    assert "root alone" in way.problem
+    assert "only root" in way.problem
     os.chown(node, 0, 4711)
     (way,) = drivers.ways(tmp_path)
     assert (way.problem, way.groups) == ("", (4711,))

@@ -162,7 +162,7 @@ def test_packages_that_do_not_fit_on_the_disk_are_not_at_fault(tmp_path: Path, m
     monkeypatch.setattr(rootfs, "unpack", full)
     package = Package("a", "1", "trixie", "pool/a.deb", 1, "0")
     monkeypatch.setattr(installation, "make_root", lambda *_: rootfs.unpack_all(Layout(tmp_path), [package], _quiet))
-    with pytest.raises(OutputError, match="make room"):
+    with pytest.raises(OutputError, match="free some space"):
         installation.install(Layout(tmp_path), Source(), _quiet)
 
 

@@ -88,11 +88,11 @@ def test_what_is_cut_short_or_lost_is_named(layout: Layout) -> None:
     (layout.root / "lib").unlink()
     (layout.root / "lib").symlink_to("elsewhere")
     assert damaged(layout) == {
-        "root": "root/lib leads elsewhere, and 1 more",
+        "root": "root/lib points to another place, and 1 more",
         "release 1.24.4": "1.24.4/DirectML.dll has 3 bytes instead of 7",
     }
     reason = installation.missing_piece(layout)
-    assert "the runtime is damaged: root/lib leads elsewhere" in reason
+    assert "the runtime is damaged: root/lib points to another place" in reason
     assert "run dmlprep runtime install" in reason
 
 
@@ -351,7 +351,7 @@ def test_a_package_that_is_not_known_is_held_to_the_first_that_came(
     assert installation.package_of(layout, "1.99.0")["pin"] == "unpinned"
     pack("other")
     (layout.release("1.99.0") / "DirectML.dll").unlink()
-    with pytest.raises(InputError, match="the one of this name that was installed here has"):
+    with pytest.raises(InputError, match="the installed file of this name has"):
         installation.install(layout, source, lambda *_: None)
     # A person who names the file has chosen it.
     assert installation.install(layout, replace(source, wheel=file), lambda *_: None) == "1.99.0"

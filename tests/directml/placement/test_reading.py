@@ -88,7 +88,7 @@ def test_what_is_inlined_is_held_to_the_budget() -> None:
     """A file of kilobytes can call a function a hundred thousand times, and each call holds an operator with a body."""
     with limited(Limits(made_nodes=5)):
         model = parsed(_GRAPH, 21)
-        with pytest.raises(ModelRefused, match="as ONNX Runtime inlines them") as refused:
+        with pytest.raises(ModelRefused, match="which ONNX Runtime inlines") as refused:
             FactsReader(model).facts(find_target("ort-1.30").tables)
     assert refused.value.code == "DP014"
     assert model.budget.made_nodes == 0

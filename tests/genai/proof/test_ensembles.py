@@ -116,7 +116,7 @@ def test_a_decoder_without_its_embeddings_is_not_run(tmp_path: Path) -> None:
     proof = compared(path, path)
     assert outcomes(proof) == {"decoder on cpu": "not-run", "vision on cpu": "passed"}
     assert proof.exit_code == 3
-    assert "takes embeddings" in proof.reason
+    assert "needs embeddings" in proof.reason
 
 
 def test_stages_of_a_decoder_are_compared_and_their_logits_are_not_run(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_prepared_model_with_other_inputs_fails(originals: dict[str, Path], tm
     other.graph.input[0].name = other.graph.node[0].input[0] = "pictures"
     proof = compared(originals["viewer"], viewer(tmp_path / "other", seen(), vision=other))
     assert outcomes(proof)["vision on cpu"] == "failed"
-    assert "does not take the original's inputs" in proof.reason
+    assert "does not accept the original's inputs" in proof.reason
 
 
 def test_positions_of_three_kinds(tmp_path: Path) -> None:

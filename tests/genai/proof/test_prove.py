@@ -114,7 +114,7 @@ def test_an_original_that_does_not_load_is_not_run(original: Path, weights: Weig
     model.graph.node[-1].domain = "com.microsoft"
     proof = compared(folder(tmp_path / "odd", model, shared=True), original)
     assert (proof.outcome, proof.exit_code) == ("not-run", 3)
-    assert "nothing to compare with" in proof.reason
+    assert "cannot be compared" in proof.reason
 
 
 def test_a_decoder_of_an_opset_that_is_too_new_here_is_not_run(
@@ -183,7 +183,7 @@ def test_other_kinds_of_folders_are_not_run(original: Path, tmp_path: Path) -> N
         ({"prompts": [[1, VOCABULARY]]}, "beyond the vocabulary"),
         ({"prompts": [[]]}, "0 tokens"),
         ({"steps": 0}, "steps"),
-        ({"steps": 62}, "64 tokens at most"),
+        ({"steps": 62}, "at most 64 tokens"),
         ({"tolerance": "fp8"}, "unknown tolerance"),
         ({"text_tokens": 1}, "tokens of text"),
     ],

@@ -58,7 +58,7 @@ async function taking() {
   await model.run(feeds(model));
   await refused(BadInput, () => model.run(fed), 'the bucket height16-width16 has fixed sizes: pad the input');
   await refused(BadInput, () => model.take({ height: 25, width: 1 }), 'no bucket has room for height=25, width=1');
-  await refused(BadInput, () => model.take({ height: 1.5, width: 1 }), "the size of 'height' is 1.5, and must be a whole number");
+  await refused(BadInput, () => model.take({ height: 1.5, width: 1 }), "the size of 'height' is 1.5, but must be a whole number");
   assert.strictEqual(model.bucket, 'height16-width16');
   await model.run(feeds(model));
   await model.take(large);

@@ -173,7 +173,7 @@ REFUSED = {
     "a 0 in the shape": (
         "g (float[n,6] x, int64[2] s) => (float[a,b] y) { y = Reshape <allowzero = 1> (x, s) }",
         17,
-        "may contain a 0",
+        "might contain a 0",
     ),
     "sizes that are free": (
         "g (float[a,b,2,m,4] x, float[a,b,2,4,n] z) => (float[a,b,2,m,n] y) { y = MatMul (x, z) }",

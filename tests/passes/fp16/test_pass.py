@@ -63,8 +63,8 @@ def test_the_borrowed_engine_reports_what_it_loses():
         ({"keep_io": ["nowhere"]}, "no input or output 'nowhere'"),
         ({"keep_nodes": ["nowhere"]}, "no node 'nowhere'"),
         ({"engine": "onnxconverter-common", "keep_io": ["x"]}, "all inputs and outputs"),
-        ({"engine": "onnxconverter-common", "convert_operators": ["Relu"]}, "does not have it"),
-        ({"engine": "onnxconverter-common", "islands": "auto"}, "does not have it"),
+        ({"engine": "onnxconverter-common", "convert_operators": ["Relu"]}, "does not support it"),
+        ({"engine": "onnxconverter-common", "islands": "auto"}, "does not support it"),
         ({"keep_ops": []}, "unknown field 'keep_ops'"),
         ({"policy": "brave"}, "Invalid enum value"),
         ({"keep_operators": ["Softmaxx"]}, "ONNX has no operator 'Softmaxx'"),
@@ -80,7 +80,7 @@ def test_wrong_options_name_the_field(options, says):
 
 
 def test_islands_need_a_runner():
-    with pytest.raises(ModelRefused, match="has to run the model"):
+    with pytest.raises(ModelRefused, match="must run the model"):
         _run(model_of(*TRAPS["variadic"]), {"islands": "auto"})
 
 

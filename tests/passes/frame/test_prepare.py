@@ -122,7 +122,7 @@ def test_compare_and_kit_know_the_frame(recipe: Path, tmp_path: Path) -> None:
 def test_the_frame_goes_on_last(tmp_path: Path) -> None:
     recipe = tmp_path / "wrong.toml"
     recipe.write_text('doc = "wrong"\n[step.frame.inputs.x]\nsize = [4, 4]\n[step.simplify]\n')
-    with pytest.raises(RecipeError, match="step 'simplify' is behind the frame"):
+    with pytest.raises(RecipeError, match="step 'simplify' follows the frame"):
         api.plan(recipe)
 
 
@@ -148,7 +148,7 @@ def test_what_it_costs_is_timed_on_the_same_pictures(recipe: Path, tmp_path: Pat
 
 def test_a_framed_model_is_not_bisected(recipe: Path, tmp_path: Path) -> None:
     _prepared(recipe, tmp_path / "out")
-    with pytest.raises(InputError, match="has a frame around it"):
+    with pytest.raises(InputError, match="has a frame"):
         api.bisect(MODELS / "residual_cnn.onnx", tmp_path / "out" / "model.onnx")
 
 

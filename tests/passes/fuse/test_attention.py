@@ -93,7 +93,7 @@ def test_a_number_that_scores_outweigh_is_no_mask() -> None:
 def test_rows_that_are_empty_for_some_heads_stay(mask: Mask, lead: tuple[int, int]) -> None:
     fused, findings = fuse(sdpa(mask=mask, guard="isnan", lead=lead), attention=True)
     assert contrib(fused) == {}
-    assert "depends on the head" in findings[0].message
+    assert "depend on the head" in findings[0].message
 
 
 def by_hand(

@@ -54,14 +54,14 @@ def test_values_that_fit(kind: str, given: object, wanted: np.ndarray) -> None:
         ("int8", 200, "outside the range of INT8"),
         ("uint8", -1, "outside the range of UINT8"),
         ("float16", 1e6, "outside the range of FLOAT16"),
-        ("float", "de", "give numbers"),
+        ("float", "de", "pass numbers"),
         ("bool", 1, "true or false"),
-        ("string", 3, "takes text"),
+        ("string", 3, "is text"),
         ("int64[2]", [1, 2, 3], r"its shape is \[3\], the input's \[2\]"),
         ("int64[n]", 1, "one number fills an input whose sizes are fixed"),
         ("float[2, 4096]", 1.0, "too large"),
         ("int64[2, 2]", [[1, 2], [3]], "rows have different lengths"),
-        ("seq(float[2])", 1, "no tensor"),
+        ("seq(float[2])", 1, "not a tensor"),
     ],
 )
 def test_values_that_do_not_fit(kind: str, given: object, says: str) -> None:

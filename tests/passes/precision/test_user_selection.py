@@ -38,7 +38,7 @@ def test_selection(selection, expected):
     ("selection", "says"),
     [
         (Selection(nodes=("twoo",)), "did you mean 'two'"),
-        (Selection(patterns=("(",)), "no regular expression"),
+        (Selection(patterns=("(",)), "not a regular expression"),
         (Selection(between=(("a", "nowhere"),)), "no value 'nowhere'"),
         (Selection(between=(("d", "a"),)), "no node is between"),
     ],
