@@ -111,7 +111,7 @@ def _built(here: Job, app: Path, model: set[str]) -> Path:
     beside = {file.name for file in (here.checkout / "out").iterdir()}
     wanted = {"model.json", "model.json.sha256", *model, "onnxruntime.dll", "DirectML.dll", "sample.exe"}
     if not wanted <= beside:
-        raise Wrong(f"the build did not put {', '.join(sorted(wanted - beside))} beside the program")
+        raise Wrong(f"the build did not put {', '.join(sorted(wanted - beside))} next to the program")
     return package
 
 

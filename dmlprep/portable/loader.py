@@ -50,7 +50,7 @@ FORMAT = 1
 DML, CPU = "DmlExecutionProvider", "CPUExecutionProvider"
 PREFERENCES = ("high_performance", "minimum_power")
 
-_NO_BUCKETS = "the package has no buckets: its model takes the sizes of its contract"
+_NO_BUCKETS = "the package has no buckets: its model has the sizes of its contract"
 _LOG = logging.getLogger("dmlprep_loader")
 _ONE_AT_A_TIME = threading.RLock()
 """Sessions of DirectML are neither made nor run side by side: some drivers crash, even for two different sessions."""

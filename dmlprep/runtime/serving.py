@@ -226,7 +226,7 @@ class Worker:
     def step(self, number: str) -> None:
         taken, held = self.take(number), self.held.get(number)
         if held is None or not taken.values:
-            raise Refused("run", "no tensors are kept" if held is None else "a step accepts only tensors")
+            raise Refused("run", "nothing is held" if held is None else "a step accepts only tensors")
         self.say_run(Bound(taken.names, taken.feeds, partial(held.step, taken.feeds, taken.names)))
 
     def time(self, number: str, how: str, count: str, seconds: str) -> None:

@@ -504,7 +504,7 @@ void append_own_device(OrtSessionOptions* settings, const Options& options) {
     HMODULE library = LoadLibraryW(L"DirectML.dll");  // the one that is in memory already
     const auto create = library ? reinterpret_cast<CreateDmlDevice>(reinterpret_cast<void*>(GetProcAddress(library, "DMLCreateDevice1"))) : nullptr;
     if (!create)
-        fail(Code::runtime_missing, "DirectML.dll has no DMLCreateDevice1: put the one of the package beside onnxruntime.dll");
+        fail(Code::runtime_missing, "DirectML.dll has no DMLCreateDevice1: put the one of the package next to onnxruntime.dll");
     Com<IUnknown> device;
     const HRESULT result = create(options.d3d12_device, 0, feature_level_2_0, iid_dml_device, device.out());
     if (FAILED(result)) {
@@ -551,7 +551,7 @@ TensorInfo tensor_info(const Json& one) {
         if (one["type"].string == row.name)
             found.type = row.type;
     if (found.type == Type::none)
-        fail(Code::failed, "'" + found.name + "' is " + one["type"].string + ", which this loader does not carry");
+        fail(Code::failed, "'" + found.name + "' is " + one["type"].string + ", which this loader does not support");
     for (const Json& size : one["shape"].items) {
         found.shape.push_back(size.kind == Json::number ? static_cast<std::int64_t>(size.value) : -1);
         found.free_names.push_back(size.kind == Json::number ? std::string() : size.string);
@@ -692,7 +692,7 @@ std::string listed(const Names& all) {
 }
 
 [[noreturn]] void no_buckets() {
-    fail(Code::bad_input, "the package has no buckets: its model takes the sizes of its contract");
+    fail(Code::bad_input, "the package has no buckets: its model has the sizes of its contract");
 }
 
 // The bucket of exactly these sizes; else, of those that are as large in every dimension, that of fewest elements.
@@ -778,10 +778,10 @@ struct Model::Inner {
         Sha256 hash;
         hash.add(raw.data(), raw.size());
         if (std::string(said.begin(), said.end()) != hash.hex() + "  " + contract_name + "\n")
-            damaged(contract_name, std::string("is not the one that ") + digest_name + " is about");
+            damaged(contract_name, std::string("does not match ") + digest_name);
         contract = JsonReader(std::string(raw.begin(), raw.end())).document();
         if (contract["format"].value != contract_format)
-            damaged(contract_name, "is of another format than this loader reads");
+            damaged(contract_name, "has a format that this loader does not read");
         now = wanted(options.sizes);
     }
 
@@ -872,7 +872,7 @@ struct Model::Inner {
             }
         }
         if (size != static_cast<std::uint64_t>(entry["bytes"].value))
-            damaged(name, "has " + std::to_string(size) + " bytes, another number than " + contract_name + " says");
+            damaged(name, "has " + std::to_string(size) + " bytes, another number than in " + contract_name);
         if (hash.hex() != entry["sha256"].string)
             damaged(name, std::string("was changed: its SHA-256 is not the one in ") + contract_name);
     }
@@ -1053,7 +1053,7 @@ struct Model::Inner {
         if (desc.Dimension != D3D12_RESOURCE_DIMENSION_BUFFER || !(desc.Flags & D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS))
             fail(Code::bad_input, "'" + name + "' needs a buffer with D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS");
         if (info.bytes == 0 || desc.Width < info.gpu_bytes)
-            fail(Code::bad_input, "'" + name + "' has " + std::to_string(desc.Width) + " bytes, and the contract asks for " +
+            fail(Code::bad_input, "'" + name + "' has " + std::to_string(desc.Width) + " bytes, but the contract needs " +
                                       (info.bytes ? std::to_string(info.gpu_bytes) : std::string("fixed sizes")));
         loaded().bind(info, input != now.inputs.end(), buffer);
     }

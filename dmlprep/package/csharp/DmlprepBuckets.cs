@@ -110,7 +110,7 @@ namespace Dmlprep
         public static void Demand(Part[] buckets)
         {
             if (buckets.Length == 0)
-                throw new BadInputException("the package has no buckets: its model takes the sizes of its contract");
+                throw new BadInputException("the package has no buckets: its model has the sizes of its contract");
         }
     }
 }

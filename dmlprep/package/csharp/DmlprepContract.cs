@@ -28,7 +28,7 @@ namespace Dmlprep
             string said = Encoding.ASCII.GetString(Bytes(read, Digest));
             using (SHA256 hash = SHA256.Create())
                 if (said != Hex(hash.ComputeHash(raw)) + "  " + File + "\n")
-                    throw new PackageDamagedException(File, "is not the one that " + Digest + " is about");
+                    throw new PackageDamagedException(File, "does not match " + Digest);
             XElement document;
             try
             {
@@ -40,7 +40,7 @@ namespace Dmlprep
                 throw new PackageDamagedException(File, "is not JSON");
             }
             if (Json.Number(Json.Needed(document, "format")) != Format)
-                throw new PackageDamagedException(File, "is of another format than this loader reads");
+                throw new PackageDamagedException(File, "has a format that this loader does not read");
             Whole = new Part(document);
             XElement buckets = Json.Member(document, "buckets");
             Buckets = buckets == null ? new Part[0] : buckets.Elements().Select(one => new Part(one)).ToArray();
@@ -84,7 +84,7 @@ namespace Dmlprep
                 }
             }
             if (model == null)
-                throw new PackageDamagedException(File, "does not say what " + part.Model + " is like");
+                throw new PackageDamagedException(File, "does not describe " + part.Model);
             return model;
         }
 

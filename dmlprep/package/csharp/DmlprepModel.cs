@@ -42,7 +42,7 @@ namespace Dmlprep
         public bool WarmUp { get; set; } = true;
 
         /// <summary>Gives a file's bytes by its name, in place of the folder; null where there is none. For models kept
-        /// encrypted. ONNX Runtime for C# takes no data files from memory, so the model must have its weights inside.</summary>
+        /// encrypted. ONNX Runtime for C# does not accept data files from memory, so the model must have its weights inside.</summary>
         public Func<string, byte[]> Read { get; set; }
     }
 
@@ -264,7 +264,7 @@ namespace Dmlprep
             foreach (TensorInfo one in part.Inputs.Concat(part.Outputs))
                 Types.Of(one);
             if (part.Data.Length > 0 && _folder == null)
-                throw new ModelException("ONNX Runtime for C# takes no data files from memory: load this model from a folder");
+                throw new ModelException("ONNX Runtime for C# does not accept data files from memory: load this model from a folder");
             try
             {
                 Native.Prepare(part.Lowest);
@@ -365,8 +365,8 @@ namespace Dmlprep
                     .FirstOrDefault(name => Path.GetFileName(name).Equals("onnxruntime.dll", StringComparison.OrdinalIgnoreCase));
                 string folder = path == null ? "" : Path.GetDirectoryName(path);
                 if (folder.Equals(Environment.SystemDirectory, StringComparison.OrdinalIgnoreCase))
-                    throw new RuntimeMissingException("onnxruntime.dll is that of Windows (" + path + "), version " + version
-                        + ": put the one of the NuGet package Microsoft.ML.OnnxRuntime.DirectML beside the program");
+                    throw new RuntimeMissingException("onnxruntime.dll is the one of Windows (" + path + "), version " + version
+                        + ": put the one of the NuGet package Microsoft.ML.OnnxRuntime.DirectML next to the program");
                 // ONNX Runtime asks for DirectML.dll by its name alone: the one beside it must be in memory before.
                 if (folder != "")
                     LoadLibraryEx(Path.Combine(folder, "DirectML.dll"), IntPtr.Zero, WithAlteredSearchPath);

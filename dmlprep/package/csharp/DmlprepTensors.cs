@@ -111,7 +111,7 @@ namespace Dmlprep
         {
             Row found;
             if (!Rows.TryGetValue(one.Type, out found))
-                throw new ModelException("'" + one.Name + "' is " + one.Type + ", which this loader does not carry");
+                throw new ModelException("'" + one.Name + "' is " + one.Type + ", which this loader does not support");
             return found;
         }
 

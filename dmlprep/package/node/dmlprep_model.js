@@ -14,7 +14,7 @@ const path = require('node:path');
 const CONTRACT = 'model.json';
 const DIGEST = 'model.json.sha256';
 const FORMAT = 1;
-const NO_BUCKETS = 'the package has no buckets: its model takes the sizes of its contract';
+const NO_BUCKETS = 'the package has no buckets: its model has the sizes of its contract';
 
 // By the contract's element types. onnxruntime-node takes float16 as its bits.
 const ARRAYS = {
@@ -264,12 +264,12 @@ class Model {
   async readContract() {
     const raw = await this.bytes(CONTRACT);
     const said = (await this.bytes(DIGEST)).toString('latin1');
-    if (said !== `${sha256(raw)}  ${CONTRACT}\n`) throw new PackageDamaged(CONTRACT, `is not the one that ${DIGEST} is about`);
+    if (said !== `${sha256(raw)}  ${CONTRACT}\n`) throw new PackageDamaged(CONTRACT, `does not match ${DIGEST}`);
     this.contract = JSON.parse(raw.toString('utf8'));
-    if (this.contract.format !== FORMAT) throw new PackageDamaged(CONTRACT, `is of a format that this loader does not read`);
+    if (this.contract.format !== FORMAT) throw new PackageDamaged(CONTRACT, `has a format that this loader does not read`);
     const parts = [this.contract, ...this.buckets];
     for (const one of parts.flatMap((part) => [...part.inputs, ...part.outputs])) {
-      if (!(one.type in ARRAYS)) throw new ModelError(`'${one.name}' is ${one.type}, which this loader does not carry`);
+      if (!(one.type in ARRAYS)) throw new ModelError(`'${one.name}' is ${one.type}, which this loader does not support`);
     }
   }
 

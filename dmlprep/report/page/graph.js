@@ -153,7 +153,7 @@ function readyGraph(tables) {
     found.append(...hits.slice(0, 30).map((node) => nodeButton(node, close)));
     const end = document.createElement('div');
     end.className = 'soft small';
-    end.textContent = hits.length > 30 ? 'more: type on' : hits.length ? '' : 'nothing has this name';
+    end.textContent = hits.length > 30 ? 'more: type on' : hits.length ? '' : 'no node has this name';
     found.append(end);
   }
 
