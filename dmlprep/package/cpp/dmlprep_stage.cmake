@@ -61,7 +61,7 @@ function(dmlprep_stage target)
   endif()
   get_property(dlls GLOBAL PROPERTY DMLPREP_DLLS)
   if(NOT dlls)
-    message(WARNING "${target}: neither ONNXRUNTIME_DLL nor DIRECTML_DLL is set, so put both beside the program yourself")
+    message(WARNING "${target}: neither ONNXRUNTIME_DLL nor DIRECTML_DLL is set, so put both next to the program")
   endif()
   add_custom_command(TARGET ${target} POST_BUILD
     COMMAND "${CMAKE_COMMAND}" -E make_directory "${model_to}"
