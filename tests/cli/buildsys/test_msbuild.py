@@ -198,7 +198,7 @@ def test_two_models_never_share_a_place(solution: _Solution) -> None:
     project = solution.write("app", items)
     done = solution.build(project, "-t:DmlprepPrepare")
     assert done.code == 1
-    assert "would both be models\\net.onnx in the output folder: give one of them another Link" in done.out
+    assert "would both be models\\net.onnx in the output folder: use another Link for one of them" in done.out
     for link, said in (("..\\net.onnx", "is outside the output folder"), ("net", "does not end in .onnx")):
         project = solution.write("app", f'<DmlprepModel Include="..\\elsewhere\\one\\net.onnx" Link="{link}" />')
         done = solution.build(project, "-t:DmlprepPrepare")
