@@ -99,7 +99,7 @@ def test_a_hugging_face_folder_is_built_and_prepared(stand_in: Any, tmp_path: Pa
 @pytest.mark.parametrize(
     ("act", "says"),
     [
-        ("raise KeyError('multi_cache')", "set both to the same number"),
+        ("raise KeyError('multi_cache')", "Set both to the same number"),
         ("import torch; torch.load('x')", "read pickled weights"),
         ("import socket; socket.create_connection(('192.0.2.1', 80), 1)", "use the network"),
         ("from transformers import dynamic_module_utils as d; d.get_class_from_dynamic_module('x')", "run code"),

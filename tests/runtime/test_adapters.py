@@ -125,7 +125,7 @@ def test_a_name_is_refused_where_it_makes_no_sense(monkeypatch: pytest.MonkeyPat
     with pytest.raises(UsageError, match="but the device is not dml"):
         choose_adapter("NVIDIA", None, on="cpu")
     monkeypatch.setattr(sys, "platform", "linux")
-    with pytest.raises(UsageError, match="on Linux has one, lavapipe"):
+    with pytest.raises(UsageError, match="on Linux has one adapter: lavapipe"):
         choose_adapter("NVIDIA", None)
 
 
@@ -287,7 +287,7 @@ def test_a_name_on_linux_is_a_wrong_option(run: Run, tmp_path: Path) -> None:
     ):
         done = run(*line)
         assert done.code == 2, line
-        assert "DirectML on Linux has one, lavapipe" in done.err
+        assert "DirectML on Linux has one adapter: lavapipe" in done.err
     done = run("compare", path, path, "--adapter", "NVIDIA", "--device", "dml", "--device-id", "0")
     assert done.code == 2
     assert "both an adapter's name and its number are set" in done.err

@@ -113,7 +113,7 @@ def test_release_files_of_today(fields: dict[str, str]) -> None:
         (
             {"Valid_Until": date(hours=-1)},
             r"has expired on .*this machine's clock is at \d{4}-",
-            "if the clock is wrong",
+            "set the clock if it is wrong",
         ),
         ({"Valid_Until": "Fri, 01 Jan 1999 00:00:00 UTC"}, "expired on 1999-01-01 00:00 UTC", "check-valid-until=no"),
         ({"Date": ""}, "has no Date", "Debian mirror"),

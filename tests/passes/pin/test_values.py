@@ -58,7 +58,7 @@ def test_values_that_fit(kind: str, given: object, wanted: np.ndarray) -> None:
         ("bool", 1, "true or false"),
         ("string", 3, "is text"),
         ("int64[2]", [1, 2, 3], r"its shape is \[3\], the input's \[2\]"),
-        ("int64[n]", 1, "one number fills an input whose sizes are fixed"),
+        ("int64[n]", 1, "one number fills only an input of fixed sizes"),
         ("float[2, 4096]", 1.0, "too large"),
         ("int64[2, 2]", [[1, 2], [3]], "rows have different lengths"),
         ("seq(float[2])", 1, "not a tensor"),
