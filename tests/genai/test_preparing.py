@@ -153,7 +153,7 @@ def test_what_goes_between_models_keeps_its_type(tmp_path: Path) -> None:
     ("attributes", "says"),
     [
         ({"softcap": 50.0}, "capped at 50"),
-        ({"local_window_size": 8}, "a window of 8 tokens, and texts of up to 32 tokens are longer"),
+        ({"local_window_size": 8}, "a window of 8 tokens, but texts of up to 32 tokens are longer"),
         ({"smooth_softmax": 1}, "smooth"),
     ],
 )
@@ -424,7 +424,7 @@ def test_a_folder_whose_proof_cannot_cover_a_model_is_not_written(tmp_path: Path
     (source / "genai_config.json").write_text(json.dumps(document), encoding="utf-8")
     record = api.genai_prepare(source, out=tmp_path / "out", steps=2)
     assert record.exit_code == 3
-    assert "takes embeddings" in str(record.error)
+    assert "needs embeddings" in str(record.error)
     assert not (tmp_path / "out").exists()
 
 

@@ -87,7 +87,7 @@ def test_what_is_no_file_of_windows(tmp_path: Path) -> None:
     (tmp_path / "a.exe").write_bytes(b"#!/bin/sh\n")
     with pytest.raises(NotAnImage, match="not a program or library"):
         read_image(tmp_path / "a.exe")
-    with pytest.raises(Unfit, match="directory"):
+    with pytest.raises(Unfit, match="folder"):
         read_image(tmp_path)
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe.exe")
