@@ -1,4 +1,4 @@
-"""The steps of a recipe: each takes a model and returns what it changed. ``catalog`` lists them."""
+"""The steps of a recipe: each changes a model and reports the changes. ``catalog`` lists them."""
 
 from dmlprep.passes.base import AnyPass, Bound, Context, Fact, OnCpu, Options, Pass
 from dmlprep.passes.catalog import CATALOG, find_pass, make_pass

@@ -1,6 +1,6 @@
-"""A pass: it changes a model's graph in memory, and knows no files, no sessions and no command line.
+"""The base of passes. A pass changes a model's graph in memory; it knows no files, no sessions and no command line.
 
-The pipeline runs it as a transaction (``pipeline/transaction.py``): snapshot, run, contract, record.
+The pipeline runs a pass as a transaction (``pipeline/transaction.py``): snapshot, run, contract, record.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from dmlprep.directml.targets import Target
 
 Fact = Literal["opset", "static", "simplified", "fp16", "denoted", "few-bits"]
-"""What a step may promise of a model: its opset is within the target's, its shapes are fixed, constants are folded,
-weights are FP16, dimensions carry denotations, weights have few bits."""
+"""A promise of a step: the opset is within the target's, shapes are fixed, constants are folded, weights are FP16,
+dimensions have denotations, or weights have few bits."""
 
 Bound = Literal["exact", "rounding", "fp16", "few-bits"]
-"""How far the outputs on the CPU may move: not at all, by FP32 reordering (1e-5 of the largest value), by FP16, or by
+"""How far the outputs on the CPU may change: not at all, by FP32 reordering (1e-5 of the largest value), by FP16, or by
 weights of few bits."""
 
 
@@ -45,17 +45,18 @@ class OnCpu:
 
 @dataclass
 class Context:
-    """What surrounds a pass while it runs.
+    """The surroundings of a pass while it runs.
 
     Attributes:
         facts: numbers for the step's record, filled by the pass.
-        before: the model as it is handed to the pass, frozen, where the pipeline did so.
-        runner: runs models, where the pipeline has one.
-        choose_opset: the opset at which most of a model's compute runs on DirectML, where the pipeline can tell.
-        on_cpu: the compute nodes of a model that DirectML does not take, where the pipeline can tell; shape arithmetic
-            that ONNX Runtime keeps on the CPU is left out. It takes the model, and the same frozen where it was.
-        rules: what the proof will decide by.
-        progress: called with a share done (0 to 1) and a word about it.
+        before: the model before the pass, frozen; ``None`` where the pipeline did not freeze it.
+        runner: runs models; ``None`` where the pipeline has no runner.
+        choose_opset: returns the opset at which most of a model's compute runs on DirectML; ``None`` without placement.
+        on_cpu: returns the compute nodes of a model that DirectML does not run; ``None`` without placement. Shape
+            arithmetic that ONNX Runtime keeps on the CPU is not included. The arguments are the model and, where it was
+            frozen, the frozen model.
+        rules: the rules of the later proof.
+        progress: called with the share done (0 to 1) and a short text.
     """
 
     target: Target
@@ -80,9 +81,9 @@ class Pass(ABC, Generic[O]):
     """One pass.
 
     Class attributes:
-        gives: facts that hold after it.
-        bound: how far CPU outputs may move.
-        keeps_interface: whether inputs and outputs are those from before; else the model's own note tells them.
+        gives: facts that are true after it.
+        bound: how far CPU outputs may change.
+        keeps_interface: whether inputs and outputs stay the same. If not, the model's own note describes the change.
     """
 
     name: ClassVar[str]
@@ -96,25 +97,27 @@ class Pass(ABC, Generic[O]):
         self.options = options
 
     def promises(self) -> frozenset[Fact]:
-        """Facts that hold after this pass with these options: ``gives``, and what an option adds to it."""
+        """Facts that are true after this pass with these options: ``gives``, and facts that an option adds."""
         return self.gives
 
     def keeps_type(self, name: str) -> bool:
-        """Whether the graph input or output ``name`` has the same element type after this pass. Names never change."""
+        """Return whether the graph input or output ``name`` has the same element type after this pass. Names never
+        change.
+        """
         return True
 
     def keeps_input(self, name: str) -> bool:
-        """Return whether the graph input ``name`` is there after this pass."""
+        """Return whether the graph input ``name`` exists after this pass."""
         return True
 
     @abstractmethod
     def run(self, model: Model, context: Context) -> bool:
-        """Change ``model`` in place, and return whether anything changed: the pipeline checks that this is the truth.
+        """Change ``model`` in place, and return whether anything changed. The pipeline checks the answer.
 
         Raises:
-            ModelRefused: the pass cannot do its work on this model; what it did so far is taken back.
+            ModelRefused: the pass cannot do its work on this model. The pipeline then restores the model.
         """
 
 
 AnyPass = Pass[Any]
-"""A pass, whatever its options."""
+"""A pass with any options."""

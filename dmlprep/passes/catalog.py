@@ -1,4 +1,4 @@
-"""Every pass by its name. Modules are imported only when a pass is used: most of them are heavy."""
+"""Every pass by its name. A module is imported only when its pass is used, because most of them load slowly."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ CATALOG: dict[str, str] = {
     "frame": "dmlprep.passes.frame:FramePass",
     "weights": "dmlprep.passes.weights:WeightsPass",
 }
-"""Name -> ``module:class``. A test holds it equal to the modules in this room and to ``docs/passes``."""
+"""Name -> ``module:class``. A test compares it with the modules in this room and with ``docs/passes``."""
 
 
 def suggest(word: str, words: list[str]) -> str:
-    """``did you mean X`` for a close match, else the list."""
+    """``did you mean X`` for a close match; the list of words otherwise."""
     from difflib import get_close_matches
 
     close = get_close_matches(word, words, 1, 0.7)
@@ -68,15 +68,15 @@ def wrong_value(
     within: str = "",
     page: str = "docs/recipes.md",
 ) -> tuple[str, str]:
-    """Return what msgspec says of a field, and how to mend it.
+    """Return msgspec's error for a field, and a fix.
 
-    ``field 'keep_io': Expected `bool | array`, got `str```: msgspec puts the field last. Where a field has a few words
-    only, they are the remedy.
+    Example of an error: ``field 'keep_io': Expected `bool | array`, got `str```. msgspec puts the field last. If the
+    field accepts only a few words, the fix lists them.
 
     Args:
-        table: whose field it is; ``prefix`` (``parity.``) comes before the field in msgspec's message.
-        within: comes before the field in the user's file, where ``table`` is a part of it.
-        page: where the fields are described.
+        table: the struct that has the field. ``prefix`` (``parity.``) comes before the field in msgspec's message.
+        within: text before the field in the user's file, where ``table`` is a part of it.
+        page: the page that describes the fields.
     """
     text, _, place = str(error).partition(" - at `$")
     field = place.rstrip("`").lstrip(".")

@@ -1,4 +1,4 @@
-"""The denote step: what each dimension means, so that a session can fix it by meaning instead of by name.
+"""The denote step writes the meaning of each dimension, so that a session can fix it by meaning instead of by name.
 
 Standard denotations: https://github.com/onnx/onnx/blob/main/docs/DimensionDenotation.md. Any other text is allowed.
 """
@@ -59,7 +59,11 @@ class DenotePass(Pass[DenoteOptions]):
     gives: frozenset[Fact] = frozenset({"denoted"})  # type: ignore[misc]
 
     def run(self, model: Model, context: Context) -> bool:
-        """Denote the model; ``UsageError`` (DP203) where a key names no dimension, or a denotation is not printable."""
+        """Denote the model.
+
+        Raises:
+            UsageError: DP203, a key matches no dimension, or a denotation is not printable.
+        """
         graph = model.ir.graph
         ends = [*_inputs(graph), *graph.outputs]
         before = _state(ends)
@@ -73,7 +77,7 @@ class DenotePass(Pass[DenoteOptions]):
         return before != _state(ends)
 
     def _by_hand(self, graph: ir.Graph, ends: list[ir.Value]) -> None:
-        # The more specific key wins: names first, places after.
+        # The more specific key wins: apply names first, places after.
         for key, denotation in sorted(self.options.dims.items(), key=lambda item: _place(item[0], ends) is not None):
             if not denotation.isprintable() or not 0 < len(denotation) <= _LONGEST:
                 fix = f"use a word of at most {_LONGEST} characters, such as {', '.join(STANDARD[:4])}"
@@ -98,7 +102,7 @@ def _dims(values: list[ir.Value]) -> Iterator[tuple[ir.Value, int, str]]:
 
 
 def _state(values: list[ir.Value]) -> list[object]:
-    """What the step may change."""
+    """The parts of values that the step may change."""
     shapes = [v.shape for v in values if v.shape is not None]
     names = [[d if isinstance(d, int) else d.value for d in shape] for shape in shapes]
     return [[v.shape for v in values], names, [[s.get_denotation(i) for i in range(len(s))] for s in shapes]]
@@ -123,7 +127,7 @@ def _set(value: ir.Value, axis: int, denotation: str) -> None:
 
 
 def _name_free(ends: list[ir.Value], graph: ir.Graph) -> None:
-    """A size of -1, "None" or nothing gets a name: without one ONNX Runtime cannot override it by name."""
+    """Name each dimension with size -1, "None" or no name. ONNX Runtime can override only named dimensions by name."""
     taken = {name for _, _, name in _dims(ends)}
     for value in _inputs(graph):
         if value.shape is None:
@@ -142,13 +146,13 @@ def _name_free(ends: list[ir.Value], graph: ir.Graph) -> None:
 
 
 def _by_name(name: str) -> str | None:
-    """The meaning of a dimension's name; the words of ``sequence_length`` or ``batchSize`` are looked at in order."""
+    """The meaning of a dimension's name. It checks the words of ``sequence_length`` or ``batchSize`` in order."""
     words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
     return next((_BY_WORD[w.lower()] for w in words if w.lower() in _BY_WORD), None)
 
 
 def _by_rule(value: ir.Value) -> None:
-    """Denote what has no denotation yet: by the dimension's name, else by the layout of the whole shape."""
+    """Denote dimensions without a denotation: by the dimension's name, or else by the layout of the whole shape."""
     shape = value.shape
     if shape is None:
         return
@@ -163,7 +167,7 @@ def _by_rule(value: ir.Value) -> None:
 
 
 def _layout(value: ir.Value) -> list[str | None]:
-    """What the axes of an input mean by rank and type: images [N, C, H, W] or [N, H, W, C], tokens [N, T]."""
+    """The meaning of each axis, by rank and type: images are [N, C, H, W] or [N, H, W, C], tokens are [N, T]."""
     assert value.shape is not None
     dims = [d if isinstance(d, int) else None for d in value.shape]
     rank = len(dims)
@@ -181,7 +185,7 @@ def _layout(value: ir.Value) -> list[str | None]:
 
 
 def _follow_names(graph: ir.Graph) -> None:
-    """A dimension of an output means what the dimension of the same name means in the inputs."""
+    """Copy denotations from input dimensions to output dimensions of the same name."""
     known = {
         name: value.shape.get_denotation(axis)
         for value, axis, name in _dims(_inputs(graph))
@@ -194,7 +198,7 @@ def _follow_names(graph: ir.Graph) -> None:
 
 
 def _report(graph: ir.Graph, context: Context) -> None:
-    """Say for each free dimension how a session fixes it (fact ``free_dimensions``, finding DP205)."""
+    """Report for each free dimension how a session fixes it (fact ``free_dimensions``, finding DP205)."""
     places: dict[str, list[str]] = {}
     meanings: dict[str, str] = {}
     for value, axis, name in _dims(_inputs(graph)):

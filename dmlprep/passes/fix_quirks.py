@@ -1,4 +1,4 @@
-"""The fix-quirks step: equal forms for what DirectML accepts and then fails on, or computes wrongly."""
+"""The fix-quirks step replaces nodes on which DirectML fails, or computes wrong results, by equal forms."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from dmlprep.passes.catalog import suggest
 _MICROSOFT = "com.microsoft"
 
 _MAX_ROUNDS = 12
-"""A rewrite may leave a node with its next quirk (a vector of rank 5); no node has had more than three."""
+"""Rounds of rewrites: a rewrite may leave a node with another quirk (a vector of rank 5). No node had more than three.
+"""
 
 
 class FixQuirksOptions(Options, frozen=True, kw_only=True):
     """Options of ``fix-quirks``.
 
     Attributes:
-        skip: ids of quirks to leave as they are (``cast-bool``; docs/passes/fix-quirks.md lists them).
+        skip: ids of quirks to leave unchanged (``cast-bool``; docs/passes/fix-quirks.md lists them).
     """
 
     skip: list[str] = msgspec.field(default_factory=list)
 
 
 class FixQuirksPass(Pass[FixQuirksOptions]):
-    """Find the quirks of the target, and put equal forms in their place."""
+    """Find the quirks of the target, and write equal forms instead."""
 
     name = "fix-quirks"
     summary = "equal forms for operators that DirectML fails on or computes wrongly"
@@ -44,7 +45,11 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
     bound = "rounding"  # a folded product or an average over other windows adds in another order
 
     def run(self, model: Model, context: Context) -> bool:
-        """Rewrite until no quirk is left that can be; ``UsageError`` where ``skip`` names no quirk with a rewrite."""
+        """Rewrite until no quirk with a rewrite is left.
+
+        Raises:
+            UsageError: ``skip`` contains an unknown quirk, or one without a rewrite.
+        """
         known = list(dict.fromkeys(q.id for q in quirks() if q.rewrite is not None))
         for name in self.options.skip:
             if name not in known:
@@ -89,7 +94,7 @@ def _hits(model: Model, target: Target, options: FixQuirksOptions, frozen: Froze
 
 
 def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
-    """Rewrite each node once, and return why it stays, or ``""``; its other quirks wait for the next round."""
+    """Rewrite each node once, and return why it stays, or ``""``. Its other quirks wait for the next round."""
     names = Names(model.ir)
     results: list[tuple[Hit, str]] = []
     first: dict[int, Hit] = {}
@@ -98,6 +103,6 @@ def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
     for hit in first.values():
         graph = hit.node.ir.graph
         if not isinstance(graph, ir.Graph) or hit.quirk.rewrite is None:
-            continue  # an earlier rewrite of this round took it
+            continue  # an earlier rewrite of this round removed it
         results.append((hit, hit.quirk.rewrite(hit.node, Edit(graph, hit.node.ir, names, model.budget))))
     return results

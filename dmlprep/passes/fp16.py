@@ -36,8 +36,8 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_TRIALS, MOST_
 from dmlprep.record.steps import Block, Kept, Profile, Trial, Worst
 
 _Run = Callable[[Model, Mapping[int, str], Mapping[int, str], bool], Converted]
-"""Converts a model, with what is kept, what is converted against the policy, and whether weights that both read are in
-FP16 alone."""
+"""A function that converts a model. Its arguments are the nodes to keep, the nodes to convert against the policy, and
+whether weights that both kinds of nodes read are stored in FP16 only."""
 
 
 class Fp16Options(Options, frozen=True):
@@ -46,25 +46,25 @@ class Fp16Options(Options, frozen=True):
     Attributes:
         engine: ``own`` (dmlprep's converter), or ``onnxconverter-common``.
         policy: how careful the rules are: ``fast``, ``balanced`` or ``safe``.
-        keep_io: whether graph inputs and outputs keep their types; or the names of those that do.
+        keep_io: whether graph inputs and outputs keep their types; or the names of those that keep them.
         keep_nodes: names of nodes that stay FP32.
         keep_operators: operator types that stay FP32 (``Softmax``, ``com.microsoft::Gelu``).
         keep_patterns: regular expressions; nodes whose name matches stay FP32.
         keep_between: pairs of values; the nodes on the way from the first to the second stay FP32.
-        convert_nodes, convert_operators, convert_patterns, convert_between: converted against the policy, where
+        convert_nodes, convert_operators, convert_patterns, convert_between: nodes to convert against the policy, where
             FP16 kernels exist.
-        half_weights: whether a large weight that kept nodes share with nodes in FP16 is stored in FP16 alone, not in
-            both types; ``auto``: where a search meets the tolerance so.
-        lift: whether the FP16 nodes of the model count as FP32 nodes, so that they may stay in FP32; ``auto``: where a
-            search does not meet the tolerance otherwise.
+        half_weights: whether a large weight that both FP32 and FP16 nodes read is stored in FP16 only, not in both
+            types; ``auto``: only where a search meets the tolerance this way.
+        lift: whether FP16 nodes of the input model count as FP32 nodes, so that they may stay in FP32; ``auto``: only
+            where a search does not meet the tolerance otherwise.
         islands: ``auto`` searches for the smallest set of nodes to keep in FP32, by the FP16 emulation.
-        tolerance: of the search: largest max|difference| / max|reference| of an output.
-        rounding, accumulation: of the emulation, see ``precision.emulation``.
-        feeds: how many feeds the search looks at.
-        max_trials: how many runs of the emulation it may take.
-        max_seconds: how long it may take, where 24 runs do not take longer.
-        journal: a file that remembers trials, so that a search that was stopped goes on where it was.
-        allow: ``little-gain``: a result that FP16 saves little is a warning, not a refusal.
+        tolerance: the error that the search may leave: the largest max|difference| / max|reference| of an output.
+        rounding, accumulation: settings of the FP16 emulation, see ``precision.emulation``.
+        feeds: number of feeds that the search uses.
+        max_trials: the most runs of the emulation.
+        max_seconds: time limit of the search in seconds, beyond the first 24 runs.
+        journal: a file that stores trials, so that an interrupted search continues.
+        allow: ``little-gain``: a warning, instead of a refusal, if FP16 makes the model only a little smaller.
     """
 
     engine: Literal["own", "onnxconverter-common"] = "own"
@@ -101,7 +101,7 @@ class Fp16Pass(Pass[Fp16Options]):
     bound = "fp16"
 
     def keeps_type(self, name: str) -> bool:
-        """What ``keep_io`` says."""
+        """Return the answer of the option ``keep_io``."""
         keep_io = self.options.keep_io
         return keep_io if isinstance(keep_io, bool) else name in keep_io
 
@@ -110,7 +110,7 @@ class Fp16Pass(Pass[Fp16Options]):
 
         Raises:
             ModelRefused: a part of the model has no FP16 form (DP403).
-            RecipeError: an option names what the model does not have.
+            RecipeError: an option names a node or value that the model does not have.
         """
         options = self.options
         context.facts.engine = options.engine
@@ -122,7 +122,7 @@ class Fp16Pass(Pass[Fp16Options]):
         return changed
 
     def _judge(self, model: Model, context: Context) -> None:
-        """Refuse a file that is FP16 by name only; where that is allowed, say so."""
+        """Refuse a file that is FP16 by name only. Where the option allows it, report a warning instead."""
         facts, gain = context.facts, gained(model)
         if not holds_fp16(model):
             floats = any(v.dtype == ir.DataType.FLOAT for n in nodes(model.ir) for v in n.outputs)
@@ -199,7 +199,9 @@ class Fp16Pass(Pass[Fp16Options]):
         return changed or inlined
 
     def _chosen(self, model: Model) -> tuple[dict[int, str], dict[int, str], bool]:
-        """What the user keeps and converts once functions are inlined, named by what it was or by what it is then."""
+        """The nodes to keep and to convert, after functions are inlined. Options may use names from before or after
+        that.
+        """
         picks: list[dict[int, str]] = []
         rests: list[Selection] = []
         known = {*nodes_by_path(model.ir), *(name for n in nodes(model.ir) for name in (label(n), n.name))}
@@ -224,7 +226,7 @@ class Fp16Pass(Pass[Fp16Options]):
         half: bool,
         feeds: list[Feeds],
     ) -> tuple[Model, Convert, Runner, list[Feeds], Setting]:
-        """The arguments of a search for the nodes to keep."""
+        """Return the arguments of a search for the nodes to keep."""
         options = self.options
         if context.runner is None:
             text = 'islands = "auto" must run the model, but this pipeline runs no models'
@@ -254,7 +256,7 @@ class Fp16Pass(Pass[Fp16Options]):
         return model, trial, context.runner, feeds, setting
 
     def _islands(self, model: Model, context: Context, found: Islands) -> dict[int, str]:
-        """The nodes that a search found, by ``id(node)``; report them as recipe lines."""
+        """Return the nodes that a search found, by ``id(node)``, and report them as recipe lines."""
         options = self.options
         facts = context.facts
         facts.emulation = f"{options.accumulation}, {options.rounding}"
@@ -301,7 +303,7 @@ class Fp16Pass(Pass[Fp16Options]):
         )
         context.findings += findings or ()
         casts = [n for n in nodes(model.ir) if n.op_type == "Cast" and n.attributes["to"].value in _FLOATS]
-        # The engine names nodes that have no name, so theirs is asked for only now.
+        # The engine names nodes that have no name, so read their names only now.
         why = {label(n): reason for n, reason in asked}
         facts = context.facts
         facts.casts, facts.kept_fp32 = len(casts), _left_in_fp32(model, why)
@@ -310,7 +312,7 @@ class Fp16Pass(Pass[Fp16Options]):
 
 
 def _left_in_fp32(model: Model, asked: Mapping[str, str]) -> dict[str, Kept]:
-    """Nodes that compute in FP32 after another engine's conversion, and why as far as it is known."""
+    """Nodes that compute in FP32 after another engine's conversion, with the reason where it is known."""
     types = solve_types(model.ir)
     wide, listed = ir.TensorType(ir.DataType.FLOAT), Kept("engine", "on its own list")
     return {
@@ -332,7 +334,7 @@ def _worst(ranges: Iterable[Range]) -> list[Worst]:
 
 
 def _along(ranges: Iterable[Range]) -> Profile:
-    """The range profile along the model: of a large one its largest values."""
+    """The range profile along the model. A large model's profile has its largest values only."""
     finite = [r for r in ranges if math.isfinite(r.peak)]
     least = sorted((r.peak for r in finite), reverse=True)[:_PROFILED][-1:] or [0.0]
     shown = [r for r in finite if r.peak >= least[0]][:_PROFILED]
@@ -340,7 +342,7 @@ def _along(ranges: Iterable[Range]) -> Profile:
 
 
 _PROFILED = 2_000
-"""Values of a range profile that a record holds."""
+"""The most values that a record's range profile has."""
 
 _KINDS = ("nodes", "operators", "patterns", "between")
 _FIELDS: tuple[Literal["keep", "convert"], ...] = ("keep", "convert")

@@ -1,4 +1,5 @@
-"""The frame step: the app's own data at the graph's edge, in operators that DirectML has kernels for."""
+"""The frame step: it adds the app's pre- and postprocessing to the graph, in operators that DirectML has kernels for.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ class FrameOptions(Options, frozen=True, kw_only=True):
     """Options of ``frame``.
 
     Attributes:
-        inputs: what the app has, by the name of the input that takes it.
-        outputs: what the app wants, by the name of the output that gives it.
-        detect: boxes in the place of a detector's raw outputs.
+        inputs: the app's pictures, by input name.
+        outputs: the results that the app needs, by output name.
+        detect: boxes instead of a detector's raw outputs.
     """
 
     inputs: dict[str, PictureOptions] = msgspec.field(default_factory=dict)
@@ -30,7 +31,7 @@ class FrameOptions(Options, frozen=True, kw_only=True):
 
 
 class FramePass(Pass[FrameOptions]):
-    """Put the frame on. Names of inputs stay; their types and shapes are the app's, and so are the outputs."""
+    """Add the frame. Names of inputs stay; their types and shapes become the app's, and so do the outputs."""
 
     name = "frame"
     summary = "accept the app's pictures (bytes, NHWC, any size), and return the results that the app needs"
@@ -39,14 +40,18 @@ class FramePass(Pass[FrameOptions]):
     keeps_interface = False
 
     def framed(self, model: Model) -> Frame | None:
-        """The frame for a model as it is now, ``None`` for empty tables; ``ModelRefused`` (DP305): they do not fit."""
+        """Return the frame for a model in its present form, or ``None`` for empty tables.
+
+        Raises:
+            ModelRefused: DP305, a table does not fit the model.
+        """
         if self.options.empty:
             return None
         found = resolve(model.ir, self.options.inputs, self.options.outputs, self.options.detect)
         return msgspec.structs.replace(found, table=self._table())
 
     def _table(self) -> dict[str, object]:
-        """The options as the note has them."""
+        """The options in the form of the note."""
         table: dict[str, object] = msgspec.json.decode(msgspec.json.encode(self.options))
         return table
 
@@ -54,7 +59,7 @@ class FramePass(Pass[FrameOptions]):
         """Frame the model.
 
         Raises:
-            ModelRefused: DP305 a table does not fit the model, DP306 DirectML would not take a part of the frame.
+            ModelRefused: DP305, a table does not fit the model; DP306, DirectML cannot run a part of the frame.
         """
         there = frame_of(model.ir)
         if there is not None and there.table == self._table():

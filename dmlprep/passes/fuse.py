@@ -1,4 +1,4 @@
-"""The fuse step: com.microsoft operators that DirectML has one kernel for, in the place of several nodes."""
+"""The fuse step: it replaces several nodes by one com.microsoft operator that DirectML has a kernel for."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class FuseOptions(Options, frozen=True, kw_only=True):
         group_norm: GroupNorm, with or without Swish.
         rotary: RotaryEmbedding.
         skip_norm: SkipSimplifiedLayerNormalization: a sum, and RMS normalization of it.
-        attention: MultiHeadAttention: products of queries, keys and values with a Softmax between.
-        grouped_attention: GroupQueryAttention: the same of a whole sequence under a causal mask.
+        attention: MultiHeadAttention: products of queries, keys and values with a Softmax between them.
+        grouped_attention: GroupQueryAttention: attention of a whole sequence under a causal mask.
     """
 
     group_norm: bool = True
@@ -36,7 +36,7 @@ class FuseOptions(Options, frozen=True, kw_only=True):
 
 
 class FusePass(Pass[FuseOptions]):
-    """Find the nodes of fused forms, and write one node in the place of each."""
+    """Find the nodes of each fused form, and replace them by one node."""
 
     name = "fuse"
     summary = "one com.microsoft operator for several nodes, where DirectML has a kernel for the very form"
@@ -44,7 +44,7 @@ class FusePass(Pass[FuseOptions]):
     bound = "rounding"  # sums in another order
 
     def run(self, model: Model, context: Context) -> bool:
-        """Fuse what has a fused form that the target's DirectML takes."""
+        """Fuse each form that the target's DirectML supports."""
         from dmlprep.passes.fusions.catalog import FORMS  # here: every command imports every pass
 
         forms = [form for form in FORMS if getattr(self.options, form.option)]
@@ -84,11 +84,11 @@ class FusePass(Pass[FuseOptions]):
 
 
 def _write(form: Form, match: Match, model: Model, names: Names, shared: Shared) -> bool:
-    """Write the node of a match, and remove the nodes that nothing reads any more."""
+    """Write the node of a match, and remove the nodes that are no longer read."""
     graph = match.at.ir.graph
     givers = [giver.ir for giver, _ in match.gives]
     if not isinstance(graph, ir.Graph) or any(giver.graph is not graph for giver in givers):
-        return False  # an earlier match took a node of it
+        return False  # an earlier match removed a node of it
     write(form.op_type, match, Edit(graph, match.at.ir, names, model.budget), shared)
     model.ir.graph.opset_imports.setdefault(DOMAIN, 1)
     for giver in givers:
@@ -97,7 +97,7 @@ def _write(form: Form, match: Match, model: Model, names: Names, shared: Shared)
 
 
 def _remove(node: ir.Node) -> None:
-    """Remove a node that nothing reads, and those that only it read."""
+    """Remove an unread node, and the nodes that only it read."""
     stack = [node]
     while stack:
         last = stack.pop()

@@ -1,4 +1,4 @@
-"""Nodes of a frame: each with its type and sizes, in the order in which they are written."""
+"""Nodes of a frame, in the order in which they are written, each with its type and sizes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def sizes(value: ir.Value) -> list[int]:
 
 
 def dtype_of(name: str) -> ir.DataType:
-    """The element type that a note writes as numpy does: ``float32``, ``uint8``."""
+    """The element type for numpy's name of it, as a note has it: ``float32``, ``uint8``."""
     return ir.DataType.from_numpy(np.dtype(name))
 
 
 class Nodes(GraphBuilder):
-    """Writes nodes that are put into the graph together (``made``); their names begin with ``about``."""
+    """A writer of nodes that are added to the graph together (``made``). Their names begin with ``about``."""
 
     graph: ir.Graph
 
@@ -36,7 +36,7 @@ class Nodes(GraphBuilder):
 
     @property
     def opset(self) -> int:
-        """Of ONNX's own domain."""
+        """The opset of ONNX's own domain."""
         return self.graph.opset_imports.get("", 1)
 
     def op(
@@ -47,7 +47,7 @@ class Nodes(GraphBuilder):
         dtype: ir.DataType | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> ir.Value:
-        """A node with one output, of the element type of the first input where ``dtype`` is left out."""
+        """Add a node with one output. Without ``dtype`` it has the element type of the first input."""
         return self.ops(op, inputs, [(shape, dtype)], attributes)[0]
 
     def ops(
@@ -57,7 +57,7 @@ class Nodes(GraphBuilder):
         outputs: Sequence[tuple[Sequence[int], ir.DataType | None]],
         attributes: Mapping[str, object] | None = None,
     ) -> list[ir.Value]:
-        """A node with several outputs: sizes and element type of each."""
+        """Add a node with several outputs: sizes and element type of each."""
         wish = f"{self._about}_{op.lower()}"
         kinds = [ir.TensorType(dtype) if dtype is not None else inputs[0].type for _, dtype in outputs]
         shapes = [ir.Shape([int(d) for d in shape]) for shape, _ in outputs]
@@ -66,7 +66,7 @@ class Nodes(GraphBuilder):
         return values
 
     def numbers(self, array: ArrayLike, what: str, dtype: DTypeLike = np.float32) -> ir.Value:
-        """A constant, of FP32 where nothing else is said."""
+        """Add a constant, FP32 by default."""
         return self.constant(np.asarray(array, dtype), f"{self._about}_{what}")
 
     def with_number(self, op: str, value: ir.Value, number: ArrayLike, what: str) -> ir.Value:
@@ -75,22 +75,22 @@ class Nodes(GraphBuilder):
         return self.op(op, [value, self.numbers(number, what, value.dtype.numpy())], sizes(value))
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        """The value in another element type; itself where it has it."""
+        """Cast the value to another element type; return it unchanged where it has that type."""
         if value.dtype == dtype:
             return value
         return self.op("Cast", [value], sizes(value), dtype, {"to": int(dtype)})
 
     def transpose(self, value: ir.Value, perm: Sequence[int]) -> ir.Value:
-        """Dimensions in another order."""
+        """Reorder the dimensions."""
         old = sizes(value)
         return self.op("Transpose", [value], [old[p] for p in perm], None, {"perm": list(perm)})
 
     def reshape(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
-        """Other sizes for the same elements."""
+        """Reshape to other sizes."""
         return self.op("Reshape", [value, self.numbers(shape, "shape", np.int64)], shape)
 
     def part(self, value: ir.Value, axis: int, start: int, end: int) -> ir.Value:
-        """Elements ``start`` to ``end`` of one dimension."""
+        """Slice elements ``start`` to ``end`` of one dimension."""
         shape = sizes(value)
         if (start, end) == (0, shape[axis]):
             return value
@@ -105,25 +105,25 @@ class Nodes(GraphBuilder):
         return self._reduced("ReduceSum", value, axis, shape, since=13)
 
     def _reduced(self, op: str, value: ir.Value, axis: int, shape: list[int], since: int) -> ir.Value:
-        """A reduction, whose axes are an input from opset ``since`` on."""
+        """Add a reduction whose axes are an input from opset ``since`` on."""
         keep = {"keepdims": int(len(shape) == len(sizes(value)))}
         if self.opset < since:
             return self.op(op, [value], shape, None, {"axes": [axis], **keep})
         return self.op(op, [value, self.numbers([axis], "axes", np.int64)], shape, None, keep)
 
     def levels(self, value: ir.Value) -> ir.Value:
-        """Nothing below 0 and above 255."""
+        """Clip to 0 to 255."""
         bounds = [self.numbers(n, w) for n, w in ((0.0, "black"), (255.0, "white"))]
         return self.op("Clip", [value, *bounds], sizes(value))
 
     def largest(self, value: ir.Value, axis: int) -> ir.Value:
-        """The largest number along a dimension, which goes."""
+        """The largest number along a dimension, which is removed."""
         shape = sizes(value)
         del shape[axis]
         return self._reduced("ReduceMax", value, axis, shape, since=18)
 
     def top(self, value: ir.Value, count: int, axis: int = -1) -> tuple[ir.Value, ir.Value]:
-        """The largest numbers of a dimension in their order, and their indices."""
+        """The largest numbers of a dimension in descending order, and their indices."""
         shape = sizes(value)
         shape[axis] = count
         wanted = self.numbers([count], "count", np.int64)
@@ -132,5 +132,5 @@ class Nodes(GraphBuilder):
         return values, indices
 
     def alike(self, op: str, *values: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
-        """A node whose output has the sizes of its first input."""
+        """Add a node whose output has the sizes of its first input."""
         return self.op(op, values, sizes(values[0]), dtype)

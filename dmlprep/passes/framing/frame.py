@@ -1,5 +1,6 @@
-"""A frame with all its numbers, and the note of it in a framed model, from which a proof reads how data come to the
-original."""
+"""A frame with all its numbers, and the note of it in a framed model. The proof reads the note to prepare the inputs of
+the original.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +21,18 @@ Layout = Literal["nchw", "nhwc"]
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """An input that takes the app's pictures.
+    """A framed input: it accepts the app's pictures.
 
     Attributes:
-        name: of the input, with and without the frame.
+        name: the input's name, the same with and without the frame.
         batch: pictures in one call.
-        size, type, layout, colour, white: of the app's pictures; height and width.
-        mode: whose resize.
+        size, type, layout, colour, white: properties of the app's pictures; the size is height and width.
+        mode: the resize to follow: library and filter.
         resized: height and width after the resize.
-        offset: row and column of the resized picture's corner in what the model gets; below zero where it is cut.
-        fill: what is around it, 0 to 255.
-        scale, mean, deviation: as in ``PictureOptions``, the latter for each channel of the model.
-        model_size, model_type, model_layout, model_colour: of what the model gets.
+        offset: row and column, in the model's picture, of the resized picture's corner; negative where it is cut.
+        fill: brightness around the picture, 0 to 255.
+        scale, mean, deviation: as in ``PictureOptions``; mean and deviation for each channel of the model.
+        model_size, model_type, model_layout, model_colour: properties of the picture that the model reads.
     """
 
     name: str
@@ -55,28 +56,28 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the input as the app sees it."""
+        """Sizes of the input for the app."""
         return _shape(self.layout, self.batch, len(self.colour) if self.colour != "gray" else 1, self.size)
 
     @property
     def model_shape(self) -> tuple[int, ...]:
-        """Sizes of the input as the model has it."""
+        """Sizes of the input for the model."""
         return _shape(self.model_layout, self.batch, len(self.mean), self.model_size)
 
     @property
     def bytes(self) -> bool:
-        """Return whether the pictures are whole numbers, which a resize keeps whole."""
+        """Return whether the pictures are whole numbers, which a resize rounds to whole numbers."""
         return self.type == "uint8"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """An output as the app wants it.
+    """A framed output: it gives the result that the app needs.
 
     Attributes:
-        name: of the original's output.
-        made: names of the outputs in its place.
-        activation, axis, take, top, index_type: as in ``ResultOptions``; the axis is none below zero.
-        layout, colour, model_layout, model_colour, scale, mean, deviation: of a picture.
+        name: name of the original's output.
+        made: names of the outputs that replace it.
+        activation, axis, take, top, index_type: as in ``ResultOptions``. A negative axis means that there is none.
+        layout, colour, model_layout, model_colour, scale, mean, deviation: properties of a picture.
     """
 
     name: str
@@ -96,14 +97,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detect(msgspec.Struct, frozen=True, kw_only=True):
-    """Boxes in the place of raw outputs.
+    """Boxes that replace raw outputs.
 
     Attributes:
-        table: as in the recipe; ``candidates`` and ``count`` are no more than there are.
-        taken: the outputs that they take the place of.
+        table: as in the recipe; ``candidates`` and ``count`` are limited to the number of boxes.
+        taken: the outputs that the boxes replace.
         made: names of boxes, scores, classes and their number.
-        model_size: height and width of what the model sees.
-        size, resized, offset: of the app's picture, as in ``Picture``.
+        model_size: height and width of the picture that the model reads.
+        size, resized, offset: properties of the app's picture, as in ``Picture``.
     """
 
     table: DetectOptions
@@ -116,7 +117,7 @@ class Detect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All of a frame: the inputs, the outputs and the detector that are framed, and the step's options (``table``)."""
+    """A whole frame: the framed inputs, outputs and detector, and the step's options (``table``)."""
 
     pictures: list[Picture] = []
     results: list[Result] = []
@@ -138,7 +139,11 @@ def note_frame(model: ir.Model, frame: Frame) -> None:
 
 
 def frame_of(model: ir.Model) -> Frame | None:
-    """Return the frame that is noted in a model; ``ModelRefused`` (DP305) where the note cannot be read."""
+    """Return the frame from the note in a model.
+
+    Raises:
+        ModelRefused: DP305, the note is not readable.
+    """
     text = model.metadata_props.get(_KEY)
     if text is None:
         return None
@@ -149,13 +154,13 @@ def frame_of(model: ir.Model) -> Frame | None:
 
 
 def unfit(why: str) -> ModelRefused:
-    """DP305, of a note that somebody else wrote, or another version."""
+    """Return DP305 for a note that another program or version wrote."""
     fix = "prepare the model again with this version of dmlprep"
     return ModelRefused(why, where=f"metadata {_KEY}", code="DP305", fix=fix)
 
 
 def between(original: ir.Model, made: ir.Model) -> Frame | None:
-    """Return the frame that one model has around the other; ``None`` where both have it, or neither.
+    """Return the frame that only one of the models has; ``None`` where both have it, or neither.
 
     Raises:
         ModelRefused: DP305, the note describes other inputs than the two have.

@@ -1,4 +1,4 @@
-"""The tables of a frame as a recipe writes them."""
+"""The tables of a frame in a recipe."""
 
 from __future__ import annotations
 
@@ -18,42 +18,43 @@ Mode: TypeAlias = Literal[
     "opencv-area",
     "opencv-cubic",
 ]
-"""Whose resize it is, and which: Pillow's ``Resampling``, OpenCV's ``INTER_``. Pillow's average when they shrink, of
-OpenCV's only ``area`` does."""
+"""The library and the filter of a resize: Pillow's ``Resampling``, OpenCV's ``INTER_``. All of Pillow's filters average
+when a picture shrinks; of OpenCV's only ``area`` does."""
 
 MOST_SIDE = 16384
-"""Pixels of one side: what a texture of Direct3D has at most."""
+"""Pixels of one side: the limit of a Direct3D texture."""
 
 MOST_NUMBERS = 1 << 27
-"""Numbers of all pictures of an input, as the app has them, and resized. A picture of 8K in colour has 100 million."""
+"""The most numbers of all pictures of an input, before and after the resize. An 8K colour picture has 100 million."""
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=MOST_SIDE)]
 Finite = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
 Above = Annotated[float, msgspec.Meta(ge=1e-9, le=1e9)]
-"""Within these, no quotient leaves what FP32 holds."""
+"""Within these bounds no quotient leaves the range of FP32."""
 
 
 class PictureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """What the app has for an input of pictures. They become ``(value / white * scale - mean) / deviation``.
+    """The app's pictures for an input. They become ``(value / white * scale - mean) / deviation``.
 
     Attributes:
-        size: height and width of the app's pictures; ``None``: those of the model.
+        size: height and width of the app's pictures; ``None``: the model's height and width.
         type: element type of the app's pictures.
-        layout: their layout.
-        colour: their channels; alpha is left out.
-        white: what white is in them; 255 for bytes and 1 for others where it is not said.
-        fit: how they come to the model's size: stretched; resized until they cover it, and the middle cut out; or
-            resized to fit into it, with ``fill`` around them.
-        resize: whose resize is followed.
-        resized: of ``crop``: the shorter side, or height and width, before the middle is cut out.
-        odd: of ``crop``: half of an odd number of rows rounds down (transformers), or to the even one (torchvision).
-        place: of ``letterbox``: the picture is in the centre, or at the top left corner.
-        fill: of ``letterbox``: 0 (black) to 255 (white).
-        scale: what white is for the model before mean and deviation.
+        layout: layout of the app's pictures.
+        colour: channels of the app's pictures; alpha is ignored.
+        white: the number for white in the app's pictures; by default 255 for bytes and 1 for other types.
+        fit: how the picture gets the model's size: stretched; resized until it covers that size, and the middle cut
+            out; or resized to fit inside, with ``fill`` around it.
+        resize: the library and filter of the resize.
+        resized: for ``crop``: the shorter side, or height and width, before the middle is cut out.
+        odd: for ``crop``: half of an odd number of rows rounds down (transformers), or to the even number
+            (torchvision).
+        place: for ``letterbox``: the picture is in the centre, or at the top left corner.
+        fill: for ``letterbox``: 0 (black) to 255 (white).
+        scale: the number for white in the model, before mean and deviation.
         model_size: height and width that the model must have; a model of another size is refused.
         mean, deviation: one number, or one for each channel in the model's order.
-        model_layout: where the model's shape does not tell.
-        model_colour: the order of its channels; ``auto`` is gray for one channel, and RGB for three.
+        model_layout: the model's layout, where its shape is ambiguous.
+        model_colour: the order of the model's channels; ``auto`` is gray for one channel, and RGB for three.
     """
 
     size: tuple[Size, Size] | None = None
@@ -63,7 +64,7 @@ class PictureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     white: Above | None = None
     fit: Literal["stretch", "crop", "letterbox"] = "stretch"
     resize: Mode = "pillow-bilinear"
-    # msgspec 0.22 crashes on a bounded number beside a tuple: ``resolve`` holds it to the bounds.
+    # msgspec 0.22 crashes on a bounded number next to a tuple, so ``resolve`` checks the bounds.
     resized: int | tuple[int, int] | None = None
     odd: Literal["floor", "even"] = "floor"
     place: Literal["centre", "corner"] = "centre"
@@ -77,17 +78,18 @@ class PictureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class ResultOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """What the app wants of an output.
+    """The result that the app needs from an output.
 
     Attributes:
         activation: computed first.
-        axis: of the activation and of what is taken.
-        take: all of it; the index of the largest number; the ``top`` largest numbers and their indices; or a picture.
-        top: how many.
-        index_type: of indices.
-        layout: of a picture, which is bytes.
-        colour: of a picture.
-        scale, mean, deviation: as the model has them: ``(value * deviation + mean) / scale`` is 1 for white.
+        axis: axis of the activation, and of ``take``.
+        take: all of the output; the index of the largest number; the ``top`` largest numbers and their indices; or a
+            picture.
+        top: how many numbers ``topk`` returns.
+        index_type: element type of indices.
+        layout: layout of a picture, which has bytes.
+        colour: colour of a picture.
+        scale, mean, deviation: the model's numbers: ``(value * deviation + mean) / scale`` is 1 for white.
         model_layout, model_colour: as in ``PictureOptions``.
     """
 
@@ -106,25 +108,25 @@ class ResultOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class DetectOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """Boxes that an app can draw, in the place of a detector's raw outputs.
+    """Boxes that an app can draw, instead of a detector's raw outputs.
 
     Attributes:
-        boxes, scores: outputs [N, boxes, 4] and [N, boxes, classes].
-        raw: in their place, one output with both: a box's four numbers, then its scores.
-        raw_rows: whether ``raw`` is [N, boxes, numbers]; else [N, numbers, boxes].
-        objectness: whether ``raw`` has a score of the box before those of the classes, which multiplies them.
-        picture: the framed input on which the boxes lie; empty where there is one only.
-        corners: what the four numbers are.
-        unit: pixels of what the model sees, or shares of its width and height.
-        activation: of the scores.
-        background: the class that is none.
-        score: boxes below it go.
-        suppress: whether boxes go that overlap a better one by more than ``overlap``.
-        overlap: intersection over union.
-        per_class: whether boxes of other classes stay.
-        candidates: the best boxes that are looked at.
-        count: boxes that come out, in the order of their scores; those that are missing have score 0 and class -1.
-        rounds: of suppression, see ``detection``.
+        boxes, scores: names of the outputs [N, boxes, 4] and [N, boxes, classes].
+        raw: alternatively, the name of one output with both: a box's four numbers, then its scores.
+        raw_rows: whether ``raw`` is [N, boxes, numbers]; by default it is [N, numbers, boxes].
+        objectness: whether ``raw`` has a score of the box before the scores of the classes, which it multiplies.
+        picture: the framed input to which the boxes refer; empty where there is only one.
+        corners: the meaning of the four numbers.
+        unit: unit of the numbers: pixels of the model's picture, or shares of its width and height.
+        activation: activation of the scores.
+        background: index of the class that means background.
+        score: boxes with a lower score are dropped.
+        suppress: whether to drop boxes that overlap a better one by more than ``overlap``.
+        overlap: limit of the intersection over union.
+        per_class: whether only boxes of the same class suppress each other.
+        candidates: number of the best boxes to compare.
+        count: number of boxes in the output, best score first; the output is filled with score 0 and class -1.
+        rounds: rounds of suppression, see ``detection``.
     """
 
     boxes: str = ""

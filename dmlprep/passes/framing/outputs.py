@@ -1,12 +1,12 @@
-"""From what a model gives to what the app wants, in ONNX operators of fixed sizes. All of it is computed in FP32.
+"""From the model's outputs to the app's results, in ONNX operators of fixed sizes. They compute in FP32.
 
-A detector's raw boxes become boxes that an app can draw. DirectML has no kernel for NonMaxSuppression, whose result has
-as many rows as the data want. Here the best ``candidates`` are compared with each other, all with all, and a fixed
-number comes out.
+A detector's raw boxes become boxes that an app can draw. DirectML has no kernel for NonMaxSuppression, whose output has
+a variable number of rows. Here the best ``candidates`` are compared with each other, all with all, and the output has a
+fixed number of boxes.
 
-That is computed in rounds, all boxes at once: after the first, each box is gone that a better one overlaps; after the
-second, those are back whose better ones are gone; and so on, as many rounds as the longest chain of better boxes has
-links. Rounds are even in number: a box that is not settled then stays, so none is lost.
+The comparison runs in rounds, for all boxes together. The first round drops each box that a better one overlaps. The
+second restores the boxes whose better ones were dropped, and so on. The longest chain of better boxes needs one round
+for each link. The number of rounds is even: a box that is still undecided then stays, so no box is lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FLOAT = ir.DataType.FLOAT
 
 
 def finished(nodes: Nodes, result: Result, given: ir.Value) -> list[ir.Value]:
-    """Write the nodes that make of an output what the app wants, in the order of ``result.made``."""
+    """Write the nodes that turn an output into the app's results, in the order of ``result.made``."""
     value = nodes.cast(given, ir.DataType.FLOAT)
     if result.activation == "softmax":
         value = softmax(nodes, value, result.axis)
@@ -41,7 +41,7 @@ def finished(nodes: Nodes, result: Result, given: ir.Value) -> list[ir.Value]:
 
 
 def softmax(nodes: Nodes, value: ir.Value, axis: int) -> ir.Value:
-    """Softmax over one dimension; before opset 13 only the last one is by itself."""
+    """Softmax over one dimension. Before opset 13, only the last dimension is handled separately."""
     last = len(sizes(value)) - 1
     order = list(range(last + 1))
     if nodes.opset < 13:
@@ -53,13 +53,13 @@ def softmax(nodes: Nodes, value: ir.Value, axis: int) -> ir.Value:
 
 
 def _picture(nodes: Nodes, result: Result, value: ir.Value) -> ir.Value:
-    """Bytes of the app's layout and colours: ``(value * deviation + mean) / scale`` of 255."""
+    """A picture in bytes, with the app's layout and colours: 255 times ``(value * deviation + mean) / scale``."""
     if result.model_layout == "nhwc":
         value = nodes.transpose(value, [0, 3, 1, 2])
     level = 255 / result.scale
     deviation, mean = (np.array(n).reshape(1, -1, 1, 1) * level for n in (result.deviation, result.mean))
     value = nodes.with_number("Mul", value, deviation, "deviation")
-    # Half a level more: the next step down is the nearest level.
+    # Half a level more, so that the later rounding down gives the nearest level.
     value = nodes.with_number("Add", value, mean + 0.5, "mean")
     value = nodes.levels(nodes.alike("Floor", value))
     if result.colour != result.model_colour:
@@ -75,7 +75,7 @@ def _picture(nodes: Nodes, result: Result, value: ir.Value) -> ir.Value:
 
 
 def detected(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> list[ir.Value]:
-    """Write the nodes that make boxes, scores, classes and their number of the outputs ``detect.taken``."""
+    """Write the nodes that compute boxes, scores, classes and their number from the outputs ``detect.taken``."""
     table = detect.table
     boxes, scores = _split(nodes, detect, [nodes.cast(value, _FLOAT) for value in given])
     batch, _, _ = sizes(scores)
@@ -87,7 +87,7 @@ def detected(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> list[ir.Val
     keep = _over(nodes, score, table.score)
     if table.suppress:
         keep = _suppressed(nodes, detect, boxes, kind, keep)
-    # What goes has a score below all others, so the best of what stays come first.
+    # Dropped boxes get a score below all others, so the best of the remaining ones come first.
     best = nodes.alike("Mul", score, keep)
     gone = nodes.op("Sub", [nodes.numbers(1.0, "number"), keep], sizes(score), _FLOAT)
     best, order = nodes.top(nodes.alike("Sub", best, gone), table.count)
@@ -109,7 +109,7 @@ def detected(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> list[ir.Val
 
 
 def _split(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> tuple[ir.Value, ir.Value]:
-    """Boxes [N, boxes, 4], and the scores [N, boxes, classes] of the classes that are some."""
+    """Boxes [N, boxes, 4], and scores [N, boxes, classes] without the background class."""
     table = detect.table
     if table.raw:
         value = given[0] if table.raw_rows else nodes.transpose(given[0], [0, 2, 1])
@@ -130,7 +130,7 @@ def _split(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> tuple[ir.Valu
 
 
 def _chosen(nodes: Nodes, boxes: ir.Value, order: ir.Value) -> ir.Value:
-    """The boxes of some indices."""
+    """Gather the boxes at some indices."""
     batch, count = sizes(order)
     indices = nodes.reshape(order, [batch, count, 1])
     four = nodes.op("Tile", [indices, nodes.numbers([1, 1, 4], "four", np.int64)], [batch, count, 4])
@@ -138,7 +138,7 @@ def _chosen(nodes: Nodes, boxes: ir.Value, order: ir.Value) -> ir.Value:
 
 
 def _corners(nodes: Nodes, detect: Detect, boxes: ir.Value) -> ir.Value:
-    """Left, top, right and bottom in pixels of what the model sees."""
+    """Left, top, right and bottom in pixels of the model's picture."""
     table = detect.table
     if table.unit == "share":
         height, width = detect.model_size
@@ -152,12 +152,12 @@ def _corners(nodes: Nodes, detect: Detect, boxes: ir.Value) -> ir.Value:
 
 
 def _over(nodes: Nodes, value: ir.Value, bound: float) -> ir.Value:
-    """1 where a value is above a bound, else 0."""
+    """1 where a value is above a bound, 0 elsewhere."""
     return nodes.cast(nodes.alike("Greater", value, nodes.numbers(bound, "number"), dtype=ir.DataType.BOOL), _FLOAT)
 
 
 def _suppressed(nodes: Nodes, detect: Detect, boxes: ir.Value, kind: ir.Value, valid: ir.Value) -> ir.Value:
-    """1 for the boxes that stay, of those that are valid."""
+    """1 for each valid box that stays, 0 for the others."""
     table = detect.table
     batch, count = sizes(valid)
     square = [batch, count, count]
@@ -188,7 +188,7 @@ def _suppressed(nodes: Nodes, detect: Detect, boxes: ir.Value, kind: ir.Value, v
 
 
 def _in_the_picture(nodes: Nodes, detect: Detect, boxes: ir.Value) -> ir.Value:
-    """In pixels of the app's picture, and inside it."""
+    """The boxes in pixels of the app's picture, clipped to it."""
     ratios = [size / resized for size, resized in zip(detect.size, detect.resized, strict=True)]
     (top, left), (height, width) = detect.offset, detect.size
     if any(detect.offset):

@@ -1,7 +1,7 @@
-"""From the app's pictures to what the model takes, in ONNX operators. All of it is computed in FP32.
+"""From the app's pictures to the model's input, in ONNX operators. They compute in FP32.
 
-A resize between fixed sizes is a product with a constant matrix for each side; that is exact up to rounding, and the
-rounding is Pillow's: after each side. ONNX's Resize has no weights like these.
+A resize between fixed sizes is a product with a constant matrix for each side. That is exact up to rounding, and the
+rounding follows Pillow: after each side. ONNX's Resize has no weights like these.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from dmlprep.passes.framing.weights import Weights, nearest_indices, resize_weig
 from dmlprep.portable.arrays import Array
 
 GRAY = (19595, 38470, 7471)
-"""Of 65536: what Pillow takes of red, green and blue for gray (``Convert.c``, L24)."""
+"""Pillow's weights of red, green and blue for gray, in units of 1/65536 (``Convert.c``, L24)."""
 
 
 def prepared(nodes: Nodes, picture: Picture, given: ir.Value) -> ir.Value:
-    """Write the nodes from ``given`` to what the model reads; ``ModelRefused`` (DP014) for matrices too large."""
+    """Write the nodes from ``given`` to the input that the model reads.
+
+    Raises:
+        ModelRefused: DP014, the matrices are too large.
+    """
     value = nodes.cast(given, ir.DataType.FLOAT)
     if picture.layout == "nhwc":
         value = nodes.transpose(value, [0, 3, 1, 2])
@@ -32,7 +36,7 @@ def prepared(nodes: Nodes, picture: Picture, given: ir.Value) -> ir.Value:
 
 
 def _coloured(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
-    """The model's channels."""
+    """Convert the picture to the model's channels."""
     batch, channels, height, width = sizes(value)
     ours, wanted = picture.colour.rstrip("a"), picture.model_colour
     if ours == wanted:
@@ -52,12 +56,12 @@ def _coloured(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
 
 
 def _resized(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
-    """Both sides resized, columns first, which is Pillow's order."""
+    """Resize both sides, columns first, as Pillow does."""
     unit = 1
     for axis in (3, 2):
         side = axis - 2
         source, target = picture.size[side], picture.resized[side]
-        # What the model does not see of the picture is left out.
+        # Leave out the part of the picture that the model does not see.
         first = max(0, -picture.offset[side])
         last = min(target, picture.model_size[side] - picture.offset[side])
         if source == target:
@@ -77,7 +81,10 @@ def _resized(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
 def _side(
     nodes: Nodes, picture: Picture, value: ir.Value, axis: int, weights: Weights, unit: int
 ) -> tuple[ir.Value, int]:
-    """One side resized, such that no sum for bytes needs more digits than FP32 has; what is still to be divided by."""
+    """Resize one side, and return the result with the divisor that is still to apply.
+
+    No sum for bytes needs more digits than FP32 has.
+    """
     library, name = picture.mode.split("-")
     if not picture.bytes or name == "area":
         return _product(nodes, value, axis, weights.matrix), unit * weights.unit if picture.bytes else 1
@@ -100,11 +107,11 @@ def _side(
 
 
 _HIGH = 1 << 7
-"""Pillow's weights are split here: sums of 255 times multiples of 2^-15, and of what is left, are exact in FP32."""
+"""Pillow's weights are split here. Sums of 255 times multiples of 2^-15 are exact in FP32, and so are the rests."""
 
 
 def _product(nodes: Nodes, value: ir.Value, axis: int, matrix: Array) -> ir.Value:
-    """One side times a matrix."""
+    """Multiply one side by a matrix."""
     shape = sizes(value)
     shape[axis] = len(matrix)
     if axis == 3:
@@ -118,7 +125,7 @@ def _whole(nodes: Nodes, value: ir.Value) -> ir.Value:
 
 
 def _whole_sum(nodes: Nodes, large: ir.Value, small: ir.Value) -> ir.Value:
-    """The nearest whole number to a sum that FP32 cannot hold: the fraction of the large part is added to the small."""
+    """The nearest whole number to a sum that FP32 cannot hold: the small part gets the fraction of the large part."""
     half = nodes.with_number("Add", large, 0.5, "half")
     floor = nodes.alike("Floor", half)
     rest = nodes.alike("Add", nodes.alike("Sub", half, floor), small)
@@ -126,17 +133,17 @@ def _whole_sum(nodes: Nodes, large: ir.Value, small: ir.Value) -> ir.Value:
 
 
 def _whole_quotient(nodes: Nodes, value: ir.Value, unit: int) -> ir.Value:
-    """The nearest whole number to a whole number divided by ``unit``, halves up, however a device divides."""
+    """The nearest whole number to a whole number divided by ``unit``, halves up, whatever the device's rounding."""
     floor = nodes.alike("Floor", nodes.with_number("Mul", value, 1 / unit, "share"))
     rest = nodes.alike("Sub", value, nodes.with_number("Mul", floor, unit, "unit"))
     part = nodes.with_number("Mul", rest, 1 / unit, "share")
-    # Multiples of 1 / unit: a quarter of one is more than the product is off.
+    # These are multiples of 1 / unit: a quarter of that is more than the error of the product.
     up = nodes.alike("Floor", nodes.with_number("Add", part, 0.5 + 0.25 / unit, "half"))
     return nodes.levels(nodes.alike("Add", floor, up))
 
 
 def _padded(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
-    """What is around a letterboxed picture."""
+    """Add the border around a letterboxed picture."""
     batch, channels, *inner = sizes(value)
     before = [max(0, o) for o in picture.offset]
     after = [m - b - i for m, b, i in zip(picture.model_size, before, inner, strict=True)]
@@ -148,7 +155,7 @@ def _padded(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
 
 
 def _scaled(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
-    """``(value / white * scale - mean) / deviation`` as one product and one sum; bytes for a model of bytes."""
+    """``(value / white * scale - mean) / deviation`` as one product and one sum; bytes for a model with byte inputs."""
     if picture.model_type == "uint8":
         if picture.bytes:
             return value

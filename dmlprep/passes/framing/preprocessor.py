@@ -1,7 +1,7 @@
-"""Hugging Face's ``preprocessor_config.json`` as the table of a frame.
+"""Convert Hugging Face's ``preprocessor_config.json`` to the table of a frame.
 
-What is read follows transformers' image processors: what they do to a picture, in their order (convert, resize, cut out
-the middle, rescale, normalise). A key that changes pixels and has no counterpart is refused, never passed over.
+It follows transformers' image processors and the order of their work on a picture: convert, resize, cut out the middle,
+rescale, normalise. It refuses a key that changes pixels and has no counterpart; it never ignores one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
-"""Pillow's numbers (``Image.Resampling``)."""
+"""Pillow's numbers of its filters (``Image.Resampling``)."""
 
 _CLASSES: dict[str, tuple[bool, bool]] = {
     **dict.fromkeys(("ViT", "Segformer", "Siglip"), (True, False)),
@@ -17,8 +17,8 @@ _CLASSES: dict[str, tuple[bool, bool]] = {
     **dict.fromkeys(("CLIP", "ChineseCLIP", "MobileNetV1", "MobileNetV2", "Bit"), (False, True)),
     "ConvNext": (False, False),
 }
-"""Of an image processor: whether a size of one number is a square (else the shorter side), and whether it cuts out the
-middle where nothing is said; the defaults of the classes in ``transformers/models/*/image_processing_*.py``."""
+"""Two defaults of each image processor: whether a size of one number is a square (otherwise the shorter side), and
+whether it cuts out the middle. Source: ``transformers/models/*/image_processing_*.py``."""
 
 _OTHER_PIXELS = (
     "do_pad",
@@ -33,13 +33,13 @@ _OTHER_PIXELS = (
     "size_divisor",
     "ensure_multiple_of",
 )
-"""Keys that change pixels in a way that a frame has no field for."""
+"""Keys that change pixels, and that no field of a frame can express."""
 
 _SUFFIXES = ("ImageProcessorFast", "ImageProcessor", "FeatureExtractor")
 
 
 class NoTable(ValueError):
-    """The configuration asks for what a frame has no field for; ``fix`` says what to do."""
+    """No field of a frame can express the configuration; ``fix`` is the remedy."""
 
     def __init__(self, why: str, fix: str = "write the fields of the table by hand (docs/passes/frame.md)") -> None:
         super().__init__(why)
@@ -47,7 +47,11 @@ class NoTable(ValueError):
 
 
 def as_table(config: Mapping[str, object]) -> dict[str, object]:
-    """Return fields of ``PictureOptions`` that do what a configuration says; ``NoTable`` where it asks for more."""
+    """Return fields of ``PictureOptions`` for a configuration.
+
+    Raises:
+        NoTable: no field can express a part of the configuration.
+    """
     kind = str(config.get("image_processor_type") or config.get("feature_extractor_type") or "")
     name = next((kind.removesuffix(s) for s in _SUFFIXES if kind.endswith(s)), kind)
     for key in _OTHER_PIXELS:
@@ -93,7 +97,7 @@ def _geometry(config: Mapping[str, object], name: str) -> dict[str, object]:
         raise NoTable(f"size has {', '.join(map(str, size))}: the size of the result depends on the picture")
     side = _side(size["shortest_edge"], "size")
     if name == "ConvNext":
-        # Below 384 the picture is resized larger and cut; from there on it is stretched.
+        # Below 384 the picture is resized to a larger size and cut; from 384 on it is stretched.
         if side >= 384:
             return {**mode, "fit": "stretch", "model_size": [side, side]}
         share = _number(config, "crop_pct", 224 / 256)

@@ -14,7 +14,7 @@ from dmlprep.passes.framing.frame import Detect, Frame, Layout, Picture, Result
 from dmlprep.passes.framing.options import MOST_NUMBERS, MOST_SIDE, DetectOptions, PictureOptions, ResultOptions
 
 _OPSET = 11
-"""The operators of a frame are written as this version of ONNX has them, and later ones."""
+"""The operators of a frame have the form of this opset and later ones."""
 
 Size = tuple[int, int]
 
@@ -25,7 +25,11 @@ def resolve(
     outputs: Mapping[str, ResultOptions] | None = None,
     detect: DetectOptions | None = None,
 ) -> Frame:
-    """Return the frame of a model whose sizes are fixed; ``ModelRefused`` (DP305) where a table does not fit."""
+    """Return the frame of a model with fixed sizes.
+
+    Raises:
+        ModelRefused: DP305, a table does not fit the model.
+    """
     version = model.graph.opset_imports.get("", 1)
     if version < _OPSET:
         raise refused("", f"a frame needs opset {_OPSET}, the model has {version}", "put [step.opset] before it")
@@ -38,7 +42,7 @@ def resolve(
 
 
 def refused(where: str, what: str, fix: str) -> ModelRefused:
-    """DP305."""
+    """Return the refusal DP305."""
     return ModelRefused(what, where=where, code="DP305", fix=fix)
 
 
@@ -104,7 +108,7 @@ def _fixed(dims: list[int | ir.SymbolicDim], where: str) -> list[int]:
 
 
 def _placed(options: PictureOptions, size: Size, model: Size) -> tuple[Size, Size] | str:
-    """Height and width after the resize; row and column of the picture's corner in what the model gets; or why not.
+    """Return height and width after the resize, and the picture's corner in the model's picture; or an error text.
 
     ``crop`` by the shorter side makes the longer one ``int(side * long / short)``, as torchvision and transformers do;
     ``letterbox`` rounds both sides, as Ultralytics does.
@@ -129,13 +133,13 @@ def _placed(options: PictureOptions, size: Size, model: Size) -> tuple[Size, Siz
     if resized[0] < model[0] or resized[1] < model[1]:
         return f"resized to {resized[0]} x {resized[1]} it is smaller than the model's {model[0]} x {model[1]}"
     spare = resized[0] - model[0], resized[1] - model[1]
-    # Python's round takes the even number at halves, as torchvision's center_crop does.
+    # Python's round rounds halves to the even number, as torchvision's center_crop does.
     halves = [s // 2 if options.odd == "floor" else round(s / 2) for s in spare]
     return resized, (-halves[0], -halves[1])
 
 
 def _resize(options: PictureOptions, wanted: Size, batch: int, channels: int, where: str) -> tuple[Size, Size, Size]:
-    """The size of the app's pictures, their size after the resize, and the model's corner in them."""
+    """The size of the app's pictures, their size after the resize, and their corner in the model's picture."""
     size = options.size or wanted
     sides = options.resized if isinstance(options.resized, tuple) else (options.resized or 1,)
     if min(sides) < 1 or max(sides) > MOST_SIDE:

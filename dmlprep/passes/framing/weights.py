@@ -1,6 +1,6 @@
-"""The weights of a resize along one side, as Pillow and OpenCV compute them.
+"""The weights of a resize along one side, computed as in Pillow and OpenCV.
 
-Both libraries resize one side after the other, each with weights that the sizes alone determine. So a resize between
+Both libraries resize one side after the other, each with weights that depend on the sizes alone. So a resize between
 fixed sizes is a product with a constant matrix for each side.
 
 Sources: Pillow, ``src/libImaging/Resample.c`` (precompute_coeffs, normalize_coeffs_8bpc) and ``Geometry.c``
@@ -22,25 +22,25 @@ _PILLOW = 1 << 22
 """Pillow's weights for bytes are whole numbers of 2^-22 (PRECISION_BITS)."""
 
 _OPENCV = 1 << 11
-"""OpenCV's for bytes, of 2^-11 (INTER_RESIZE_COEF_BITS)."""
+"""OpenCV's weights for bytes are whole numbers of 2^-11 (INTER_RESIZE_COEF_BITS)."""
 
 _CUBIC = -0.75
-"""OpenCV's A; Pillow's is -0.5."""
+"""OpenCV's cubic parameter A; Pillow's is -0.5."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A matrix [rows, source] of float64, whole where ``unit`` is not 1, and the number that it is divided by."""
+    """A matrix [rows, source] of float64, and its divisor ``unit``. The numbers are whole where ``unit`` is not 1."""
 
     matrix: Array
     unit: int = 1
 
 
 def nearest_indices(mode: Mode, source: int, target: int) -> Array:
-    """Which pixel of a side of ``source`` pixels is taken for each of ``target``, int64."""
+    """The source pixel for each of ``target`` pixels, int64; the side has ``source`` pixels."""
     step = source / target
     if mode.startswith("pillow"):
-        # Pillow adds step by step, which tells where a pixel's middle is at an edge.
+        # Pillow adds step by step. The rounding of these sums decides where a pixel's middle is at an edge.
         at = np.add.accumulate(np.array([step * 0.5, *[step] * (target - 1)]))
     else:
         at = np.arange(target) * (1 / (target / source))  # as OpenCV divides: 3 may become 2.99...
@@ -48,18 +48,19 @@ def nearest_indices(mode: Mode, source: int, target: int) -> Array:
 
 
 def resize_weights(mode: Mode, source: int, target: int, rows: range, *, whole: bool) -> Weights:
-    """Return what makes ``target`` pixels of a side of ``source``: a matrix [rows, source].
+    """Return the matrix [rows, source] that resizes a side of ``source`` pixels to ``target`` pixels.
 
     Args:
-        rows: which of the ``target`` pixels are wanted.
-        whole: for bytes: whole numbers, as both libraries have them.
+        rows: the needed pixels among the ``target`` pixels.
+        whole: True for bytes: whole numbers, as in both libraries.
     """
     library, name = mode.split("-")
     if library == "pillow":
         weights = _pillow(name, source, target, rows)
         return Weights(np.trunc(weights * _PILLOW + np.copysign(0.5, weights)), _PILLOW) if whole else Weights(weights)
     if name == "area":
-        # What one pixel covers is a multiple of 1 / target, and of less where both sides have a divisor in common.
+        # The source pixels of one target pixel are a multiple of 1 / target; of less where both sides have a common
+        # divisor.
         unit = source // math.gcd(source, target)
         weights = _area(source, target, rows)
         return Weights(np.round(weights * unit), unit) if whole else Weights(weights)
@@ -103,7 +104,8 @@ def _pillow(name: str, source: int, target: int, rows: range) -> Array:
 
 
 def _taps(name: str, source: int, target: int, rows: range, unit: int) -> Array:
-    """OpenCV's linear (two pixels) and cubic (four), in whole numbers of 1 / ``unit``; the border is repeated."""
+    """OpenCV's linear (two pixels) and cubic (four) weights, in whole numbers of 1 / ``unit``; the border is repeated.
+    """
     found = np.zeros((len(rows), source))
     for row, at in enumerate(rows):
         place = (at + 0.5) * source / target - 0.5
@@ -121,7 +123,7 @@ def _taps(name: str, source: int, target: int, rows: range, unit: int) -> Array:
 
 
 def _area(source: int, target: int, rows: range) -> Array:
-    """OpenCV's mean over the pixels that one covers, those at its edges by their share."""
+    """OpenCV's mean over the source pixels of one target pixel; pixels at the edges count by their share."""
     scale = source / target
     edges = np.arange(source)
     found = np.zeros((len(rows), source))

@@ -15,10 +15,10 @@ from dmlprep.passes.framing.resolve import refused
 
 
 def write_frame(model: Model, frame: Frame) -> list[ir.Node]:
-    """Write all of a frame, and the note of it; return the new nodes.
+    """Write a whole frame and its note, and return the new nodes.
 
     Raises:
-        ModelRefused: DP014, its constants are more than may be made of the model.
+        ModelRefused: DP014, its constants exceed the limit for the model.
     """
     names = Names(model.ir)
     made: list[ir.Node] = []
@@ -81,7 +81,11 @@ def _frame_boxes(model: Model, detect: Detect, names: Names) -> list[ir.Node]:
 
 
 def _reserve(names: Names, about: str, made: list[str]) -> None:
-    """Take the names of new outputs before any node does; ``ModelRefused`` (DP305) where the model has one."""
+    """Reserve the names of new outputs before any node uses them.
+
+    Raises:
+        ModelRefused: DP305, the model already has such a name.
+    """
     for name in made:
         if names.value(name) != name:
             raise refused(f"frame of {about}", f"the model already has a value {name!r}", "rename it when exporting")

@@ -1,4 +1,4 @@
-"""Operators of com.microsoft that stand for several nodes: how the nodes are found, written as one, and written out."""
+"""Operators of com.microsoft that replace several nodes: how to find the nodes, fuse them, and expand them again."""
 
 from dmlprep.passes.fusions.form import Form, Match
 from dmlprep.passes.fusions.writing_out import Written, write_out

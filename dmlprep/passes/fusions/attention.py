@@ -1,11 +1,13 @@
-"""MultiHeadAttention: a product of queries and keys, scaled and masked, its Softmax, and the product with the values.
-GroupQueryAttention: causal attention whose keys and values several heads of the queries share.
+"""MultiHeadAttention and GroupQueryAttention.
 
-Measured (``tests/benchmarks/fused_kernels.py``): DirectML's kernel of MultiHeadAttention takes a bias of [batch, heads,
-queries, keys] only, so that masks are spread out; one serves all nodes that have the same mask. Its kernel of
-GroupQueryAttention is causal and takes no other mask, wants all three outputs, and reads no cache that it is given. So
-only attention of a whole sequence is written, under a mask that is known to be the causal one. It masks by adding
--10000: scores of one query that are further apart outweigh it.
+MultiHeadAttention is a product of queries and keys, scaled and masked, its Softmax, and the product with the values.
+GroupQueryAttention is causal attention; several heads of the queries share its keys and values.
+
+Measured (``tests/benchmarks/fused_kernels.py``): DirectML's kernel of MultiHeadAttention accepts only a bias of [batch,
+heads, queries, keys], so masks are expanded. All nodes with the same mask share one bias. Its kernel of
+GroupQueryAttention is causal and accepts no other mask. It needs all three outputs, and ignores a cache. So only
+attention of a whole sequence is fused, under a mask that is known to be causal. The kernel masks by adding -10000;
+scores of one query with a larger difference defeat this mask.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ from dmlprep.passes.fusions.heads import apart, attend, laid
 from dmlprep.passes.fusions.scores import RANK, Attention, Mask, attention, never_empty, spread
 
 _MULTIPLE = 8
-"""What the CPU provider's kernel wants the size of a head to be a multiple of."""
+"""The CPU provider's kernel needs a head size that is a multiple of this."""
 
 _LOWEST = -1e4
-"""What DirectML's kernel adds to scores that it masks: numbers from here on mask as surely."""
+"""The number that DirectML's kernel adds to masked scores: lower numbers mask as well."""
 
 
 def _sum(masks: Sequence[Mask], whole: Value, edit: Edit, shared: Shared) -> ir.Value:
-    """All masks as numbers to add, in the smallest shape."""
+    """The sum of all masks as numbers to add, in the smallest shape."""
     kind = whole.dtype
     assert kind is not None
 
@@ -56,7 +58,7 @@ def _number(number: float, kind: ir.DataType, edit: Edit, shared: Shared) -> ir.
 
 
 def bias(masks: Sequence[Mask], whole: Value, last: NodeFacts, *, cleared: bool) -> Operand:
-    """The masks as one of [batch, heads, queries, keys]; where ``cleared``, rows that are -inf throughout are zeros."""
+    """The masks as one bias [batch, heads, queries, keys]; where ``cleared``, rows that are all -inf become zeros."""
 
     def get(edit: Edit, shared: Shared) -> ir.Value:
         total, kind = _sum(masks, whole, edit, shared), whole.dtype
@@ -78,7 +80,7 @@ def bias(masks: Sequence[Mask], whole: Value, last: NodeFacts, *, cleared: bool)
 
 
 def _empty(total: ir.Value, last: NodeFacts, kind: ir.DataType, edit: Edit, shared: Shared) -> ir.Value:
-    """Return whether each row of a mask is -inf throughout, as one element in the place of its last axis."""
+    """Return whether each row of a mask is all -inf, with size 1 on the last axis."""
 
     def make() -> ir.Value:
         axes = [edit.integers([-1], "axes")] if last.opset >= 18 else []
@@ -89,7 +91,7 @@ def _empty(total: ir.Value, last: NodeFacts, kind: ir.DataType, edit: Edit, shar
 
 
 def empty_rows(masks: Sequence[Mask], whole: Value, last: NodeFacts) -> Operand:
-    """Queries that may look at no key, bool[batch or 1, queries or 1, 1]."""
+    """Queries that may use no key, bool[batch or 1, queries or 1, 1]."""
     batch, _, queries, _ = spread(masks)
     shape = [batch, queries, 1]
 
@@ -135,7 +137,7 @@ def _match_multi(last: NodeFacts) -> Match | str | None:
 
 
 _HANDLED = frozenset({0, 1, 2, 5})
-"""Inputs that are written out: query, key, value, bias."""
+"""Inputs that dmlprep can expand: query, key, value, bias."""
 
 
 def _write_multi(facts: NodeFacts, edit: Edit) -> str:
@@ -169,7 +171,7 @@ ATTENTION = Form("attention", "MultiHeadAttention", frozenset({"MatMul"}), _matc
 def _match_grouped(last: NodeFacts) -> Match | str | None:
     found = attention(last)
     if not isinstance(found, Attention):
-        return None  # MultiHeadAttention's form says why
+        return None  # MultiHeadAttention's form reports the reason
     batch, heads, queries, keys = found.whole.sizes
     if queries != keys or queries == 1 or found.size != found.wide or found.size % _MULTIPLE:
         return None
@@ -196,7 +198,7 @@ def _match_grouped(last: NodeFacts) -> Match | str | None:
 
 
 def _causal(masks: Sequence[Mask], count: int) -> bool:
-    """Return whether masks let each of so many positions see itself and those before it, and no other."""
+    """Return whether masks let each of ``count`` positions see exactly itself and those before it."""
     arrays = [array.astype(np.float32) for mask in masks if (array := mask.numbers()) is not None]
     if not arrays or len(arrays) < len(masks):
         return False
@@ -206,11 +208,11 @@ def _causal(masks: Sequence[Mask], count: int) -> bool:
 
 
 _LONGEST = 4096
-"""Positions of a mask that is written out: 64 MiB in FP32."""
+"""The most positions of a mask that is expanded: 64 MiB in FP32."""
 _READ = (0, 1, 2, 5, 6)
-"""Inputs that are written out: query, key, value, lengths and total."""
+"""Inputs that dmlprep can expand: query, key, value, lengths and total."""
 _PLAIN = {"do_rotary": 0, "local_window_size": -1, "softcap": 0.0, "smooth_softmax": 0, "causal": 1}
-"""Attributes that are not written out unless they are this."""
+"""Attributes and the values that dmlprep can expand."""
 
 
 def _write_grouped(facts: NodeFacts, edit: Edit) -> str:
@@ -250,7 +252,7 @@ def _write_grouped(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _repeated(edit: Edit, value: ir.Value, times: int, sizes: list[int], kind: ir.DataType) -> ir.Value:
-    """Each head ``times`` times, one after the other."""
+    """Repeat each head ``times`` times, one after the other."""
     if times == 1:
         return value
     batch, groups, length, size = sizes

@@ -1,4 +1,4 @@
-"""Every fused form, by the name that the options of the step ``fuse`` have for it."""
+"""Every fused form, by its name in the options of the step ``fuse``."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from dmlprep.passes.fusions.norms import GROUP_NORM, SKIP_NORM
 from dmlprep.passes.fusions.rotary import ROTARY
 
 FORMS: tuple[Form, ...] = (GROUP_NORM, ROTARY, SKIP_NORM, GROUPED, ATTENTION)
-"""Where two take the same nodes, the first of them gets them."""
+"""The order matters: where two forms match the same nodes, the first one gets them."""

@@ -1,4 +1,4 @@
-"""What a fused form is: nodes that compute what one operator of com.microsoft does, and that operator."""
+"""A fused form: nodes that compute the same as one operator of com.microsoft, and that operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dmlprep.portable.arrays import Array
 DOMAIN = "com.microsoft"
 
 Shared = dict[object, ir.Value]
-"""What several fused nodes of one graph read: made once, found again by what it was made of."""
+"""Values that several fused nodes of one graph share, by the parts that they are built from."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Operand:
     """An input of a fused node.
 
     Attributes:
-        facts: as the target's rules see it.
-        get: the value, while the graph is edited. It is asked late: an edit before may have put another in its place.
+        facts: the value in the form that the target's rules read.
+        get: returns the value while the graph is edited. Call it late: an earlier edit may have replaced the value.
     """
 
     facts: Value
@@ -36,14 +36,14 @@ class Operand:
 
 @dataclass(frozen=True)
 class Match:
-    """Nodes that one node can stand for.
+    """Nodes that one node can replace.
 
     Attributes:
-        at: the new node goes before this one.
-        gives: the nodes whose outputs it gives, with the place of each among its own outputs.
-        reshaped: shape of its first output where that is another than what the nodes gave; a Reshape follows then.
-        cleared: where its first output is to be 0: bool, in the shape of that output or one that is spread to it.
-        unread: what its outputs behind those are, which nothing reads: some kernels take no node without them.
+        at: the new node is inserted before this one.
+        gives: the nodes whose outputs the new node gives, with the index of each among its own outputs.
+        reshaped: shape of its first output, where it differs from the replaced nodes' shape; a Reshape follows then.
+        cleared: bool, true where its first output must be 0, in that output's shape or one that broadcasts to it.
+        unread: further outputs, which are unused: some kernels do not accept the node without them.
     """
 
     at: NodeFacts
@@ -55,7 +55,7 @@ class Match:
     unread: Sequence[Value] = field(default=())
 
     def as_node(self, op_type: str) -> NodeFacts:
-        """The new node as the target's rules see it."""
+        """The new node in the form that the target's rules read."""
         facts = NodeFacts(ir.Node(DOMAIN, op_type, [], self.as_attributes()), self.at.graph, 1)
         facts.inputs = [None if operand is None else operand.facts for operand in self.inputs]
         outputs: list[Value | None] = [None] * (1 + max(place for _, place in self.gives))
@@ -71,14 +71,14 @@ class Match:
 
 @dataclass(frozen=True)
 class Form:
-    """One operator of com.microsoft, and the nodes that it stands for.
+    """One operator of com.microsoft, and the nodes that it replaces.
 
     Attributes:
         option: name of the step's option.
-        anchors: operators that ``match`` is asked about.
-        match: the nodes around an anchor; a sentence where they have the form and yet cannot be one node; ``None``
-            where they do not have the form.
-        write_out: put such nodes in the place of the operator that an ``Edit`` is at; a reason where that cannot be.
+        anchors: operators at which ``match`` is called.
+        match: returns the nodes around an anchor; a sentence where the nodes have the form but are not fusable;
+            ``None`` where they do not have the form.
+        write_out: expands the operator of an ``Edit`` into such nodes; returns a reason where that is impossible.
         on_cpu: whether ONNX Runtime's CPU provider has a kernel for it.
     """
 
@@ -91,7 +91,7 @@ class Form:
 
 
 def given(node: NodeFacts, index: int) -> Operand:
-    """What a node reads at ``index``, as it is."""
+    """The unchanged input ``index`` of a node."""
 
     def get(edit: Edit, shared: Shared) -> ir.Value:
         value = node.ir.inputs[index]
@@ -104,10 +104,10 @@ def given(node: NodeFacts, index: int) -> Operand:
 
 
 def view(operand: Operand, shape: Sequence[int], name: str, *, share: bool = False) -> Operand:
-    """An operand in another shape: the tensor of a constant with other sizes, or a Reshape. ``name`` begins new names.
+    """An operand in another shape: a constant's tensor with other sizes, or a Reshape. ``name`` begins new names.
 
     Args:
-        share: one Reshape serves all matches: each of them is at its anchor, so that the first is before the others.
+        share: all matches share one Reshape. It is inserted at the first match's anchor, so it is before the others.
     """
     sizes = tuple(shape)
     if operand.facts.static and tuple(operand.facts.sizes) == sizes:
@@ -129,7 +129,7 @@ def view(operand: Operand, shape: Sequence[int], name: str, *, share: bool = Fal
 
 
 def vector(weight: Operand | None, number: float, size: int, data: Value, name: str) -> Operand:
-    """A weight as [size]; without one a constant that is ``number`` everywhere, of the element type of ``data``."""
+    """A weight as [size]. Without a weight, a constant of ``number`` everywhere, of the element type of ``data``."""
     if weight is not None:
         return view(weight, [size], name)
     assert data.dtype is not None
@@ -147,7 +147,7 @@ def constant(name: str, graph: str, array: Array) -> Operand:
 
 
 def facts_of(name: str, graph: str, kind: str, shape: Sequence[Dim] | None, *, constant: bool = False) -> Value:
-    """A value that is not written yet, as the target's rules see it."""
+    """A value that is not written yet, in the form that the target's rules read."""
     facts = Value(name, graph)
     facts.type, facts.shape = kind, None if shape is None else tuple(shape)
     facts.constant = facts.initializer = constant
@@ -155,14 +155,14 @@ def facts_of(name: str, graph: str, kind: str, shape: Sequence[Dim] | None, *, c
 
 
 def once(shared: Shared, key: object, make: Callable[[], ir.Value]) -> ir.Value:
-    """The value that is shared under a key, made where there is none."""
+    """Return the value that is shared under a key; create it on first use."""
     if key not in shared:
         shared[key] = make()
     return shared[key]
 
 
 def write(op_type: str, match: Match, edit: Edit, shared: Shared) -> None:
-    """Write the node of a match before the node of ``edit``; nothing reads the nodes that it stands for then."""
+    """Write the node of a match before the node of ``edit``. The nodes that it replaces become unused."""
     inputs = [None if operand is None else operand.get(edit, shared) for operand in match.inputs]
     outputs = [ir.Value(name="") for _ in range(1 + max(place for _, place in match.gives))]
     for giver, place in match.gives:
@@ -171,7 +171,7 @@ def write(op_type: str, match: Match, edit: Edit, shared: Shared) -> None:
         outputs[place] = edit.new_value(op_type.lower(), old.type, shape)
     for value in match.unread:
         kind = value.dtype
-        assert kind is not None  # a form knows the type of what it takes
+        assert kind is not None  # a form knows the types of its values
         outputs.append(edit.new_value(value.name, ir.TensorType(kind), ir.Shape(value.sizes)))
     name = edit.node_name(op_type.lower())
     node = ir.Node(DOMAIN, op_type, inputs, match.as_attributes(), outputs=outputs, name=name)
@@ -190,7 +190,7 @@ def write(op_type: str, match: Match, edit: Edit, shared: Shared) -> None:
 def _cleared(rows: Operand, result: ir.Value, giver: NodeFacts, edit: Edit, shared: Shared) -> ir.Value:
     facts = giver.output()
     kind = facts.dtype if facts is not None else None
-    assert kind is not None  # a form knows the type of what it takes
+    assert kind is not None  # a form knows the types of its values
     zero = once(shared, ("cleared", kind), lambda: edit.constant(np.array(0, kind.numpy()), "zero"))
     sizes = list(result.shape.dims) if result.shape is not None else []
     known = [size for size in sizes if isinstance(size, int)]

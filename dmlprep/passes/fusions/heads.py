@@ -1,4 +1,4 @@
-"""Queries, keys and values of attention as [batch, length, heads * size], whatever is moved before the product."""
+"""Queries, keys and values of attention as [batch, length, heads * size], before any node that moves their axes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dmlprep.passes.fusions.scores import FURTHEST, RANK, factor
 
 
 def laid(node: NodeFacts, index: int, axes: str, *, scaled: bool = True, once: bool = False) -> tuple[float, Operand]:
-    """The number that a value is multiplied by, and the value as [batch, length, heads * size].
+    """The factor of a value, and the value as [batch, length, heads * size].
 
     Args:
-        axes: what the axes of the value are: B, N for heads, L for the length, D for the size of a head.
-        scaled: whether a number that it is multiplied by is left out.
-        once: heads that are repeated for several queries are taken before that.
+        axes: the meaning of the value's axes: B for batch, N for heads, L for the length, D for the size of a head.
+        scaled: whether to remove a constant factor from the value.
+        once: return heads that are repeated for several queries before the repetition.
     """
     times, graph = 1.0, node.graph
     for _ in range(FURTHEST):
@@ -51,10 +51,10 @@ def laid(node: NodeFacts, index: int, axes: str, *, scaled: bool = True, once: b
 
 
 def _turned_in_three(node: NodeFacts, value: Value, *, once: bool) -> NodeFacts | None:
-    """The first of Reshape to three dimensions, Transpose, Reshape back, which turn the last two axes.
+    """The first of Reshape to three dimensions, Transpose, Reshape back, which swap the last two axes.
 
     Args:
-        once: the first of those before it that repeat heads, where that Reshape is the last of them too.
+        once: include earlier nodes that repeat heads, where the last of these nodes is that Reshape.
     """
     turn = made_by(node.input(0), "Transpose") if node.key == "Reshape" else None
     first = made_by(turn.input(0), "Reshape") if turn is not None else None
@@ -72,10 +72,10 @@ def _turned_in_three(node: NodeFacts, value: Value, *, once: bool) -> NodeFacts 
 
 
 def _before_repeating(node: NodeFacts, sizes: list[int], heads: int) -> NodeFacts | None:
-    """The first of Unsqueeze, Expand, Reshape (``node``), which write each head several times, one after the other.
+    """The first of Unsqueeze, Expand, Reshape (``node``), which repeat each head several times, one after the other.
 
     Args:
-        sizes: of the result, in four dimensions; ``heads`` is the axis of the heads.
+        sizes: sizes of the result, in four dimensions; ``heads`` is the axis of the heads.
     """
     spread = made_by(node.input(0), "Expand", "Tile") if node.key == "Reshape" else None
     first = made_by(spread.input(0), "Unsqueeze", "Reshape") if spread is not None else None
@@ -135,7 +135,7 @@ def attend(
     whole: list[int],
     size: int,
 ) -> str:
-    """Write attention in the place of the node, and return that this is done.
+    """Replace the node by attention, and return an empty reason.
 
     Args:
         operands: queries, keys [batch, heads, size, keys] and values.

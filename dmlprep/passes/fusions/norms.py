@@ -1,10 +1,12 @@
-"""GroupNorm, with or without Swish: Reshape, InstanceNormalization, Reshape, Mul, Add, and x * sigmoid(x); and
-SkipSimplifiedLayerNormalization: a sum, and the RMS normalization of it.
+"""GroupNorm and SkipSimplifiedLayerNormalization.
 
-PyTorch writes GroupNorm so below opset 18. Measured (``tests/benchmarks/fused_kernels.py``): DirectML's kernel of
-GroupNorm takes four dimensions; gamma and beta in FP32 or in the type of the data. With a bias its kernel of
-SkipSimplifiedLayerNormalization gives wrong numbers, and in FP16 the squares of large values overflow in it, so it is
-written in FP32 and without a bias.
+GroupNorm, with or without Swish, is Reshape, InstanceNormalization, Reshape, Mul, Add, and x * sigmoid(x).
+SkipSimplifiedLayerNormalization is a sum, and the RMS normalization of it.
+
+PyTorch exports GroupNorm this way below opset 18. Measured (``tests/benchmarks/fused_kernels.py``): DirectML's kernel
+of GroupNorm accepts four dimensions, and gamma and beta in FP32 or in the type of the data. Its kernel of
+SkipSimplifiedLayerNormalization computes wrong numbers with a bias. In FP16 the squares of large values overflow in it.
+So that operator is written in FP32 and without a bias.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from dmlprep.passes.fusions.form import Form, Match, Operand, given, vector, vie
 from dmlprep.passes.fusions.reading import all_are, axes_of, made_by, reader, sides, source, spread_over, swish_behind
 
 _RANK = 4
-"""Dimensions that the kernel takes; what has more or fewer is reshaped."""
+"""Dimensions that the kernel accepts; data of another rank is reshaped."""
 
 _TYPES = ("float", "float16")
 
@@ -43,7 +45,7 @@ def _match_norm(norm: NodeFacts) -> Match | str | None:
     sizes = data.sizes
     result = whole
     weights: dict[str, Operand | None] = {}
-    for op in ("Mul", "Add"):  # either may be missing: simplify takes out what multiplies by 1 or adds 0
+    for op in ("Mul", "Add"):  # either may be missing: simplify removes a Mul by 1 and an Add of 0
         node = reader(result, op)
         weights[op] = _weight(node, result, sizes) if node is not None else None
         made = node.output() if node is not None and weights[op] is not None else None
@@ -88,7 +90,7 @@ def _match_norm(norm: NodeFacts) -> Match | str | None:
 
 
 def _weight(node: NodeFacts, data: Value | None, sizes: list[int]) -> Operand | None:
-    """The constant operand of a Mul or an Add, where it has one number for each channel."""
+    """The constant operand of a Mul or an Add, if it has one number for each channel."""
     for one, other in sides(node):
         weight = node.inputs[other]
         if node.inputs[one] is data and weight is not None and weight.constant and spread_over(weight, 1, sizes):
@@ -104,7 +106,7 @@ def _write_norm(facts: NodeFacts, edit: Edit) -> str:
     if data is None or gamma is None or beta is None or shape is None or kind is None or len(shape) < 2:
         return "the shape of its input is not known"
     rank, last = len(shape), facts.attribute("channels_last", 1)
-    # channels behind the batch, and back
+    # move the channels behind the batch, and back
     there, back = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
     if last:
         data = edit.before("Transpose", [data], {"perm": there}, like=old, shape=[shape[i] for i in there])
@@ -149,12 +151,12 @@ def _match_skip(last: NodeFacts) -> Match | str | None:
         else:
             return None
     elif (behind := reader(last.output(), "Mul")) is not None and any(_weighs(v, found[0]) for v in behind.inputs):
-        return None  # which is asked about next
+        return None  # the match at that Mul handles it
     assert found is not None
     total, epsilon = found
     add = made_by(total, "Add")
     if add is None or add.graph != last.graph or len(add.inputs) != 2:
-        return None  # RMS normalization of what is no sum
+        return None  # RMS normalization, but not of a sum
     if not total.static or 0 in total.sizes or len(total.sizes) not in (2, 3):
         return "its sizes are not known, or not of two or three dimensions"
     if total.type != "float":
@@ -176,7 +178,7 @@ def _weighs(value: Value | None, total: Value) -> bool:
 
 
 def _normalized(value: Value | None) -> tuple[Value, float] | None:
-    """What is normalized by its root mean square over the last axis, and epsilon."""
+    """The value that is normalized by its root mean square over the last axis, and epsilon."""
     divided = made_by(value, "Div")
     if divided is not None:
         return _rooted(source(divided.input(0)), made_by(divided.input(1), "Sqrt"))
@@ -224,7 +226,7 @@ def _write_skip(facts: NodeFacts, edit: Edit) -> str:
     if len(node.inputs) > 3:
         total = edit.before("Add", [total, node.inputs[3]], like=old, shape=kind.shape)
     square = edit.before("Mul", [total, total], like=old, shape=kind.shape)
-    # By MatMul with 1 / size: axes are an attribute of ReduceMean below opset 18 and an input from there on.
+    # Use MatMul with 1 / size: the axes of ReduceMean are an attribute below opset 18, and an input from 18 on.
     size = kind.shape[-1] if kind.shape else None
     if not isinstance(size, int):
         return "the shape of its input is not known"

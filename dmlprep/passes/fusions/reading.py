@@ -1,4 +1,4 @@
-"""What the matchers of several fused forms look for in a graph."""
+"""Helpers with which the matchers of several fused forms read a graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dmlprep.portable.arrays import Array
 
 
 def source(value: Value | None) -> Value | None:
-    """The value behind nodes that give what they are given: Identity, a Concat of one."""
+    """The value before nodes that only forward it: Identity, a Concat of one."""
     while value is not None and value.producer is not None and _gives_its_input(value.producer):
         value = value.producer.input(0)
     return value
@@ -23,14 +23,14 @@ def _gives_its_input(node: NodeFacts) -> bool:
 
 
 def made_by(value: Value | None, *ops: str) -> NodeFacts | None:
-    """The node that makes a value, where it is of one of these operators."""
+    """The node that makes a value, if it is one of these operators."""
     value = source(value)
     node = value.producer if value is not None else None
     return node if node is not None and node.key in ops else None
 
 
 def reader(value: Value | None, *ops: str) -> NodeFacts | None:
-    """The node that alone reads a value, where it is of one of these operators; a graph output is read elsewhere."""
+    """The only reader of a value, if it is one of these operators. A graph output counts as another reader."""
     while value is not None and not value.graph_output:
         if len(value.consumers) != 1 or value.consumers[0].graph != value.graph:
             return None
@@ -42,7 +42,7 @@ def reader(value: Value | None, *ops: str) -> NodeFacts | None:
 
 
 def sides(node: NodeFacts) -> Iterator[tuple[int, int]]:
-    """The places of the operands of a node of two, in either order."""
+    """The positions of a binary node's operands, in either order."""
     if len(node.inputs) == 2:
         yield 0, 1
         yield 1, 0
@@ -55,7 +55,7 @@ def axes_of(node: NodeFacts) -> list[int] | None:
 
 
 def held(node: NodeFacts, index: int) -> Array | None:
-    """The numbers of an initializer that a node reads, however many they are."""
+    """The numbers of an initializer that a node reads, of any size."""
     value = node.ir.inputs[index]
     return np.asarray(value.const_value.numpy()) if value is not None and value.const_value is not None else None
 
@@ -75,7 +75,7 @@ def spread_over(value: Value | None, axis: int, sizes: list[int]) -> bool:
 
 
 def swish_behind(value: Value | None) -> NodeFacts | None:
-    """The node that gives ``value * sigmoid(value)``, where nothing else reads the value."""
+    """The node that gives ``value * sigmoid(value)``, if the value has no other reader."""
     if value is None or value.graph_output:
         return None
     found = readers(value)

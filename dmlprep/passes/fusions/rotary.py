@@ -1,8 +1,8 @@
-"""RotaryEmbedding: halves or pairs of each head, turned by an angle that depends on the position.
+"""RotaryEmbedding: it rotates halves or pairs of each head by an angle that depends on the position.
 
-Forms: ``x * cos + turned(x) * sin`` where ``turned`` is Concat(-right, left), and ``left * cos - right * sin`` beside
-``right * cos + left * sin``, as ai.onnx's function body has it. Left and right are halves (Slice, Split) or even and
-odd elements (Slice in steps of 2, or a Reshape to pairs).
+There are two forms. The first is ``x * cos + turned(x) * sin`` where ``turned`` is Concat(-right, left). The second is
+``left * cos - right * sin`` together with ``right * cos + left * sin``, as in ai.onnx's function body. Left and right
+are halves (Slice, Split), or even and odd elements (Slice in steps of 2, or a Reshape to pairs).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RANK = 4
 
 @dataclass(frozen=True)
 class _Part:
-    """A half of each head: of which value, which half, and how the halves lie."""
+    """A half of each head: its value, which half it is, and whether the data has halves or pairs."""
 
     whole: Value
     reader: NodeFacts
@@ -38,7 +38,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Table:
-    """Cosines or sines, one for each position and half of a head, and which node reads them at which input."""
+    """Cosines or sines, one for each position and half of a head, and the node and input index that read them."""
 
     value: Value
     node: NodeFacts
@@ -47,13 +47,13 @@ class _Table:
 
 @dataclass(frozen=True)
 class _Turn:
-    """What is turned, by which tables."""
+    """A rotation: the rotated value and its tables."""
 
     part: _Part
     cos: _Table
     sin: _Table
     doubled: bool
-    """Whether the tables have each number twice."""
+    """True if the tables have each number twice."""
 
 
 def _match(node: NodeFacts) -> Match | str | None:
@@ -67,7 +67,7 @@ def _match(node: NodeFacts) -> Match | str | None:
     if len(sizes) != _RANK or 0 in sizes:
         return f"it has {len(sizes)} dimensions, not {_RANK}"
     half = sizes[-1] // 2
-    # which axis the positions run along: the tables have 1 for the heads
+    # The axis of the positions: the tables have size 1 on the axis of the heads.
     for axis, heads in ((2, 1), (1, 2)):
         width = 2 * half if turn.doubled else half
         batches = {_batches(table.value, sizes, axis, heads, width) for table in (turn.cos, turn.sin)}
@@ -97,13 +97,13 @@ def _match(node: NodeFacts) -> Match | str | None:
 
 
 def _positions(data: Value, batch: int, tables: int, count: int) -> Operand:
-    """Where in the tables each position is: one after the other, for each batch that has its own."""
+    """The index of each position in the tables: consecutive, for each batch that has its own tables."""
     first = np.arange(batch)[:, None] * (count if tables == batch else 0)
     return constant("positions", data.graph, (first + np.arange(count)).astype(np.int64))
 
 
 def _batches(table: Value, sizes: list[int], axis: int, heads: int, width: int) -> int | None:
-    """How many batches a table has, where it is of [batch or 1, positions, width] but for a dimension of size 1."""
+    """The number of batches of a table of [batch or 1, positions, width], apart from a dimension of size 1."""
     shape = [1] * (_RANK - len(table.sizes)) + table.sizes
     if not table.static or len(shape) != _RANK or shape[heads] != 1 or shape[axis] != sizes[axis] or shape[3] != width:
         return None
@@ -111,10 +111,11 @@ def _batches(table: Value, sizes: list[int], axis: int, heads: int, width: int) 
 
 
 def _unviewed(node: NodeFacts, index: int, sizes: list[int] | None = None) -> Operand:
-    """What a node reads, before nodes that move no element: Reshape, Unsqueeze, a Slice that cuts nothing off.
+    """The input of a node, before nodes that move no element: Reshape, Unsqueeze, a Slice of everything.
 
     Args:
-        sizes: as far back as it has these; without them, as far as its last axis is as long: often one for all nodes.
+        sizes: go back to these sizes; without them, as far as the last axis keeps its length, which often reaches one
+            value for all nodes.
     """
     start = given(node, index)
     while sizes is None or start.facts.sizes != sizes:
@@ -136,7 +137,7 @@ def _unviewed(node: NodeFacts, index: int, sizes: list[int] | None = None) -> Op
 
 
 def _one_sum(add: NodeFacts) -> _Turn | None:
-    """x * cos + turned(x) * sin."""
+    """Match x * cos + turned(x) * sin."""
     for one, other in sides(add):
         plain, turned = made_by(add.inputs[one], "Mul"), made_by(add.inputs[other], "Mul")
         if plain is None or turned is None:
@@ -161,7 +162,7 @@ def _one_sum(add: NodeFacts) -> _Turn | None:
 
 
 def _two_sums(node: NodeFacts) -> _Turn | None:
-    """left * cos - right * sin, joined with right * cos + left * sin."""
+    """Match left * cos - right * sin, joined with right * cos + left * sin."""
     joined = _joined(node.output())
     if joined is None:
         return None
@@ -194,7 +195,7 @@ def _halves(left: _Part, right: _Part, kind: Kind) -> bool:
 
 
 def _product(value: Value | None) -> tuple[_Part, _Table] | None:
-    """A half of each head times a table."""
+    """Match a half of each head times a table."""
     product = made_by(value, "Mul")
     if product is None:
         return None
@@ -206,7 +207,7 @@ def _product(value: Value | None) -> tuple[_Part, _Table] | None:
 
 
 def _part(value: Value | None) -> _Part | None:
-    """Which half of each head a value is."""
+    """Match a half of each head."""
     value = source(value)
     node = value.producer if value is not None else None
     if value is None or node is None or not node.inputs:
@@ -275,7 +276,7 @@ def _integers(node: NodeFacts, index: int) -> list[int] | None:
 
 
 def _joined(value: Value | None) -> tuple[Value, Value, Kind] | None:
-    """The two values that lie in a value as halves or as pairs of the last axis."""
+    """The two values that a value contains, as halves or as pairs of the last axis."""
     value = source(value)
     node = value.producer if value is not None else None
     if value is None or node is None or not value.static or not value.sizes:
@@ -300,15 +301,15 @@ def _joined(value: Value | None) -> tuple[Value, Value, Kind] | None:
 
 
 _ALIKE = frozenset({"Cos", "Sin", "Cast", "Identity", "Unsqueeze", "Squeeze", "Neg", "Reshape", "Slice", "Concat"})
-"""Operators that give twice what they are given twice along the last axis, where that keeps its length."""
+"""Operators that map a doubled last axis to a doubled last axis, if they keep its length."""
 _BY_A_NUMBER = frozenset({"Mul", "Div", "Add", "Sub"})
 _VIEWS = frozenset({"Unsqueeze", "Squeeze", "Reshape", "Identity", "Slice", "Concat"})
 _FURTHEST = 24
-"""Nodes between a table and where its halves are joined."""
+"""The most nodes between a table and the node that joins its halves."""
 
 
 def _doubled(node: NodeFacts, index: int, kind: Kind) -> bool:
-    """Return whether a table has each number twice, as halves or as pairs: by its values, or by how it is made."""
+    """Return whether a table has each number twice, as halves or as pairs: by its values, or by its nodes."""
     for _ in range(_FURTHEST):
         value = node.inputs[index]
         if value is None or not value.static or not value.sizes:
@@ -350,7 +351,7 @@ def _two(array: Array, kind: Kind) -> tuple[Array, Array]:
 
 
 def _halved(operand: Operand, kind: Kind) -> Operand:
-    """Each number of a table once."""
+    """A table with each number once."""
     sizes = operand.facts.sizes
     shape = [*sizes[:-1], sizes[-1] // 2]
 
@@ -424,7 +425,7 @@ def _write_out(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _part_of(edit: Edit, value: ir.Value | None, like: ir.Value, start: int, end: int, step: int) -> ir.Value:
-    """A part of the last axis of a value of four dimensions."""
+    """Slice the last axis of a value of four dimensions."""
     return edit.before("Slice", [value, *(edit.integers([n], "slice") for n in (start, end, 3, step))], like=like)
 
 

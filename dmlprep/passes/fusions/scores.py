@@ -1,4 +1,4 @@
-"""The scores of attention: what the Softmax reads, back to the product of queries and keys."""
+"""The scores of attention: from the input of the Softmax back to the product of queries and keys."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ RANK = 4
 _TYPES = ("float", "float16")
 
 _LOWEST = -1e30
-"""An FP32 number from here on has no sum with a score other than itself."""
+"""An FP32 number below this plus a score is the number itself."""
 
 _MOST = 1 << 22
 """Elements of each value on the way to a mask: the mask of 2048 positions, 32 MiB as integers."""
 
 _NODES = 32
-"""Nodes on the way."""
+"""The most nodes on the way to a mask."""
 
 _MOST_READ = 1 << 20
-"""Elements of a constant mask that is looked at."""
+"""The most elements of a constant mask that is examined."""
 
 FURTHEST = 12
-"""Nodes between the product and what is one vector for each position."""
+"""The most nodes between the product and the value that has one vector for each position."""
 
 
 @dataclass(frozen=True)
 class Mask:
-    """What is added to the scores: ``value``; or ``number`` where ``value`` is true (false: where ``inverted``)."""
+    """A term that is added to the scores: ``value``; or ``number`` where ``value`` is true (false if ``inverted``)."""
 
     node: NodeFacts
     index: int
@@ -49,12 +49,12 @@ class Mask:
 
     @property
     def sizes(self) -> list[int]:
-        """As four dimensions."""
+        """The sizes in four dimensions."""
         return [1] * (RANK - len(self.value.sizes)) + self.value.sizes
 
     @property
     def key(self) -> object:
-        """The same for masks that are the same numbers: exporters write one again for each layer."""
+        """The same key for masks with equal numbers: exporters repeat a mask for each layer."""
         array = self.array()
         if array is not None:
             return ("constant", array.shape, sha256(np.ascontiguousarray(array).tobytes()).digest())
@@ -64,11 +64,13 @@ class Mask:
         return ("Where", *(id(source(v)) if (n := scalar(v)) is None else n for v in made.inputs))
 
     def array(self) -> Array | None:
-        """The numbers of a mask that is added and a constant, where it is not too large to look at."""
+        """The numbers of a constant mask that is added, if it is not too large to examine."""
         return None if self.number is not None else self._held(_MOST_READ)
 
     def numbers(self) -> Array | None:
-        """What a mask adds that is a constant or computed from constants, where it has ``_MOST`` elements."""
+        """The numbers that a mask adds, if it is constant or computed from constants, and has at most ``_MOST``
+        elements.
+        """
         array = self._held(_MOST) if self.value.constant else _computed(self.value)
         if array is None or self.number is None:
             return array
@@ -82,14 +84,14 @@ class Mask:
 
 @dataclass(frozen=True)
 class Attention:
-    """Weights of keys times values, the heads of which a Transpose brings together.
+    """Weights of keys times values; a Transpose brings their heads together.
 
     Attributes:
-        last, product: the product with the values, and the one of queries and keys.
-        scale, masks: the number that multiplies that product, and what is added to it.
-        guarded: whether rows that are masked throughout are zeros.
+        last, product: the product with the values, and the product of queries and keys.
+        scale, masks: the factor of that product, and the terms that are added to it.
+        guarded: whether rows that are masked completely are zeros.
         whole: the weights, [batch, heads, queries, keys].
-        size, wide: elements of a head of queries and keys, and of one of values.
+        size, wide: elements of a head of queries and keys, and of a head of values.
         giver: the last node of all.
     """
 
@@ -105,7 +107,7 @@ class Attention:
 
 
 def attention(last: NodeFacts) -> Attention | str | None:
-    """The attention that ends in a product; a sentence where it has the form, and yet a part of it has not."""
+    """The attention that ends in a product; a sentence where the nodes have the form but a part does not fit."""
     weights = _weights(last.input(0))
     if weights is None:
         return None
@@ -143,7 +145,7 @@ def attention(last: NodeFacts) -> Attention | str | None:
 
 
 def _weights(value: Value | None) -> tuple[NodeFacts, NodeFacts | None] | None:
-    """The Softmax over the last axis that gives these weights, and what asks for rows to be zeros, where that is."""
+    """The Softmax over the last axis that gives these weights, and the node that sets rows to zero, if there is one."""
     guard: NodeFacts | None = None
     cleared = made_by(value, "Where")
     if cleared is not None:
@@ -162,7 +164,7 @@ def _weights(value: Value | None) -> tuple[NodeFacts, NodeFacts | None] | None:
 
 
 def _scores(softmax: NodeFacts) -> tuple[NodeFacts, float, tuple[Mask, ...]] | None:
-    """The product that a Softmax reads, the number that multiplies it, and what masks it."""
+    """The product that a Softmax reads, its factor, and its masks."""
     masks: list[Mask] = []
     whole, value = softmax.output(), softmax.inputs[0]
     for _ in range(FURTHEST):
@@ -174,7 +176,7 @@ def _scores(softmax: NodeFacts) -> tuple[NodeFacts, float, tuple[Mask, ...]] | N
             return None
         index, mask = masked
         array = mask.array()
-        if array is None or array.any():  # exporters write a mask of zeros where there is none
+        if array is None or array.any():  # exporters may write a mask of zeros
             masks.append(mask)
         value = node.inputs[index]
     scale, data = _unscaled(value)
@@ -183,7 +185,7 @@ def _scores(softmax: NodeFacts) -> tuple[NodeFacts, float, tuple[Mask, ...]] | N
 
 
 def _masked(node: NodeFacts, whole: Value) -> tuple[int, Mask] | None:
-    """Where the scores come into a node that masks them, and the mask."""
+    """The index of the scores among the inputs of a node that masks them, and the mask."""
     if node.key == "Add":
         for one, other in sides(node):
             mask = node.inputs[other]
@@ -220,7 +222,7 @@ def _from_product(value: Value | None) -> bool:
 
 
 def _unscaled(value: Value | None) -> tuple[float, Value | None]:
-    """The number that a value is multiplied by, and the value without it."""
+    """The factor of a value, and the value without it."""
     times = 1.0
     while (node := made_by(value, "Mul", "Div")) is not None and len(node.inputs) == 2:
         by = factor(node)
@@ -231,7 +233,7 @@ def _unscaled(value: Value | None) -> tuple[float, Value | None]:
 
 
 def factor(node: NodeFacts) -> tuple[int, float] | None:
-    """Which input is multiplied by a number, and the number."""
+    """The index of the input that is multiplied by a number, and the number."""
     for one, other in sides(node):
         number, data, result = scalar(node.inputs[other]), node.inputs[one], node.output()
         if number is None or data is None or result is None or data.rank != result.rank:
@@ -279,13 +281,13 @@ def _asks_for_empty(guard: NodeFacts, masks: Sequence[Mask]) -> bool:
 
 
 def spread(masks: Sequence[Mask]) -> list[int]:
-    """The smallest shape that all masks have a place in."""
+    """The smallest shape to which all masks broadcast."""
     return [max(sizes) for sizes in zip(*(mask.sizes for mask in masks), strict=True)]
 
 
-@lru_cache(maxsize=1)  # the layers of a model read one mask
+@lru_cache(maxsize=1)  # the layers of a model read the same mask
 def _computed(value: Value) -> Array | None:
-    """What a value is; ``None`` where that is not known, not the same on every machine, or of too many elements."""
+    """The numbers of a value; ``None`` if they are unknown, differ between machines, or are too many."""
     return _value(value, {}, [_NODES])
 
 

@@ -1,5 +1,8 @@
-"""Rewrite fused operators in a copy of a model: where the CPU has no kernel for them (GroupNorm), where its kernel
-rounds and DirectML's does not (MatMulNBits), or where the FP16 emulation is to round what each node gives."""
+"""Expand fused operators in a copy of a model.
+
+There are three reasons: the CPU has no kernel (GroupNorm), its kernel rounds and DirectML's does not (MatMulNBits), or
+the FP16 emulation must round the output of each node.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,13 @@ from dmlprep.passes.fusions.form import DOMAIN
 
 @dataclass(frozen=True)
 class Written:
-    """A model in which fused operators are written out: a copy where there are any, and operator -> how many nodes."""
+    """A model with its fused operators expanded, in a copy if it had any, and the count of each operator."""
 
     model: Model
     counts: dict[str, int]
 
     def __str__(self) -> str:
-        """What was done, for people: ``61 GroupNorm written out``; empty where nothing was."""
+        """The changes as text: ``61 GroupNorm written out``; empty without changes."""
         return " and ".join(f"{count} {op} {_HOW.get(op, 'written out')}" for op, count in sorted(self.counts.items()))
 
 
@@ -44,7 +47,7 @@ _HOW = {
 
 
 def _exact(facts: NodeFacts, edit: Edit) -> str:
-    """Let the CPU compute in the type of the data, as DirectML does whatever the level."""
+    """Make the CPU compute in the type of the data, as DirectML does at every accuracy level."""
     if facts.attribute("accuracy_level", 0) <= 1:
         return "it computes in FP32"
     edit.drop("accuracy_level")
@@ -62,9 +65,10 @@ def _rewrite_of(node: ir.Node, forms: Mapping[str, Rewrite]) -> Rewrite | None:
 
 
 def write_out(model: Model, *, all_of_them: bool = False) -> Written:
-    """Write out, in a copy, the fused operators that the CPU provider computes otherwise or not; or ``all_of_them``."""
+    """Expand, in a copy, the fused operators that the CPU provider lacks or computes differently; or ``all_of_them``.
+    """
     if not any(node.domain == DOMAIN for _, graph in graphs(model.ir) for node in graph):
-        return Written(model, {})  # before the forms are imported: few models have any
+        return Written(model, {})  # before the import of the forms: few models have any
     from dmlprep.passes.fusions.catalog import FORMS
 
     forms = {f.op_type: f.write_out for f in FORMS if all_of_them or not f.on_cpu}

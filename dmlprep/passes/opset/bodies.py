@@ -1,4 +1,4 @@
-"""Put the body of a function in the place of a call: ONNX's own function operators and model-local functions."""
+"""Replace a call by the body of its function: ONNX's own function operators and model-local functions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ from dmlprep.process.onnx_worker.door import OnnxError
 
 
 def has_body(schema: Any) -> bool:
-    """Whether ONNX defines the operator as a function. (onnx's stubs lack these members of OpSchema: hence Any.)"""
+    """Return whether ONNX defines the operator as a function.
+
+    onnx's type stubs lack these members of OpSchema, so the parameter is ``Any``.
+    """
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _pick(versions: list[int], target: int) -> int:
-    """The newest body that the target runs as it is, else the oldest: it needs the least lowering."""
+    """The newest body that the target runs without lowering; otherwise the oldest, which needs the least lowering."""
     fitting = [v for v in versions if v <= target]
     return max(fitting) if fitting else min(versions)
 
 
 def expand_operator(builder: Builder, schema: Any) -> list[ir.Value | None]:
-    """Write the function body of an ONNX operator in the place of the builder's node.
+    """Replace the builder's node by the function body of its ONNX operator.
 
     Raises:
         CannotLower: ONNX has no body for these attributes and types.
@@ -65,7 +68,7 @@ def expand_operator(builder: Builder, schema: Any) -> list[ir.Value | None]:
 
 
 def expand_call(builder: Builder, function: ir.Function, version: int) -> list[ir.Value | None]:
-    """The body of a model-local function whose default domain stands at ``version``, in the place of a call to it."""
+    """Replace a call by the body of its model-local function, whose default domain has ``version``."""
     proto = ir.serde.serialize_function(function)
     return _splice(builder, proto, list(proto.attribute_proto), version)
 
@@ -87,7 +90,7 @@ def _splice(
     for inner_proto in graph_proto.node:
         for sub in protos.bodies(inner_proto):  # names of their own: two expansions must not share them
             _rename(sub, builder.names, f"{builder.base}/", {})
-    # A subgraph given as an attribute of the call (SequenceMap's body) reads values around the call by name.
+    # A subgraph that is an attribute of the call (SequenceMap's body) reads values around the call by name.
     graph = ir.serde.deserialize_graph(graph_proto)
     outer = _outer_values(builder)
     for inner in list(graph.all_nodes()):
@@ -108,7 +111,7 @@ def _splice(
         else:
             local = version if not inner.domain else None
             asked = [bool(v.name) and bool(v.uses() or v in outputs) for v in inner.outputs]
-            if asked:  # an operator of others may give nothing
+            if asked:  # a third-party operator may have no output
                 asked[0] = asked[0] or bool(inner.outputs[0].name)
             values = builder.place(inner, local, hint=inner.name or inner.op_type, asked=asked)
         for before, after in zip(inner.outputs, values, strict=True):
@@ -141,7 +144,7 @@ def _constant(builder: Builder, node: ir.Node) -> ir.Value:
 
 
 def _bind(graph: onnx.GraphProto, bound: dict[str, onnx.AttributeProto]) -> None:
-    """Give attribute references their values; one without a value is left out."""
+    """Replace attribute references by their values; remove references without a value."""
     for node in graph.node:
         for sub in protos.bodies(node):
             _bind(sub, bound)

@@ -1,4 +1,4 @@
-"""Write new nodes in the place of one that is lowered."""
+"""Write new nodes to replace a lowered node."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from dmlprep.portable.arrays import Array
 from dmlprep.process.onnx_worker.door import OnnxError
 
 WRITTEN_AT = 18
-"""Rewritings are written in operators of this opset and are then lowered, or relabelled, to the one asked for."""
+"""Rewrites use operators of this opset. They are then lowered, or relabelled, to the requested opset."""
 
 _SMALL_BYTES = 4096
 
 STANDS_AT = "\x00opset"
-"""Marks a node of a subgraph that is copied into a function body: it stands at the caller's opset, not the body's."""
+"""Marks a node of a subgraph that is copied into a function body: it has the caller's opset, not the body's."""
 
 T = onnx.TensorProto
-"""Where ONNX's element types are."""
+"""A short name for ONNX's element types."""
 
 
 class CannotLower(Exception):
-    """One node cannot be rewritten, for ``reason`` (a clause); the pass turns this into a refusal that names it.
+    """One node has no rewrite, for ``reason`` (a clause). The pass turns this into a refusal that names the node.
 
     Args:
-        in_function: whether inlining the model-local function around the node may help: its types are not known.
+        in_function: whether it may help to inline the model-local function around the node, whose types are unknown.
     """
 
     def __init__(self, reason: str, *, in_function: bool = False) -> None:
@@ -46,12 +46,16 @@ class CannotLower(Exception):
 
 
 def _content(array: Array) -> bytes:
-    """What tells an array from others of its type and shape; large ones are not kept a second time for it."""
+    """A key of an array among those of its type and shape. Large arrays are hashed, to save memory."""
     return array.tobytes() if array.nbytes <= _SMALL_BYTES else hashlib.sha256(array.data).digest()
 
 
 def attribute(node: ir.Node, name: str, default: object = None) -> Any:
-    """The value of an attribute, strings as ``str``, lists as lists; ``CannotLower`` for a function's parameter."""
+    """The value of an attribute: strings as ``str``, lists as lists.
+
+    Raises:
+        CannotLower: the value is a parameter of a function.
+    """
     found = node.attributes.get(name)
     if found is None:
         return default
@@ -65,12 +69,12 @@ def attribute(node: ir.Node, name: str, default: object = None) -> Any:
 
 
 def given(node: ir.Node, index: int) -> ir.Value | None:
-    """An input, ``None`` where it is left out."""
+    """An input of a node; ``None`` if it is omitted."""
     return node.inputs[index] if index < len(node.inputs) else None
 
 
 def value_range(dtype: int) -> tuple[float, float]:
-    """The lowest and the highest number of an element type; those of floating types are infinite."""
+    """The lowest and the highest number of an element type; infinite for floating types."""
     kind = ir.DataType(dtype).numpy()
     return (np.iinfo(kind).min, np.iinfo(kind).max) if kind.kind in "iu" else (-np.inf, np.inf)
 
@@ -83,13 +87,13 @@ def default_of(schema: Any, name: str) -> Any:
 
 
 class Builder(GraphBuilder):
-    """Writes nodes before ``node``; every value it makes is typed by onnx's own inference.
+    """Writes nodes before ``node``; onnx's own inference types every new value.
 
     Attributes:
         values: types and constants of the model.
         node: the node that is rewritten.
-        version: the opset at which ``node`` stands.
-        target: the opset that is asked for.
+        version: the opset of ``node``.
+        target: the requested opset.
     """
 
     def __init__(
@@ -110,11 +114,11 @@ class Builder(GraphBuilder):
         self._constants: dict[tuple[object, ...], ir.Value] = {}
 
     def value_name(self, wish: str) -> str:
-        """A free name for a value or a node, which begins with that of the node that is rewritten."""
+        """A free name for a value or a node; it begins with the name of the rewritten node."""
         return self.names.new(f"{self.base}/{wish}")
 
     def attr(self, name: str, default: object = None) -> Any:
-        """An attribute of the node, its schema's default where it is not given."""
+        """An attribute of the node, or its schema's default."""
         value = attribute(self.node, name)
         if value is None:
             schema = schema_at(self.node.op_type, self.version, self.node.domain)
@@ -122,7 +126,7 @@ class Builder(GraphBuilder):
         return default if value is None else value
 
     def input(self, index: int) -> ir.Value | None:
-        """An input of the node, ``None`` where it is left out."""
+        """An input of the node; ``None`` if it is omitted."""
         return given(self.node, index)
 
     def need(self, index: int) -> ir.Value:
@@ -133,38 +137,54 @@ class Builder(GraphBuilder):
         return value
 
     def asked(self, index: int) -> bool:
-        """Return whether an output of the node is named or used."""
+        """Return whether an output of the node has a name or a reader."""
         return any(output.name or output.uses() for output in self.node.outputs[index : index + 1])
 
     def need_dtype(self, value: ir.Value) -> int:
-        """The element type of a value; ``CannotLower`` where it is not known."""
+        """The element type of a value.
+
+        Raises:
+            CannotLower: the type is unknown.
+        """
         dtype = self.values.dtype(value)
         if not dtype:
             raise CannotLower(f"the element type of {value.name!r} is not known", in_function=True)
         return dtype
 
     def need_rank(self, value: ir.Value) -> int:
-        """The rank of a value; ``CannotLower`` where it is not known."""
+        """The rank of a value.
+
+        Raises:
+            CannotLower: the rank is unknown.
+        """
         rank = self.values.rank(value)
         if rank is None:
             raise CannotLower(f"the rank of {value.name!r} is not known", in_function=True)
         return rank
 
     def need_constant(self, value: ir.Value, what: str) -> Array:
-        """The elements of a small constant; ``CannotLower`` where it is computed, or given from outside."""
+        """The elements of a small constant.
+
+        Raises:
+            CannotLower: the value is computed, or a graph input.
+        """
         array = self.values.constant(value)
         if array is None:
             raise CannotLower(f"{what} ({value.name!r}) is not a constant", in_function=True)
         return array
 
     def whole_numbers(self, array: Array, what: str) -> list[int]:
-        """The elements of a constant, flattened; ``CannotLower`` where a file has no integers there."""
+        """The elements of a constant, flattened.
+
+        Raises:
+            CannotLower: the file has no integers there.
+        """
         if array.dtype.kind not in "iu":
             raise CannotLower(f"{what} are of type {array.dtype}, not integers", in_function=True)
         return [int(number) for number in array.reshape(-1)]
 
     def const(self, array: ArrayLike) -> ir.Value:
-        """A constant: an initializer of the graph (of a function, which has none, a Constant node)."""
+        """A constant: an initializer of the graph. In a function, which has no initializers, a Constant node."""
         data = np.array(array, order="C")
         return self.tensor(ir.tensor(data), data)
 
@@ -218,7 +238,7 @@ class Builder(GraphBuilder):
         """Write a node with several outputs, at opset ``version``.
 
         Returns:
-            its outputs; a constant instead, where all inputs are small constants and the operator is shape arithmetic.
+            its outputs; a constant instead, if all inputs are small constants and the operator is shape arithmetic.
         """
         attrs = [as_attribute(k, v) for k, v in attributes.items() if v is not None]
         return self.place(ir.Node(domain, op_type, list(inputs), attrs, num_outputs=outputs), version)
@@ -226,7 +246,7 @@ class Builder(GraphBuilder):
     def place(
         self, node: ir.Node, version: int | None, *, hint: str = "", asked: Sequence[bool] | None = None
     ) -> list[ir.Value]:
-        """Put a node before the one that is rewritten, name it and type its outputs."""
+        """Insert a node before the rewritten one, name it, and type its outputs."""
         if not node.domain and len(node.outputs) == 1 and (folded := self.values.fold(node)) is not None:
             for i in range(len(node.inputs)):
                 node.replace_input_with(i, None)
@@ -265,7 +285,7 @@ class Builder(GraphBuilder):
                 self.set_type(output, proto)
 
     def _infer_bodies(self, node: ir.Node, version: int) -> None:
-        """The types of the outputs of an If, Loop or Scan, and of the values in its bodies."""
+        """Infer the types of the outputs of an If, Loop or Scan, and of the values in its bodies."""
         try:
             inferred = self.values.alone(node, {"": version}, strict=False)
         except OnnxError:
@@ -276,7 +296,7 @@ class Builder(GraphBuilder):
         self.values.take_bodies(node, inferred.node[0])
 
     def set_type(self, value: ir.Value, proto: onnx.TypeProto) -> None:
-        """Say what a new value is."""
+        """Set the type of a new value."""
         self.values.set_type(value, proto)
         value.type = ir.serde.deserialize_type_proto_for_type(proto)
         value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
@@ -286,17 +306,17 @@ class Builder(GraphBuilder):
         return self.op("Shape", value, start=axis, end=axis + 1 if axis != -1 else None)
 
     def transpose(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
-        """``value`` with its dimensions in another order; itself where the order is the same."""
+        """``value`` with its dimensions in another order; unchanged where the order is the same."""
         return value if list(order) == sorted(order) else self.op("Transpose", value, perm=list(order))
 
     def from_start(self, index: ir.Value, size: ir.Value | int) -> ir.Value:
-        """int64 positions along a dimension of ``size``, where negative ones count from the end."""
+        """int64 positions along a dimension of ``size``, where negative inputs count from the end."""
         negative = self.op("Less", index, self.scalar(0))
         lifted = self.op("Add", index, self.scalar(size) if isinstance(size, int) else size)
         return self.op("Where", negative, lifted, index)
 
     def cast(self, value: ir.Value, dtype: int) -> ir.Value:
-        """``value`` as another element type; the value itself where it has that type already."""
+        """``value`` as another element type; unchanged where it has that type already."""
         return value if self.values.dtype(value) == dtype else self.op("Cast", value, to=int(dtype), version=13)
 
     def set_attr(self, **attributes: object) -> None:
@@ -315,17 +335,17 @@ class Builder(GraphBuilder):
                 self.node.replace_input_with(i, value)
 
     def again(self, *inputs: ir.Value | None, version: int, **changed: object) -> list[ir.Value]:
-        """The same operator at ``version``, with other inputs and some attributes changed (``None`` removes one)."""
+        """Write the same operator at ``version``, with other inputs and some attributes changed (``None`` removes one).
+        """
         attributes: dict[str, Any] = {**self.node.attributes, **changed}
         return self.ops(self.node.op_type, *inputs, outputs=len(self.node.outputs), version=version, **attributes)
 
 
 Step = Callable[[Builder], Sequence[ir.Value | None] | None]
-"""How an operator steps below one of its versions.
+"""A function that lowers an operator below one of its versions.
 
-It takes a node that stands at that version, and either edits it in place, so that the version before accepts it, and
-returns ``None``; or it writes other nodes and returns what takes the place of the node's outputs.
-"""
+Its argument is a node at that version. It either edits the node in place, so that the version before accepts it, and
+returns ``None``; or it writes other nodes and returns replacements for the node's outputs."""
 
 Steps = dict[tuple[str, int], Step]
-"""(operator, since) -> how it steps below that version."""
+"""(operator, since) -> the step that lowers it below that version."""

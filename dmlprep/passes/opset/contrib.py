@@ -1,8 +1,8 @@
-"""Write operators of com.microsoft that DirectML has a kernel for, in the place of younger ai.onnx operators.
+"""Write operators of com.microsoft that DirectML has a kernel for, instead of newer ai.onnx operators.
 
-The operators and what their attributes mean: ONNX Runtime 1.24, docs/ContribOperators.md. Each is taken only where it
-computes the same; everywhere else the node is lowered as it would be without them. SimplifiedLayerNormalization is not
-among them: ONNX Runtime keeps it in ai.onnx, where onnx's checker knows no such operator.
+The operators and the meaning of their attributes: ONNX Runtime 1.24, docs/ContribOperators.md. Each is used only where
+it computes the same. Everywhere else the node is lowered without them. SimplifiedLayerNormalization is not in the list:
+ONNX Runtime keeps it in ai.onnx, where onnx's checker knows no such operator.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dmlprep.passes.opset.build import Builder, T
 
 DOMAIN = "com.microsoft"
 
-_TYPES = (T.FLOAT, T.FLOAT16)  # what DirectML's kernels of these operators take
+_TYPES = (T.FLOAT, T.FLOAT16)  # the types that DirectML's kernels of these operators accept
 
 
 def as_contrib(b: Builder) -> list[ir.Value | None] | None:
-    """The node as a com.microsoft operator, ``None`` where there is none that computes the same."""
+    """The node as a com.microsoft operator; ``None`` if no operator computes the same."""
     write = CONTRIB.get(str(b.node.op_type))
     if write is None or any(a.is_ref() for a in b.node.attributes.values()):
         return None
@@ -60,7 +60,7 @@ def _rotary_embedding(b: Builder) -> list[ir.Value | None] | None:
 
 
 def _attention(b: Builder) -> list[ir.Value | None] | None:
-    """Multi-head attention without a cache; shared heads are repeated, a causal mask is written out as a bias."""
+    """Multi-head attention without a cache; shared heads are repeated, a causal mask is written as a bias."""
     if any(b.input(i) is not None for i in (4, 5, 6)) or any(b.asked(i) for i in (1, 2, 3)):
         return None
     if b.attr("softcap", 0.0) or b.attr("left_window_size", -1) != -1 or b.attr("right_window_size", -1) != -1:
@@ -111,7 +111,7 @@ def _attention(b: Builder) -> list[ir.Value | None] | None:
 
 
 def _empty_rows(b: Builder, bias: ir.Value | None) -> ir.Value | None:
-    """Queries that may look at no key, bool[..., queries, 1]: ai.onnx gives 0 for them, com.microsoft does not."""
+    """Queries that may use no key, bool[..., queries, 1]: ai.onnx gives 0 for them, com.microsoft does not."""
     if bias is None:
         return None
     known = b.values.constant(bias)
@@ -123,7 +123,7 @@ def _empty_rows(b: Builder, bias: ir.Value | None) -> ir.Value | None:
 def _attention_bias(
     b: Builder, q: ir.Value, k: ir.Value, rank: int, shapes: list[tuple[Any, ...] | None]
 ) -> ir.Value | Literal[False] | None:
-    """Mask and causality as one bias [1 or batch, 1 or heads, queries, keys]; ``False`` where there is no such form."""
+    """Mask and causality as one bias [1 or batch, 1 or heads, queries, keys]; ``False`` if there is no such form."""
     at = rank - 2
     queries, keys = (shapes[0] or [])[at], (shapes[1] or [])[at]
     mask = b.input(3)
@@ -163,4 +163,4 @@ CONTRIB: dict[str, Callable[[Builder], list[ir.Value | None] | None]] = {
     "RotaryEmbedding": _rotary_embedding,
     "Swish": lambda b: [_write(b, "QuickGelu", b.need(0), alpha=float(b.attr("alpha", 1.0)))],
 }
-"""Operator of ai.onnx -> how it becomes one of com.microsoft."""
+"""Operator of ai.onnx -> the function that writes it as an operator of com.microsoft."""

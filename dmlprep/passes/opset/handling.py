@@ -1,4 +1,4 @@
-"""How every change of every ai.onnx operator is handled on the way down (and, where nothing but types grew, up).
+"""The handling of every change of every ai.onnx operator on the way down (and up, where it only gained types).
 
 An operator that changes in an opset of a newer onnx and is not here fails ``tests/passes/opset/test_table.py``.
 """
@@ -58,8 +58,8 @@ Sin 22; Sinh 22; Size 13 19 21 23 24 25; Slice 13; SoftmaxCrossEntropyLoss 13; S
 SpaceToDepth 13; SplitToSequence 24; Sqrt 13; Squeeze 21 23 24 25; Sub 13 14; Sum 13; Tan 22; Tanh 13;
 ThresholdedRelu 22; Tile 13; TopK 24; Transpose 13 21 23 24 25; Unique 28; Unsqueeze 21 23 24 25; Where 16
 """)
-"""Versions at which an operator only took more types (or its text was made clearer): what the older version accepts
-computes the same in both."""
+"""Versions at which an operator only gained types (or a clearer text). A node that the older version accepts computes
+the same in both."""
 
 REFUSED: dict[tuple[str, int], str] = {
     ("ImageDecoder", 20): "no older operator reads image files",
@@ -81,7 +81,7 @@ Max 12; Min 12; Mod 28; OptionalGetElement 18; OptionalHasElement 18; Pad 18 19;
 RNN 14; Range 27; ReduceMax 20; ReduceMin 20; Reshape 14; Resize 18 19; ScatterElements 16 18; ScatterND 16 18;
 Shape 15; SpaceToDepth 28
 """)
-"""Changes that are more than types, and that a node of the older version does not notice."""
+"""Changes beyond types that do not affect a node of the older version."""
 
 
 def relabels_upward(op_type: str, since: int) -> bool:
@@ -90,7 +90,7 @@ def relabels_upward(op_type: str, since: int) -> bool:
 
 
 def handling_of(op_type: str, since: int) -> Handling:
-    """How the change of an operator at ``since`` is handled on the way down; ``none``: it is not."""
+    """The handling of an operator's change at ``since`` on the way down; ``none`` if it is not handled."""
     if (op_type, since) in REFUSED:
         return "refuse"
     if (op_type, since) in STEPS:
@@ -102,7 +102,7 @@ def handling_of(op_type: str, since: int) -> Handling:
 
 
 def unhandled() -> list[str]:
-    """Changes above ``OLDEST`` of the installed onnx that nothing here handles."""
+    """Changes above ``OLDEST`` in the installed onnx that are not handled here."""
     return [
         f"{name} {since}"
         for name, versions in since_versions().items()

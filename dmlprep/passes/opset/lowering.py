@@ -52,10 +52,10 @@ _LACKS = {"If", "Loop", "Scan", "Optional", "OptionalGetElement", "OptionalHasEl
 
 
 class InlineFirst(Exception):
-    """A node of a model-local function can only be rewritten where the function's calls give it types.
+    """A node of a model-local function has a rewrite only where the function's calls give it types.
 
     Args:
-        functions: those that are to be inlined.
+        functions: the functions to inline.
     """
 
     def __init__(self, functions: set[FunctionKey]) -> None:
@@ -75,14 +75,14 @@ def lower(
     inline: frozenset[FunctionKey] = frozenset(),
     rewrite: frozenset[str] = frozenset(),
 ) -> Handled:
-    """Bring ``model`` to opset ``target``, in place. When it raises, the model is half done: work on a copy.
+    """Bring ``model`` to opset ``target``, in place. An exception leaves the model half done: work on a copy.
 
     Args:
-        inline: model-local functions whose bodies take the place of their calls.
-        rewrite: names of nodes that are written in other operators although the target opset has theirs.
+        inline: model-local functions whose bodies replace their calls.
+        rewrite: names of nodes to rewrite in other operators although the target opset has theirs.
 
     Raises:
-        ModelRefused: a node cannot be brought there.
+        ModelRefused: a node has no form at the target opset.
         InlineFirst: a node of a function needs the types around the function's calls.
     """
     return _Lowering(model, target, prefer_contrib, inline, rewrite).run()
@@ -129,8 +129,8 @@ class _Lowering:
             for node in graph:
                 node.version = version
                 own.append((node, _Origin(label(node), str(node.op_type), version, inside)))
-        # Bodies before the nodes that hold them: a function operator may take a body with it.
-        # And functions before the main graph: those that need inlining are known when it is reached.
+        # Bodies come before the nodes that contain them, because a function operator may remove a body. Functions come
+        # before the main graph: those that need inlining are known by then.
         untyped: set[FunctionKey] = set()
         for node, origin in reversed(own):
             if origin.function is None and untyped:
@@ -159,7 +159,7 @@ class _Lowering:
         return self.handled
 
     def _drop_unread(self) -> None:
-        """Remove constants that nothing reads any more: axes that became attributes, what was folded on the way."""
+        """Remove constants that are no longer read: axes that became attributes, and folded values."""
         for _, graph in graphs(self.model.ir):
             if not isinstance(graph, ir.Graph):
                 continue
@@ -235,7 +235,7 @@ class _Lowering:
         return kind
 
     def _step(self, node: ir.Node, schema: OpSchema, origin: _Origin) -> tuple[str, Sequence[ir.Value | None] | None]:
-        """Take a node below the version of its operator: in place (no outputs returned) or by other nodes."""
+        """Lower a node below the version of its operator: in place (returns no outputs) or by other nodes."""
         name, since = str(node.op_type), schema.since_version
         if (name, since) in REFUSED:
             raise CannotLower(REFUSED[name, since])
@@ -269,7 +269,7 @@ class _Lowering:
         return "expanded", _written(lambda b: expand_operator(b, schema), self._builder(node, origin))
 
     def _rejected(self, node: ir.Node, since: int) -> str:
-        """Why the operator's schema before ``since`` does not take the node; empty where it does."""
+        """The reason why the operator's schema before ``since`` rejects the node; empty if it accepts it."""
         ins = [self.values.type(v) for v in node.inputs]
         reason = rejects(node, since - 1, ins, [self.values.type(v) for v in node.outputs])
         for value, known in zip(node.inputs, ins, strict=True):
@@ -278,7 +278,9 @@ class _Lowering:
         return reason
 
     def _may_matter(self, node: ir.Node, since: int) -> bool:
-        """Whether a value of unknown type may have one that the older version lacks: one that this model uses."""
+        """Return whether a value of unknown type may have a type that the older version lacks, and that this model
+        uses.
+        """
         name = str(node.op_type)
         return bool((allowed_types(name, since) - allowed_types(name, since - 1)) & self._types_seen)
 
@@ -288,7 +290,7 @@ class _Lowering:
         return frozenset(map(type_string, self.values.types.values()))
 
     def _raise(self, node: ir.Node, version: int) -> None:
-        """Relabel a node upward: every version of its operator on the way must only have widened."""
+        """Relabel a node upward. Every version of its operator on the way must only add types."""
         name = str(node.op_type)
         for since in since_versions()[name]:
             if version < since <= self.target and not relabels_upward(name, since):
@@ -308,7 +310,7 @@ class _Lowering:
         )
 
     def _replace(self, node: ir.Node, outputs: Sequence[ir.Value | None]) -> None:
-        """Put ``outputs`` in the place of the node's; names, types and denotations stay."""
+        """Replace the node's outputs by ``outputs``; names, types and denotations stay."""
         graph = node.graph
         assert graph is not None
         taken: set[ir.Value] = set()

@@ -32,13 +32,13 @@ class OpsetOptions(Options, frozen=True):
     """Options of the opset step.
 
     Attributes:
-        version: the opset to bring the model to, up or down. ``auto``: where the pipeline can tell, the opset that the
-            target loads and at which fewest nodes leave DirectML; of equals the one nearest to the model's own.
-            Elsewhere a model above the target's opset is lowered to it, one below opset 7 is raised to it, and one
-            between stays where it is.
-        prefer_contrib: write operators of com.microsoft that DirectML has kernels for in the place of younger ai.onnx
+        version: the opset to bring the model to, up or down. ``auto``: with placement, the opset that the target loads
+            and that leaves the fewest nodes off DirectML; ties: the opset nearest to the model's own. Without
+            placement, a model above the target's opset is lowered to it, a model below opset 7 is raised to it, and any
+            other keeps its opset.
+        prefer_contrib: write operators of com.microsoft that DirectML has kernels for instead of newer ai.onnx
             operators, where their attributes allow it.
-        single: compute bfloat16 and FP64 in FP32, where a compute node is on the CPU otherwise.
+        single: compute bfloat16 and FP64 in FP32, where a compute node would otherwise run on the CPU.
     """
 
     version: int | Literal["auto"] = "auto"
@@ -47,7 +47,7 @@ class OpsetOptions(Options, frozen=True):
 
 
 class OpsetPass(Pass[OpsetOptions]):
-    """Lower or raise every node to one opset, and clamp the IR version; all of it or nothing."""
+    """Lower or raise every node to one opset, and clamp the IR version; either all nodes or none."""
 
     name = "opset"
     summary = "convert the model to an opset that the target runs"
@@ -102,7 +102,7 @@ class OpsetPass(Pass[OpsetOptions]):
 
     def _choose(self, model: Model, before: int, context: Context) -> int:
         if before > NEWEST:
-            # Nobody here knows what an operator means there, also one whose name is known.
+            # The installed onnx does not know the meaning of any operator there, not even of those with a known name.
             text = f"the model is of opset {before}, but the installed onnx supports at most {NEWEST}"
             fix = "install a newer onnx, or export the model at an opset that exists"
             raise ModelRefused(text, code="DP102", fix=fix)
@@ -110,7 +110,7 @@ class OpsetPass(Pass[OpsetOptions]):
         context.facts.opset_chosen_by = "target"
         if wanted == "auto" and context.choose_opset is not None:
             context.facts.opset_chosen_by = "placement"
-            # nothing is lowered below OLDEST
+            # nodes are never lowered below OLDEST
             return max(context.choose_opset(model, context.before), min(before, OLDEST))
         if wanted == "auto":
             return before if 7 <= before <= context.target.dml_opset else context.target.dml_opset

@@ -1,8 +1,8 @@
-"""Try opsets and other forms of operators by what they leave on the CPU.
+"""Choose the opset and the forms of operators that leave the fewest nodes on the CPU.
 
-The first guess (``Context.choose_opset``) cannot know what a node becomes that is written in other operators. So the
-model is brought there, and what then stays on the CPU is tried in older operators at the same opset, and at other
-opsets. The fewest nodes on the CPU win; ties: the first guess, then what is nearest to it.
+The first guess (``Context.choose_opset``) ignores the operators into which nodes are rewritten. So the model is brought
+to that opset first. Nodes that are then on the CPU are tried in older operators at the same opset, and at other opsets.
+The fewest nodes on the CPU win; ties: the first guess, then the opset nearest to it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
 from dmlprep.passes.opset.steps.recurrent import ONE_STEP, is_one_step
 
 _LOWEST = 13
-"""No other opset is tried below: no kernel of any release is lost before."""
+"""The lowest opset of the search: no kernel of any release is lost before it."""
 
 _NODES = 30_000
-"""That are lowered in all tries together. A larger model is tried at three opsets: the first guess and the nearest."""
+"""The most nodes to lower in all tries together. A larger model is tried at three opsets: the first guess and the
+nearest two."""
 
 
 @dataclass(frozen=True)
 class Brought:
-    """The model at one opset, with what was reported on the way, and the nodes that are left on the CPU.
+    """The model at one opset, with the findings on the way, and the nodes that remain on the CPU.
 
     ``times``: how often it was lowered for that.
     """
@@ -47,14 +48,15 @@ class Brought:
 
 
 def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context], bool], context: Context) -> Brought:
-    """Return ``model`` at the opset, and in the operators, that leave fewest nodes on the CPU; the model itself stays.
+    """Return ``model`` at the opset, and in the operators, that leave the fewest nodes on the CPU. ``model`` is
+    unchanged.
 
     Args:
-        first: the opset that is tried first.
-        bring: brings a model to an opset, in place, and returns whether that changed it.
+        first: the opset to try first.
+        bring: brings a model to an opset, in place, and returns whether it changed.
 
     Raises:
-        ModelRefused: it cannot be brought to any of the opsets, and why not to the first.
+        ModelRefused: no opset works; the error gives the reason for the first one.
     """
     otherwise = min(model.opset, context.target.max_opset)
     try:
@@ -67,7 +69,7 @@ def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context],
         except ModelRefused:
             raise refused from None
     tried, waiting = {first, best.opset}, _others(best, context)
-    # Nodes of functions are counted once, on the CPU with each call.
+    # Nodes of functions count once here; on the CPU they count once for each call.
     size = max(len(best.left), sum(len(graph) for _, graph in graphs(best.model.ir)))
     enough = max(3, _NODES // max(size * best.times, 1))
     while best.left and len(tried) < enough and (untried := waiting - tried):
@@ -94,7 +96,7 @@ def _brought(model: Model, opset: int, bring: Callable[[Model, int, Context], bo
 
 
 def _in_other_operators(brought: Brought, operator: str) -> Brought:
-    """The nodes of one operator that are on the CPU in older operators, where that leaves fewer there."""
+    """The result with one operator's CPU nodes in older operators, if that leaves fewer nodes on the CPU."""
     names = frozenset(node.name for node in brought.left if node.operator == operator)
     versions = [v for v in since_versions().get(operator, ()) if v <= brought.opset]
     steps = any((operator, v) in STEPS for v in versions)
@@ -107,7 +109,7 @@ def _in_other_operators(brought: Brought, operator: str) -> Brought:
 
 
 def _rewritten(brought: Brought, names: Iterable[str], counts: Mapping[str, int], what: str, most: int) -> Brought:
-    """The model with some nodes in other operators, where that leaves at most ``most`` nodes on the CPU."""
+    """The model with some nodes in other operators, if that leaves at most ``most`` nodes on the CPU."""
     work, context = brought.model.copy(), brought.context
     assert context.on_cpu is not None
     try:
@@ -125,7 +127,7 @@ def _rewritten(brought: Brought, names: Iterable[str], counts: Mapping[str, int]
 
 
 def _single_steps(brought: Brought, context: Context) -> Brought:
-    """Recurrent layers of one step that no fused graph takes, in operators that it takes."""
+    """Rewrite recurrent layers of one step, which no fused graph accepts, in operators that it accepts."""
     unfused = {
         op for op in ONE_STEP if (rows := context.target.tables.dml.get(op)) and not any(k.fuses for k in rows.values())
     }
@@ -139,13 +141,13 @@ def _single_steps(brought: Brought, context: Context) -> Brought:
 
 
 def _others(brought: Brought, context: Context) -> set[int]:
-    """Opsets at which an operator that is left on the CPU has another version."""
+    """Opsets at which an operator that is on the CPU has another version."""
     top, kernels = context.target.max_opset, context.target.tables.dml
     found: set[int] = set()
     for operator in {node.operator for node in brought.left}:
         versions = [v for v in since_versions().get(operator, ()) if v <= top]
         if not versions or (operator not in kernels and versions[0] <= _LOWEST):
-            continue  # DirectML has it at no opset, and no opset writes it otherwise
+            continue  # DirectML has it at no opset, and no opset has another form of it
         for since, after in zip([0, *versions], [*versions, top + 1], strict=True):
             since = max(since, _LOWEST)
             if since < after and not since <= brought.opset < after:

@@ -1,6 +1,8 @@
-"""Raise old models: relabelled where no operator changed, else by onnx's converter on the graph without its weights.
+"""Raise old models: relabel nodes where no operator changed; otherwise run onnx's converter on the graph without
+weights.
 
-What onnx 1.23.2's converter gets wrong, or cannot do, on models below opset 11 is mended before and after it runs.
+Below opset 11, onnx 1.23.2's converter makes errors and lacks some operators. The code here fixes that before and after
+it runs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _BROADCAST = {"Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Greater"
 
 
 def must_raise(model: Model, target: int) -> bool:
-    """Return whether a node changes on the way up to ``target`` by more than the types it takes."""
+    """Return whether a node changes, on the way up to ``target``, by more than its allowed types."""
     before = model.opset
     history = since_versions()
     return any(
@@ -38,10 +40,10 @@ def must_raise(model: Model, target: int) -> bool:
 
 
 def raise_opset(model: Model, target: int) -> int:
-    """Raise ``model`` to opset ``target``, functions inlined first; return how many weights were inputs (IR 3).
+    """Raise ``model`` to opset ``target``, and return how many weights were inputs (IR 3). Functions are inlined first.
 
     Raises:
-        ModelRefused: onnx's converter has no way, or what it wrote is not valid.
+        ModelRefused: onnx's converter has no way, or its output is not valid.
     """
     before = model.opset
     work = model.copy()
@@ -73,7 +75,7 @@ def raise_opset(model: Model, target: int) -> int:
 
 
 def weights_out_of_inputs(model: Model) -> int:
-    """Take weights out of the inputs, where IR 3 lists them, and set an IR version that fits; return how many."""
+    """Remove weights from the inputs, where IR 3 lists them, set a suitable IR version, and return how many."""
     if model.ir.ir_version >= 4:
         return 0
     graph = model.ir.graph
@@ -94,7 +96,7 @@ def _without_weights(proto: onnx.ModelProto, weights: dict[str, onnx.TensorProto
     del light.graph.initializer[:]
     light.graph.initializer.extend(small)
     known = {i.name for i in light.graph.input}
-    # Small initializers too: below IR 4 the converter wants every one among the inputs.
+    # This includes small initializers: below IR 4 the converter needs every initializer among the inputs.
     for tensor in (*weights.values(), *(small if light.ir_version < 4 else ())):
         if tensor.name not in known:
             info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
@@ -103,7 +105,7 @@ def _without_weights(proto: onnx.ModelProto, weights: dict[str, onnx.TensorProto
 
 
 def _put_back(converted: onnx.ModelProto, before: onnx.ModelProto, weights: dict[str, onnx.TensorProto]) -> int:
-    """Weights become initializers again; the model's own inputs and outputs keep their order, types and texts."""
+    """Turn weights into initializers again; the model's own inputs and outputs keep their order, types and texts."""
     converted.graph.initializer.extend(weights.values())
     names = {t.name for t in converted.graph.initializer}
     overridable = before.ir_version >= 4
@@ -119,7 +121,7 @@ def _put_back(converted: onnx.ModelProto, before: onnx.ModelProto, weights: dict
 
 
 def _keep(before: Model, after: Model) -> None:
-    """What onnx's converter does not carry over: texts and metadata of model, graph, nodes and values."""
+    """Copy the parts that onnx's converter loses: texts and metadata of model, graph, nodes and values."""
     old, new = before.ir, after.ir
     new.metadata_props.update(old.metadata_props)
     new.doc_string = old.doc_string
@@ -133,7 +135,7 @@ def _keep(before: Model, after: Model) -> None:
         was = next((made[v.name] for v in node.outputs if v.name in made), None)
         if was is None:
             continue
-        # Where the converter made several nodes of one, another than the last may have its name.
+        # Where the converter wrote several nodes for one, a node other than the last may have its name.
         node.name = node.name or (names.node(was.name) if was.name else None)
         node.doc_string = node.doc_string or was.doc_string
         node.metadata_props.update(was.metadata_props)
@@ -148,10 +150,13 @@ def _not_raised(what: str, node: ir.Node | None = None, fix: str = _AGAIN) -> Mo
 
 
 def _align_broadcasts(model: Model) -> None:
-    """Give the second operand, which below opset 7 is laid along ``axis`` of the first, the dimensions that follow.
+    """Give the second operand, which below opset 7 is aligned with ``axis`` of the first, the missing trailing
+    dimensions.
 
     onnx's converter writes the reshaped operand's dimensions onto the operand itself, which makes the model invalid.
-    ``ModelRefused`` where the rank of an operand is not known.
+
+    Raises:
+        ModelRefused: the rank of an operand is unknown.
     """
     values, names = Knowledge.swept(model.ir), Names(model.ir)
     for node in list(nodes(model.ir)):
@@ -177,10 +182,12 @@ def _align_broadcasts(model: Model) -> None:
 
 
 def _resizes_of_opset_10(model: Model) -> dict[str, dict[str, str]]:
-    """How Upsample and Resize below opset 11 read positions, by output: position / scale, rounded down.
+    """How Upsample and Resize below opset 11 compute positions, by output: position / scale, rounded down.
 
-    onnx's converter leaves the defaults of opset 11 (half_pixel, round_prefer_floor), which are others.
-    ``ModelRefused`` where a Resize grows one dimension and shrinks another, or does not say which.
+    onnx's converter leaves the defaults of opset 11 (half_pixel, round_prefer_floor), which differ.
+
+    Raises:
+        ModelRefused: a Resize grows one dimension and shrinks another, or its scales are unknown.
     """
     values = Knowledge.swept(model.ir)
     found: dict[str, dict[str, str]] = {}

@@ -1,4 +1,4 @@
-"""The pin step: fixed sizes for free dimensions, fixed values for inputs, and what follows from them."""
+"""The pin step: fixed sizes for free dimensions, fixed values for inputs, and the constants that follow from them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PinOptions(Options, frozen=True, kw_only=True):
         sizes: size by dimension name (``batch``) or by input and axis (``pixel_values:0``).
         shapes: whole shape by input name.
         values: value by input name: a number, a truth value, a text, or lists of them.
-        drop: inputs with a value go; else they stay, and nothing reads them.
+        drop: remove inputs that have a value. By default such inputs stay, unused.
         require_static: refuse a model with a dimension that stays free.
     """
 
@@ -42,19 +42,19 @@ class PinOptions(Options, frozen=True, kw_only=True):
 
 
 class PinPass(Pass[PinOptions]):
-    """Pin sizes and values, infer every shape again, fold the arithmetic that became constant."""
+    """Pin sizes and values, infer every shape again, and fold the arithmetic that became constant."""
 
     name = "pin"
     summary = "fix sizes of free dimensions and values of inputs, infer all shapes again and fold shape arithmetic"
     options_type = PinOptions
-    bound = "rounding"  # with fixed shapes ONNX Runtime fuses more, and rounds differently
+    bound = "rounding"  # with fixed shapes ONNX Runtime fuses more nodes, and rounds differently
 
     def promises(self) -> frozenset[Fact]:
-        """``static`` where a dimension that stays free is refused."""
+        """``static``, if ``require_static`` is set."""
         return frozenset({"static"}) if self.options.require_static else frozenset()
 
     def keeps_input(self, name: str) -> bool:
-        """Return whether ``drop`` leaves an input."""
+        """Return whether an input exists after ``drop``."""
         return not (self.options.drop and name in self.options.values)
 
     def run(self, model: Model, context: Context) -> bool:
@@ -100,7 +100,7 @@ class PinPass(Pass[PinOptions]):
 
 
 def _way_out(model: ir.Model, given: str) -> str:
-    """How to mend sizes that the graph does not take."""
+    """The fix for sizes that the graph does not accept."""
     if not given:
         return "export the model again: its shapes contradict each other"
     fix = f"the graph contradicts {given}: pin the sizes that it was exported with, "
@@ -123,7 +123,7 @@ def _set_inputs(graph: ir.Graph, sizes: Sizes, unranked: dict[str, list[int]]) -
 
 
 def _note_corrections(graph: ir.Graph, known: Inference, sizes: Sizes, context: Context) -> None:
-    """A model that declares an output with a wrong size runs on the CPU with a warning and fails on DirectML."""
+    """Report outputs declared with a wrong size: the CPU runs such a model with a warning, DirectML fails on it."""
     refuse_wrong_types(graph, known)
     for value in graph.outputs:
         dims, old = known.dims(value), value.shape

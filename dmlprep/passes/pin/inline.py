@@ -1,4 +1,4 @@
-"""Put bodies in the place of their nodes: functions that read shapes, branches of an If whose condition is constant."""
+"""Replace nodes by their bodies: functions that read shapes, and branches of an If whose condition is constant."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _BRANCHES = frozenset({("", "If", "")})
 
 
 def inline_functions(model: Model, *, with_branches: bool = False) -> int:
-    """Inline every model-local function that reads shapes, which calls of different shapes share; return how many.
+    """Inline every model-local function that reads shapes, and return how many.
 
-    ``model.ir`` is a new graph then; large tensors are the same objects.
+    Calls with different shapes share such a function. ``model.ir`` is a new graph afterwards; large tensors are the
+    same objects.
 
     Args:
-        with_branches: those that hold an If as well, whose condition may be constant in this call.
+        with_branches: also inline functions that contain an If, whose condition may be constant in one call.
 
     Raises:
         ModelRefused: DP003, onnx refuses the functions.
@@ -64,7 +65,7 @@ def _called(function: ir.Function) -> set[ir.OperatorIdentifier]:
 
 
 def _name_apart(model: ir.Model, before: Counter[str]) -> None:
-    """A body that was inlined twice has two nodes of each name."""
+    """Rename nodes of bodies that were inlined twice, so that each name is unique."""
     names, seen = Names(model), set[str]()
     for node in nodes(model):
         if node.name in seen and before[node.name] < 2:
@@ -74,12 +75,12 @@ def _name_apart(model: ir.Model, before: Counter[str]) -> None:
 
 
 def inline_branches(model: ir.Model, known: Known) -> int:
-    """Put the taken branch of every If whose condition is constant in the place of the node; return how many."""
+    """Replace every If with a constant condition by the branch that runs, and return how many."""
     count = 0
     names = _CountedNames(main_graphs(model))
     for graph in main_graphs(model):
         waiting = list(graph)
-        while waiting:  # a branch may hold an If of its own
+        while waiting:  # a branch may contain an If of its own
             chosen = [(node, chosen_branch(known, node)) for node in waiting]
             waiting = []
             for node, branch in chosen:
@@ -90,7 +91,8 @@ def inline_branches(model: ir.Model, known: Known) -> int:
 
 
 class _CountedNames(Names):
-    """Names that are free again when the last graph that has them goes: the branches of an If may share theirs."""
+    """Names that are free again when the last graph that uses them is removed: the branches of an If may share names.
+    """
 
     def __init__(self, graphs: Iterable[ir.Graph]) -> None:
         super().__init__()
@@ -101,7 +103,7 @@ class _CountedNames(Names):
                 counts.update(names)
 
     def release(self, graph: ir.Graph, *, inner: bool = True) -> None:
-        """Give the names of a graph back, with ``inner`` those of its bodies as well."""
+        """Free the names of a graph; with ``inner``, also the names of its bodies."""
         stack = [graph]
         while stack:
             at = stack.pop()
@@ -137,7 +139,7 @@ def _drop(counts: Counter[str], gone: Iterable[str], taken: set[str]) -> None:
 
 
 def _inline(names: _CountedNames, graph: ir.Graph, node: ir.Node, branch: ir.Graph, known: Known) -> list[ir.Node]:
-    """Put a branch in the place of its If; what now stands there."""
+    """Replace an If by one of its branches, and return the new nodes."""
     names.release(branch, inner=False)
     for name, value in list(branch.initializers.items()):
         del branch.initializers[name]
@@ -155,7 +157,8 @@ def _inline(names: _CountedNames, graph: ir.Graph, node: ir.Node, branch: ir.Gra
             known.set_type(result, known.types.get(output))
             if output in known.constants:
                 known.set_constant(result, known.constants[output])
-        # What the model declares of the outer value (denotations, names of sizes) holds; shapes are written anew later.
+        # The model's declarations about the outer value (denotations, names of sizes) apply; shapes are inferred again
+        # later.
         replace_value(output, result, "")
         renamed.add(result)
     for inner in body:

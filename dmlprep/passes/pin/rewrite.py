@@ -1,4 +1,4 @@
-"""Write constants into the graph: in the place of inputs that have a value, and what shape arithmetic became."""
+"""Write constants into the graph: for inputs with a value, and for the results of shape arithmetic."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from dmlprep.passes.base import Context
 from dmlprep.passes.catalog import suggest
 
 _SMALL_BYTES = 4096
-_ROOM_BYTES = 4 << 20  # larger constants together; a share of the model is added to it
+_ROOM_BYTES = 4 << 20  # limit of large constants together; a share of the model's size is added
 _ROOM_SHARE = 0.02
 _GENERATORS = frozenset({"ConstantOfShape", "Expand", "Range", "Tile"})
 
 
 def constants_no_inputs(model: ir.Model) -> int:
-    """Take constants out of the inputs, where IR 3 lists them but callers cannot set them; return how many."""
+    """Remove constants from the inputs, where IR 3 lists them but callers cannot set them, and return how many."""
     if model.ir_version >= 4:
         return 0
     listed = [v for v in model.graph.inputs if v.name in model.graph.initializers]
@@ -37,25 +37,25 @@ def constants_no_inputs(model: ir.Model) -> int:
 
 
 class _Constants:
-    """Initializers made from values that became constant; equal ones are one."""
+    """Initializers for values that became constant; equal ones are shared."""
 
     def __init__(self, known: Known, room: int, budget: Budget) -> None:
         self.known, self.room, self.budget = known, room, budget
         self.made: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
 
     def may(self, value: ir.Value) -> bool:
-        """Return whether a known value is to stand in the model as numbers."""
+        """Return whether the model should store a known value as a constant."""
         producer = value.producer()
         array = self.known.constants.get(value)
         if array is None or producer is None or producer.op_type == "Constant" or not self.budget.affords(array.nbytes):
-            return False  # the node stays as it is
+            return False  # the node stays
         if array.nbytes <= _SMALL_BYTES:
             return True
-        # Where the numbers are many, and the node makes them from few, the node stays: runtimes fold it when they load.
+        # If a node computes many numbers from few, it stays: runtimes fold it when they load the model.
         return producer.op_type not in _GENERATORS and array.nbytes <= self.room
 
     def get(self, value: ir.Value) -> ir.Value:
-        """The initializer that holds the numbers of ``value``, in the graph that made it."""
+        """The initializer with the numbers of ``value``, in the graph that computed it."""
         producer = value.producer()
         array = self.known.constants[value]
         assert producer is not None
@@ -76,11 +76,11 @@ def _initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
 
 
 def put_constants(model: ir.Model, known: Known, nbytes: int, budget: Budget) -> None:
-    """Let nodes read the numbers of what became constant, instead of the nodes that computed them.
+    """Make nodes read constants, instead of the nodes that computed them.
 
     Args:
-        nbytes: of the model's tensors: large constants may add a fiftieth to it.
-        budget: what may be made of the model; where it is spent, nodes stay.
+        nbytes: size of the model's tensors; large constants may add a fiftieth to it.
+        budget: limit for constants of the model; when it is used up, nodes stay.
     """
     constants = _Constants(known, _ROOM_BYTES + int(nbytes * _ROOM_SHARE), budget)
     for graph in main_graphs(model):
@@ -111,7 +111,7 @@ def put_constants(model: ir.Model, known: Known, nbytes: int, budget: Budget) ->
 
 
 def put_targets(model: ir.Model, known: Known) -> None:
-    """Let each Reshape whose shape is half known read ``[0, -1, 12, 64]`` instead of computing it."""
+    """Make each Reshape whose target shape is half known read ``[0, -1, 12, 64]`` instead of computing the shape."""
     for graph in main_graphs(model):
         names = {v.name for node in graph for v in node.outputs} | set(graph.initializers)
         names.update(v.name for v in graph.inputs)
@@ -132,7 +132,7 @@ def put_targets(model: ir.Model, known: Known) -> None:
 
 
 def _constant_output(graph: ir.Graph, value: ir.Value, producer: ir.Node, known: Known, budget: Budget) -> None:
-    """An output that is constant needs a node that makes it."""
+    """Write a constant output, which needs a node."""
     array = known.constants[value]
     budget.spend(array.nbytes, what=f"the folded output {value.name!r}", where="")
     tensor = ir.Tensor(np.array(array), name=value.name)
@@ -144,7 +144,12 @@ def _constant_output(graph: ir.Graph, value: ir.Value, producer: ir.Node, known:
 
 
 def check_names(model: ir.Model, values: Mapping[str, Value], drop: bool) -> None:
-    """Refuse values for what is no input (DP203), was pinned to another value, or is an output and to go (DP204)."""
+    """Check the names of values.
+
+    Raises:
+        UsageError: DP203, the name is not an input. DP204, the input was pinned to another value before, or is an
+            output and must be dropped.
+    """
     inputs = {v.name or "": v for v in model.graph.inputs}
     before = pinned_values(model)
     for name, value in values.items():
@@ -167,7 +172,7 @@ def _agree(name: str, value: Value, before: Value) -> bool:
 
 
 def value_shapes(graph: ir.Graph, values: Mapping[str, Value]) -> dict[str, list[int]]:
-    """The shapes that values give their inputs: a list its own, one number none where the rank is not known."""
+    """The shapes of the values' inputs. A list gives its shape; a number gives none where the rank is unknown."""
     found: dict[str, list[int]] = {}
     for value in graph.inputs:
         name = value.name or ""
@@ -181,7 +186,7 @@ def value_shapes(graph: ir.Graph, values: Mapping[str, Value]) -> dict[str, list
 
 
 def pin_values(model: ir.Model, values: Mapping[str, Value], drop: bool, context: Context) -> dict[str, list[int]]:
-    """Put a constant in the place of each input that has a value; return the values' shapes, by input.
+    """Replace each input that has a value by a constant; return the values' shapes, by input.
 
     Raises:
         UsageError: DP208, a value does not fit its input.

@@ -1,4 +1,4 @@
-"""From the sizes that a user gives to the size of every input dimension; and what stays dynamic, and why."""
+"""From the user's sizes to the size of every input dimension; and which dimensions stay dynamic, with the reason."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class InputDim:
     """One dimension of one input: ``size`` where it is fixed, ``name`` where it has one.
 
     Attributes:
-        spelled: what the file says, also where that is no name (``None``, ``?``).
+        spelled: the text in the file, even where it is not a name (``None``, ``?``).
     """
 
     input: str
@@ -58,7 +58,7 @@ class InputDim:
 
     @property
     def key(self) -> str:
-        """How a user calls it whatever its name: ``pixel_values:0``."""
+        """The key for users, with or without a name: ``pixel_values:0``."""
         return f"{self.input}:{self.axis}"
 
 
@@ -70,7 +70,7 @@ class Sizes:
     placed: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def of(self, dim: InputDim) -> int | None:
-        """The size of a dimension, ``None`` where it stays free."""
+        """The size of a dimension; ``None`` where it stays free."""
         if dim.size is not None:
             return dim.size
         return self.by_name(dim.name) if dim.name else self.placed.get((dim.input, dim.axis))
@@ -86,7 +86,7 @@ class Sizes:
 
 
 def input_dims(graph: ir.Graph) -> dict[str, list[InputDim] | None]:
-    """Dims of every input that is no initializer; ``None`` where its rank is unknown."""
+    """Dimensions of every input that is not an initializer; ``None`` where the rank is unknown."""
 
     def dimension(name: str, axis: int, dim: int | ir.SymbolicDim) -> InputDim:
         size = dim if isinstance(dim, int) and dim >= 0 else None
@@ -102,7 +102,7 @@ def input_dims(graph: ir.Graph) -> dict[str, list[InputDim] | None]:
 def resolve(
     graph: ir.Graph, sizes: Mapping[str, int], shapes: Mapping[str, Sequence[int]] | None = None
 ) -> tuple[Sizes, dict[str, list[int]]]:
-    """Match what the user gave with what the model has: the sizes, and the shapes of inputs of unknown rank.
+    """Match the user's sizes with the model's dimensions; return the sizes, and the shapes of inputs of unknown rank.
 
     Args:
         sizes: by dimension name (``batch``) or by input and axis (``pixel_values:0``).
@@ -140,19 +140,19 @@ def resolve(
 
 
 class ModelDims:
-    """What the model has, for matching and for messages."""
+    """The model's dimensions, for matching and for messages."""
 
     def __init__(self, dims: dict[str, list[InputDim] | None], graph: ir.Graph) -> None:
         self.dims = dims
         self.graph = graph
         named = [d.name for ds in dims.values() for d in ds or () if d.name]
         self.expressions = {name: e for name in dict.fromkeys(named) if (e := parse(name)) is not None}
-        # ``past_plus_seq`` is a plain name as well: its parts count as names only where an exporter wrote signs.
+        # ``past_plus_seq`` is also a plain name: its parts count as names only where an exporter wrote signs.
         signed = [p for name, e in self.expressions.items() if "_plus_" not in name for p in e.names]
         self.names = dict.fromkeys([*named, *signed])
 
     def spelled(self, key: str) -> list[InputDim]:
-        """Dimensions that are called what stands for no name. Not one dimension, but a user who says it means each."""
+        """Dimensions that have a placeholder such as ``None`` as text. A user who writes it means each of them."""
         if key not in ANONYMOUS or not key:
             return []
         return [d for ds in self.dims.values() for d in ds or () if d.spelled == key and d.size is None]
@@ -190,7 +190,7 @@ class ModelDims:
         return _wrong(key, f"the model has no dimension {key!r}", f"{hint}the model has {self.listed()}")
 
     def listed(self) -> str:
-        """All inputs with their dimensions, some of very many."""
+        """A text with all inputs and their dimensions; long lists are shortened."""
         texts = [f"{n}: {_listed(ds) if ds is not None else 'unknown rank'}" for n, ds in self.dims.items()]
         return "; ".join(texts[:12]) + (f"; and {len(texts) - 12} more inputs" if len(texts) > 12 else "")
 
@@ -230,7 +230,7 @@ def _place(result: Sizes, dim: InputDim, size: int, where: str) -> None:
 
 
 def _follow(result: Sizes, expressions: Mapping[str, Expression]) -> None:
-    """Expressions follow from their parts, and one part follows from an expression and the other parts."""
+    """Compute expressions from their parts, and one part from an expression and its other parts."""
     changed = True
     while changed:
         changed = False
@@ -254,7 +254,9 @@ def _follow(result: Sizes, expressions: Mapping[str, Expression]) -> None:
 
 
 def report_dynamic(model: ir.Model, known: Known, context: Context) -> list[str]:
-    """Report and return each cause of a dynamic shape (DP201): free inputs, and nodes that make one of static ones."""
+    """Report and return each cause of a dynamic shape (DP201): free inputs, and nodes that compute one from static
+    shapes.
+    """
     places: dict[str, list[str]] = {}
     for dims in input_dims(model.graph).values():
         for dim in dims or ():
@@ -286,7 +288,7 @@ def _some(keys: list[str]) -> str:
 
 
 def _from_free_sizes(model: ir.Model, known: Known) -> set[ir.Value | None]:
-    """Values computed from the size of a dimension that is free."""
+    """Values computed from the size of a free dimension."""
     found: set[ir.Value | None] = set()
     for graph in main_graphs(model):
         for node in graph:

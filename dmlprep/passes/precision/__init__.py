@@ -1,6 +1,6 @@
-"""FP16: what to convert, how to convert it, and proof of what FP16 hardware would make of it (docs/precision.md).
+"""FP16: which nodes to convert, how to convert them, and an emulation of FP16 hardware (docs/precision.md).
 
-What runs a model is handed in (``passes.base.Runner``); nothing here opens a session.
+The caller passes a runner of models (``passes.base.Runner``); this package opens no session.
 """
 
 from dmlprep.passes.precision.convert.converter import convert

@@ -1,1 +1,1 @@
-"""How single operators step below one of their versions; see ``build.Step``."""
+"""The lowering of single operators below one of their versions; see ``build.Step``."""

@@ -29,7 +29,7 @@ def bit_shift_28(b: Builder) -> list[ir.Value | None] | None:
     if dtype not in _SIGNED:
         fits = b.op("And", b.op("Not", b.op("Less", shifts, zero)), b.op("Less", shifts, b.scalar(width)))
         (moved,) = b.again(x, b.cast(b.op("Where", fits, shifts, zero), dtype), version=11)
-        if dtype in (T.UINT16, T.UINT64):  # of which ONNX Runtime has no Where on the CPU
+        if dtype in (T.UINT16, T.UINT64):  # ONNX Runtime has no Where for these types on the CPU
             return [b.cast(b.op("Where", fits, b.cast(moved, T.INT64), zero), dtype)]
         return [b.op("Where", fits, moved, b.like(0, x))]
     wide = b.cast(x, T.INT64)
@@ -39,7 +39,7 @@ def bit_shift_28(b: Builder) -> list[ir.Value | None] | None:
     power = b.op("Gather", powers, b.op("Where", fits, shifts, zero))
     if not right:
         return [b.cast(b.op("Where", fits, b.op("Mul", wide, power), zero), dtype)]
-    # Rounding toward minus infinity is the arithmetic shift; Mod takes the divisor's sign.
+    # Rounding toward minus infinity is the arithmetic shift; Mod has the divisor's sign.
     moved = b.op("Div", b.op("Sub", wide, b.op("Mod", wide, power)), power)
     fill = b.op("Where", b.op("Less", wide, zero), b.scalar(-1), zero)
     return [b.cast(b.op("Where", fits, moved, fill), dtype)]
@@ -54,7 +54,7 @@ def _bits(b: Builder, x: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
 
 
 def _lifted(b: Builder, op: str, inverse: str, x: ir.Value, count: int) -> ir.Value:
-    """``op`` of x and 2^count; 2^63 does not fit: the inverse with the smallest number is the same step."""
+    """``op`` of x and 2^count. 2^63 does not fit: the inverse operator with the smallest number has the same effect."""
     return b.op(op, x, b.scalar(1 << count)) if count < 63 else b.op(inverse, x, b.scalar(-(2**63)))
 
 

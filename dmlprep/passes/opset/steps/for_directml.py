@@ -1,8 +1,9 @@
-"""Equal forms of nodes that DirectML has no kernel for at any opset, in operators that it has.
+"""Equal forms, in operators that DirectML has, of nodes for which it has no kernel at any opset.
 
-They are for nodes that are asked for by name (``lower(rewrite=...)``), not for the way to an older opset. Files that
-ONNX Runtime optimized or quantized have the operators of com.microsoft, exports of scikit-learn those of ai.onnx.ml.
-Sources: ONNX Runtime 1.30, docs/ContribOperators.md; onnx, docs/Operators-ml.md; the CPU provider's results.
+They are for nodes that are requested by name (``lower(rewrite=...)``), not for the way to an older opset. Files that
+ONNX Runtime optimized or quantized have the operators of com.microsoft; exports of scikit-learn have those of
+ai.onnx.ml. Sources: ONNX Runtime 1.30, docs/ContribOperators.md; onnx, docs/Operators-ml.md; the CPU provider's
+results.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _UNSIGNED = {T.UINT8, T.UINT16, T.UINT32, T.UINT64}
 _FLOATS = {T.FLOAT, T.FLOAT16}
 _HIGHEST_POWER = 16
 _LARGEST_MATRIX = 2**22
-"""Elements of an interpolation matrix; larger ones take longer to multiply than the copies to the CPU."""
-_EXACT_IN_FLOAT = 2**11  # FP16 holds every integer up to here
+"""Elements of an interpolation matrix; a product with a larger one is slower than the copies to the CPU."""
+_EXACT_IN_FLOAT = 2**11  # FP16 is exact for integers up to here
 
 _ACTIVATIONS: Mapping[str, tuple[tuple[str, float], ...]] = {
     "Relu": (),
@@ -37,7 +38,7 @@ _CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
 
 def _activated(b: Builder, y: ir.Value, parameters: list[float] | None) -> ir.Value:
-    """The activation of a fused operator behind ``y``; ``parameters`` in the order of its attributes."""
+    """The activation of a fused operator after ``y``; ``parameters`` in the order of its attributes."""
     kind = b.attr("activation", "")
     if kind == "Clip":
         low, high = parameters if parameters and len(parameters) == 2 else (-np.inf, np.inf)
@@ -68,7 +69,7 @@ def fused_gemm(b: Builder) -> list[ir.Value | None]:
 
 
 def transpose_matmul(b: Builder) -> list[ir.Value | None]:
-    """FusedMatMul under its old name."""
+    """FusedMatMul, under its old name."""
     names: dict[str, Any] = {"transA": 0, "transB": 0, "alpha": 1.0}
     attributes = {name: b.attr(name, default) for name, default in names.items()}
     return [b.ops("FusedMatMul", b.need(0), b.need(1), domain="com.microsoft", **attributes)[0]]
@@ -88,7 +89,7 @@ def pad(b: Builder) -> list[ir.Value | None]:
 
 
 def same(*names: str) -> Callable[[Builder], list[ir.Value | None]]:
-    """The operator of ai.onnx with the same name, inputs and these attributes."""
+    """The operator of ai.onnx with the same name and inputs, and with these attributes only."""
 
     def write(b: Builder) -> list[ir.Value | None]:
         return [b.op(str(b.node.op_type), *b.node.inputs, **{name: b.attr(name) for name in names})]
@@ -104,7 +105,7 @@ def c_dist(b: Builder) -> list[ir.Value | None]:
 
 
 def _dequantized(b: Builder, at: int) -> ir.Value:
-    """The input ``at`` as floats, by the scale and the zero point that follow it."""
+    """The input ``at`` as floats, by the scale and the zero point in the next inputs."""
     scale, zero = b.need(at + 1), b.input(at + 2)
     if b.need_rank(scale):
         raise CannotLower("its scales are of axes, not of the tensor")
@@ -123,7 +124,7 @@ def q_linear_leaky_relu(b: Builder) -> list[ir.Value | None]:
 
 
 def dynamic_quantize_lstm(b: Builder) -> list[ir.Value | None]:
-    """LSTM on dequantized weights, whose scales are of directions or of their columns; its data is not quantized."""
+    """LSTM on dequantized weights, with one scale for each direction or for each column; its data is not quantized."""
 
     def weights(at: int, scale_at: int) -> ir.Value:
         w, *by = (b.cast(b.need(i), T.FLOAT) for i in (at, scale_at, scale_at + 1))
@@ -141,7 +142,7 @@ def _as_float(b: Builder) -> ir.Value:
 
 
 def scaler(b: Builder) -> list[ir.Value | None]:
-    """(x - offset) * scale, where each may be one number or one for each feature."""
+    """(x - offset) * scale; each may be one number, or one for each feature."""
     x = _as_float(b)
     for op, name in (("Sub", "offset"), ("Mul", "scale")):
         if numbers := b.attr(name):
@@ -168,7 +169,7 @@ def binarizer(b: Builder) -> list[ir.Value | None]:
 
 
 def imputer(b: Builder) -> list[ir.Value | None]:
-    """The replaced value, which may be NaN, by the imputed one: one number, or one for each feature."""
+    """Replace one value, which may be NaN, by the imputed one: one number, or one for each feature."""
     x = b.need(0)
     whole = b.need_dtype(x) == T.INT64
     new = b.attr("imputed_value_int64s" if whole else "imputed_value_floats")
@@ -193,7 +194,7 @@ def linear_regressor(b: Builder) -> list[ir.Value | None]:
 
 
 def compress(b: Builder) -> list[ir.Value | None]:
-    """Gather where the condition is true; a condition shorter than the axis selects nothing behind its end."""
+    """Gather where the condition is true. Elements past the end of a short condition are not selected."""
     x, axis = b.need(0), b.attr("axis")
     if axis is None:
         x, axis = b.op("Reshape", x, b.ints(-1)), 0
@@ -201,7 +202,7 @@ def compress(b: Builder) -> list[ir.Value | None]:
 
 
 def dropout(b: Builder) -> list[ir.Value | None]:
-    """The input as it is, outside of training."""
+    """The unchanged input: Dropout does nothing outside of training."""
     training = b.input(2)
     mode = None if training is None else b.values.constant(training)
     if b.asked(1) or (training is not None and (mode is None or mode.any())):
@@ -210,7 +211,7 @@ def dropout(b: Builder) -> list[ir.Value | None]:
 
 
 def mod(b: Builder) -> list[ir.Value | None]:
-    """Integers: a - (a / b) * b, where the quotient is cut; without fmod the rest has the divisor's sign."""
+    """Integers: a - (a / b) * b with a truncated quotient; without fmod the rest has the divisor's sign."""
     x, y = b.need(0), b.need(1)
     dtype = b.need_dtype(x)
     if dtype not in (T.INT64, T.UINT64):
@@ -224,7 +225,7 @@ def mod(b: Builder) -> list[ir.Value | None]:
 
 
 def one_hot(b: Builder) -> list[ir.Value | None]:
-    """Indices and depth of other types as int64, which is what the operator makes of them."""
+    """Indices and depth of other types as int64, as the operator itself converts them."""
     indices, depth = (b.cast(b.need(i), T.INT64) for i in (0, 1))
     if (indices, depth) == (b.input(0), b.input(1)):
         raise CannotLower("its indices are integers already")
@@ -232,7 +233,8 @@ def one_hot(b: Builder) -> list[ir.Value | None]:
 
 
 def power(b: Builder) -> list[ir.Value | None]:
-    """Integers to a small constant power: products. Floats to an integer constant: to the same number as a float."""
+    """Integers to a small constant power become products. Floats to an integer constant: the constant becomes a float.
+    """
     x, exponent = b.need(0), b.need(1)
     constant = b.need_constant(exponent, "exponent")
     if b.need_dtype(x) in _FLOATS:

@@ -1,4 +1,4 @@
-"""Softmax and its kin over one axis, normalizations, recurrent layouts."""
+"""Softmax and related operators over one axis, normalizations, recurrent layouts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dmlprep.passes.opset.build import Builder, CannotLower, Steps
 
 
 def softmax_13(b: Builder) -> list[ir.Value | None] | None:
-    """Before opset 13 the operator works on all dimensions from the axis on: transpose the axis to the end."""
+    """Transpose the axis to the end: before opset 13 the operator works on all dimensions from the axis on."""
     x = b.need(0)
     rank = b.need_rank(x)
     axis = b.attr("axis", -1) % max(rank, 1)

@@ -1,4 +1,4 @@
-"""Pooling: the rounded-up output size of opset 22, and dilations."""
+"""Pooling: the output size of opset 22, which is rounded up, and dilations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Window:
         return int(-(-(size + self.begin[axis] + self.end[axis] - self.span[axis]) // self.strides[axis]) + 1)
 
     def out(self, axis: int, size: int) -> int:
-        """Output size rounded up such that no window starts in the end padding (opset 22)."""
+        """Output size rounded up so that no window starts in the end padding (opset 22)."""
         last = self.up(axis, size) - 1
         return last if last * self.strides[axis] >= size + self.begin[axis] else last + 1
 

@@ -1,4 +1,4 @@
-"""QuantizeLinear and DequantizeLinear: types, blocks and precisions that came later, written out in arithmetic."""
+"""QuantizeLinear and DequantizeLinear: newer types, blocks and precisions, written in arithmetic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FLOATS = {T.FLOAT, T.DOUBLE, T.FLOAT16, T.BFLOAT16}
 
 
 def _fits(b: Builder, scale: ir.Value) -> bool:
-    """Return whether the older version takes the node, once attributes that say nothing are gone."""
+    """Return whether the older version accepts the node, after removing attributes without effect."""
     if not b.attr("block_size", 0):
         b.set_attr(block_size=None)
     if b.values.rank(scale) == 0 and b.version == 13:
@@ -50,7 +50,7 @@ def _spread(b: Builder, scale: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def dequantize(b: Builder) -> list[ir.Value | None] | None:
-    """Unchanged where the older version takes it, else (x - zero point) * scale in float."""
+    """Leave the node where the older version accepts it; otherwise write (x - zero point) * scale in float."""
     x, scale, zero = b.need(0), b.need(1), b.input(2)
     scale_type = b.need_dtype(scale)
     out = b.attr("output_dtype", 0) or scale_type
@@ -67,7 +67,7 @@ def dequantize(b: Builder) -> list[ir.Value | None] | None:
 
 
 def quantize(b: Builder) -> list[ir.Value | None] | None:
-    """Unchanged where the older version takes it, else saturate(round(x / scale) + zero point) in float."""
+    """Leave the node where the older version accepts it; otherwise saturate(round(x / scale) + zero point) in float."""
     x, scale, zero = b.need(0), b.need(1), b.input(2)
     scale_type = b.need_dtype(scale)
     out = b.values.dtype(zero) if zero is not None else b.attr("output_dtype", 0) or T.UINT8
@@ -79,7 +79,7 @@ def quantize(b: Builder) -> list[ir.Value | None] | None:
     if zero is not None or out == T.UINT8:
         b.set_attr(output_dtype=None)
     if out in _RANGES:
-        b.set_attr(saturate=None)  # it speaks of float8 only
+        b.set_attr(saturate=None)  # it concerns float8 only
     if _fits(b, scale):
         return None
     if precision == T.INT32 or precision not in _FLOATS:

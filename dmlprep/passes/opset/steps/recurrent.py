@@ -1,7 +1,8 @@
-"""LSTM, GRU and RNN of one step, in operators that fused graphs take.
+"""LSTM, GRU and RNN of one step, in operators that fused graphs accept.
 
-A streaming model runs its recurrent layer for one step at a time. No fused graph of DirectML takes such a layer, so it
-splits the graph in two and is launched alone. One step of it is two products and a few element-wise operators.
+A streaming model runs its recurrent layer for one step at a time. No fused graph of DirectML accepts such a layer, so
+the layer splits the graph in two and has a launch of its own. One step of it is two products and a few element-wise
+operators.
 
 Source: the operators' equations in ONNX's specification.
 """
@@ -38,8 +39,9 @@ def is_one_step(node: ir.Node, known: Knowledge) -> bool:
 
 
 def _sizes(node: ir.Node, known: Knowledge) -> tuple[int, int, int] | None:
-    """Batch, elements of the input and of the state; ``None`` where they are not known, do not fit one another, or
-    there are more steps than one."""
+    """Batch, elements of the input and elements of the state. ``None`` where they are unknown, contradict each other,
+    or there is more than one step.
+    """
     x, w, r = (known.static_shape(given(node, i)) for i in range(3))
     if x is None or w is None or r is None or not len(x) == len(w) == len(r) == 3:
         return None
@@ -49,7 +51,7 @@ def _sizes(node: ir.Node, known: Knowledge) -> tuple[int, int, int] | None:
 
 
 class _Step:
-    """The parts that the three have in common: operands of two dimensions, and one product for all gates."""
+    """The common parts of the three operators: operands of two dimensions, and one product for all gates."""
 
     def __init__(self, b: Builder) -> None:
         sizes = _sizes(b.node, b.values)
@@ -64,24 +66,24 @@ class _Step:
         self.h = self.state(5)
 
     def state(self, index: int) -> ir.Value:
-        """The state before the step: zero where none is given."""
+        """The state before the step: zero by default."""
         before = self.b.input(index)
         if before is None:
             return self.b.op("Expand", self.b.like(0, self.x), self.b.ints(self.batch, self.hidden))
         return self.b.op("Reshape", before, self.b.ints(self.batch, self.hidden))
 
     def bias(self, begin: int, end: int) -> ir.Value | None:
-        """Elements of the bias: those of the input stand before those of the state."""
+        """Elements of the bias: the input's elements come before the state's."""
         bias = self.b.input(3)
         return None if bias is None else self.part(self.b.op("Reshape", bias, self.b.ints(-1)), begin, end, 0)
 
     def part(self, value: ir.Value, begin: int, end: int, axis: int = 1) -> ir.Value:
-        """Elements of one axis."""
+        """Slice elements of one axis."""
         b = self.b
         return b.op("Slice", value, b.ints(begin), b.ints(end), b.ints(axis))
 
     def gate(self, value: ir.Value, index: int) -> ir.Value:
-        """What belongs to one gate."""
+        """Slice the part of one gate."""
         return self.part(value, index * self.hidden, (index + 1) * self.hidden)
 
     def products(self) -> tuple[ir.Value, ir.Value]:
@@ -90,7 +92,7 @@ class _Step:
         return ours, self.b.op("Gemm", self.h, self.recurrence, self.bias(self.width, 2 * self.width), transB=1)
 
     def outputs(self, h: ir.Value, c: ir.Value | None = None) -> list[ir.Value | None]:
-        """``Y``, ``Y_h`` and ``Y_c`` where they are asked for."""
+        """``Y``, ``Y_h`` and ``Y_c``, each if it is used."""
         state = (1, self.batch, self.hidden)
         results = ((h, (1, *state)), (h, state), (c, state))[: len(self.b.node.outputs)]
         return [
@@ -126,10 +128,10 @@ def gru(b: Builder) -> list[ir.Value | None]:
 
 
 def rnn(b: Builder) -> list[ir.Value | None]:
-    """One gate."""
+    """One gate only."""
     step = _Step(b)
     return step.outputs(b.op("Tanh", b.op("Add", *step.products())))
 
 
 ONE_STEP: Mapping[str, Callable[[Builder], list[ir.Value | None]]] = {"GRU": gru, "LSTM": lstm, "RNN": rnn}
-"""Operator of ai.onnx -> one step of it."""
+"""Operator of ai.onnx -> the function that writes one step of it."""

@@ -15,7 +15,7 @@ _BEFORE: dict[str, Callable[[Builder, ir.Value], ir.Value]] = {
     "ReduceSumSquare": lambda b, x: b.op("Mul", x, x),
 }
 _AFTER = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log"}
-# What to reduce by, one axis after the other, with the same result as all at once.
+# Operators that can reduce one axis after the other, with the same result as all axes together.
 _ONE_AXIS = dict.fromkeys((*_BEFORE, "ReduceLogSum"), "ReduceSum")
 
 
@@ -28,12 +28,12 @@ def _after(b: Builder, y: ir.Value) -> ir.Value:
 
 
 def _elementwise(b: Builder, x: ir.Value) -> ir.Value:
-    """What the reduction is of a single element: all that is left where there is nothing to reduce."""
+    """The reduction of a single element: the result where there is no axis to reduce."""
     return _after(b, _before(b, x))
 
 
 def axes_to_attribute(b: Builder) -> list[ir.Value | None] | None:
-    """axes: input -> attribute; for axes computed at run time, the graph reduces each axis and selects."""
+    """axes: input -> attribute. For axes computed at run time, the graph reduces each axis and selects."""
     axes = b.input(1)
     noop = bool(b.attr("noop_with_empty_axes", 0))
     if axes is None:
@@ -58,12 +58,12 @@ def axes_to_attribute(b: Builder) -> list[ir.Value | None] | None:
 
 
 def chosen_axes(b: Builder, axes: ir.Value, rank: int, *, all_if_empty: bool) -> ir.Value:
-    """Which dimensions the run-time ``axes`` [n] name: bool[rank]."""
+    """The dimensions in the run-time ``axes`` [n]: bool[rank]."""
     dims = b.const(np.arange(rank, dtype=np.int64).reshape(rank, 1))
     listed = b.op("Reshape", b.cast(axes, T.INT64), b.ints(1, -1))
     hits = b.cast(b.op("Equal", dims, b.from_start(listed, rank)), T.INT64)
     if all_if_empty:
-        # A row that hits everywhere exactly when no axis is named.
+        # An extra row that is true everywhere exactly when ``axes`` is empty.
         empty = b.cast(b.op("Equal", b.op("Size", axes), b.scalar(0)), T.INT64)
         column = b.op("Mul", b.op("Reshape", empty, b.ints(1, 1)), b.const(np.ones((rank, 1), np.int64)))
         hits = b.op("Concat", hits, column, axis=1)
@@ -83,7 +83,7 @@ def _run_time_axes(b: Builder, axes: ir.Value, noop: bool) -> list[ir.Value | No
     x = _never_empty(b, x, one_axis)
     for axis in range(rank):
         x = b.op("Where", b.op("Gather", mask, b.scalar(axis)), b.op(one_axis, x, b.ints(axis), keepdims=1), x)
-    # Reduced dimensions hold the same value all along: their first element stays.
+    # Reduced dimensions repeat one value: keep their first element.
     ends = b.op("Where", mask, b.ints(*[1] * rank), shape)
     x = _after(b, b.op("Slice", x, b.ints(*[0] * rank), ends))
     if not b.attr("keepdims", 1):
@@ -102,7 +102,7 @@ def _by_sum(b: Builder, x: ir.Value, axes: ir.Value, noop: bool) -> ir.Value:
 
 
 def _never_empty(b: Builder, x: ir.Value, one_axis: str) -> ir.Value:
-    """``x`` with a neutral element after each dimension that may be empty: what reducing over nothing gives."""
+    """``x`` with a neutral element after each dimension that may be empty: the result of reducing no elements."""
     shape = b.values.dims(x) or ()
     pads = [0] * len(shape) + [0 if isinstance(d, int) and d > 0 else 1 for d in shape]
     if not any(pads) or one_axis == "ReduceMean":

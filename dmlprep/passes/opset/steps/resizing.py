@@ -12,11 +12,11 @@ from dmlprep.passes.opset.build import Builder, CannotLower, Steps, T
 
 Floats = NDArray[np.float64]
 
-_MOST_TAPS = 1 << 24  # elements that one output reads; as many are weighed at once, in all
+_MOST_TAPS = 1 << 24  # elements that one output reads, and elements with weights in total
 
 
 def resize_19(b: Builder) -> list[ir.Value | None] | None:
-    """half_pixel_symmetric: half_pixel where no output size is rounded, else a matrix for each axis."""
+    """half_pixel_symmetric: half_pixel where no output size is rounded; otherwise a matrix for each axis."""
     if b.attr("coordinate_transformation_mode", "half_pixel") != "half_pixel_symmetric":
         return None
     return by_matrices(b)
@@ -52,7 +52,7 @@ def resize_18(b: Builder) -> list[ir.Value | None] | None:
 
 
 def resize_13(b: Builder) -> list[ir.Value | None] | None:
-    """roi and scales cannot be left out: empty tensors stand for them."""
+    """roi and scales are required: use empty tensors."""
     x, roi, scales, sizes = (b.input(i) for i in range(4))
     empty = b.const(np.zeros(0, np.float32))
     b.set_inputs([x, roi or empty, scales or empty, sizes])

@@ -1,4 +1,4 @@
-"""Sampling at computed positions: GridSample, DeformConv, AffineGrid, and Col2Im and RoiAlign beside them."""
+"""Sampling at computed positions: GridSample, DeformConv, AffineGrid, and also Col2Im and RoiAlign."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import onnx_ir as ir
 
 from dmlprep.passes.opset.build import Builder, CannotLower, Steps, T
 
-_NODES_OF_A_CORNER = 5  # for each axis, at least
+_NODES_OF_A_CORNER = 5  # at least, for each axis
 _MODES = {"linear": "bilinear", "cubic": "bicubic", "nearest": "nearest"}
 
 
 class _Image:
-    """What is sampled: x as [N, C, elements], the spatial sizes as floats, and what lies outside."""
+    """The image to sample: x as [N, C, elements], the spatial sizes as floats, and the rule for positions outside."""
 
     def __init__(self, b: Builder, x: ir.Value, padding: str, align: bool) -> None:
         rank, dtype = b.need_rank(x), b.need_dtype(x)
@@ -30,7 +30,7 @@ class _Image:
         return b.like(low, size), b.op("Sub", size, b.like(top, size))
 
     def reflected(self, b: Builder, axis: int, value: ir.Value) -> ir.Value:
-        """Positions mirrored at the borders, those between them as they are."""
+        """Positions mirrored at the borders; positions between the borders are unchanged."""
         low, high = self.border(b, axis)
         outside = b.op("Or", b.op("Less", value, low), b.op("Greater", value, high))
         return b.op("Where", outside, _reflect(b, value, low, high), value)
@@ -43,7 +43,7 @@ def _clip(b: Builder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Valu
 def _reflect(b: Builder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
     """A wave between the borders: low + range - |(value - low) mod 2 range - range|."""
     extent = b.op("Sub", high, low)
-    # A range of nothing (one element) reflects to itself.
+    # An empty range (one element) reflects to itself.
     safe = b.op("Max", extent, b.like(1e-6, extent))
     period = b.op("Mul", safe, b.like(2, safe))
     offset = b.op("Sub", value, low)
@@ -52,7 +52,7 @@ def _reflect(b: Builder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.V
 
 
 def _pixels(b: Builder, image: _Image, index: Sequence[ir.Value]) -> ir.Value:
-    """Elements [N, C, P] at whole positions ``index`` (each [N, 1, P]), by the rule for what lies outside."""
+    """Elements [N, C, P] at whole positions ``index`` (each [N, 1, P]), with the padding rule for positions outside."""
     linear: ir.Value | None = None
     inside: ir.Value | None = None
     for axis, (at, size) in enumerate(zip(index, image.sizes, strict=True)):
@@ -137,7 +137,7 @@ def grid_sample_16(b: Builder) -> list[ir.Value | None]:
             position = b.op("Round", position)
         low, high = image.border(b, axis)
         outside = b.op("Or", b.op("Less", position, low), b.op("Greater", position, high))
-        # ONNX Runtime (and PyTorch) leave positions of cubic samples where they are: only the neighbours are clamped.
+        # ONNX Runtime (and PyTorch) do not clamp the positions of cubic samples, only their neighbours.
         if mode == "cubic":
             pass
         elif image.padding == "border":
@@ -206,9 +206,9 @@ def col2im_18(b: Builder) -> list[ir.Value | None]:
 
 
 def affine_grid_20(b: Builder) -> list[ir.Value | None]:
-    """Positions along each axis from a Range of a scalar, which ONNX Runtime wants, as a matrix times theta.
+    """Positions along each axis, from a Range of a scalar, as a matrix times theta.
 
-    ONNX's function body gives Range tensors of one element, with which ONNX Runtime does not load the model.
+    ONNX's function body passes tensors of one element to Range. ONNX Runtime does not load such a model.
     """
     theta, size = b.need(0), b.need(1)
     elements = b.values.static_shape(size)
@@ -233,11 +233,11 @@ def affine_grid_20(b: Builder) -> list[ir.Value | None]:
 
 
 def _normalized(b: Builder, index: ir.Value, count: ir.Value, *, align: bool) -> ir.Value:
-    """Positions from -1 to 1: of the middles of elements, or with ``align`` of the first and the last one."""
+    """Positions from -1 to 1: at the middles of elements, or with ``align`` from the first to the last element."""
     one, two = b.like(1, index), b.like(2, index)
     if not align:
         return b.op("Sub", b.op("Div", b.op("Add", b.op("Mul", index, two), one), count), one)
-    # From the last one, so that a lone element stands at 1, as in ONNX Runtime's own kernel.
+    # Count from the last element, so that a single element is at 1, as in ONNX Runtime's own kernel.
     last = b.op("Sub", count, one)
     back = b.op("Mul", b.op("Sub", last, index), two)
     return b.op("Sub", one, b.op("Div", back, b.op("Max", last, one)))

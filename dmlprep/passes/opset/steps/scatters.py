@@ -10,14 +10,14 @@ import onnx_ir as ir
 from dmlprep.passes.opset.build import Builder, CannotLower, Steps, T, value_range
 
 _LARGEST = 1 << 26
-"""Elements that a rewriting by comparison may hold at once (64 Mi: 256 MiB of FP32)."""
+"""The most elements of a rewrite by comparison (64 Mi: 256 MiB of FP32)."""
 
 _COMBINE = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
 _REDUCE = {"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
 
 
 def _neutral(reduction: str, dtype: int) -> float | int:
-    """The element that changes nothing when it is reduced with others."""
+    """The neutral element of a reduction."""
     low, high = value_range(dtype)
     return {"add": 0, "mul": 1, "max": low, "min": high}[reduction]
 
@@ -25,9 +25,9 @@ def _neutral(reduction: str, dtype: int) -> float | int:
 def _scatter_reduce(
     b: Builder, data: ir.Value, where: ir.Value, updates: ir.Value, axis: int, reduction: str
 ) -> ir.Value:
-    """Reduce every element of ``updates`` into the element of ``data`` that ``where`` names along ``axis``.
+    """Reduce every element of ``updates`` into the element of ``data`` at the position in ``where`` along ``axis``.
 
-    ``data`` [..., I, ...], ``where`` and ``updates`` [..., J, ...], alike in all other dimensions.
+    ``data`` is [..., I, ...]; ``where`` and ``updates`` are [..., J, ...], with the same sizes in all other dimensions.
     """
     sizes = [b.values.static_shape(v) for v in (data, updates)]
     held = math.prod(sizes[1]) * sizes[0][axis] if sizes[0] is not None and sizes[1] is not None else 0
@@ -36,7 +36,7 @@ def _scatter_reduce(
     dtype, rank = b.need_dtype(data), b.need_rank(data)
     length = b.dim(data, axis)
     column = b.op("Reshape", b.op("Range", b.scalar(0), b.op("Squeeze", length, b.ints(0)), b.scalar(1)), b.ints(-1, 1))
-    rows = b.op("Reshape", column, b.ints(*([-1, 1] + [1] * (rank - 1 - axis))))  # [I, 1, ...]: I stands at ``axis``
+    rows = b.op("Reshape", column, b.ints(*([-1, 1] + [1] * (rank - 1 - axis))))  # [I, 1, ...]: I is at ``axis``
     index = b.from_start(b.cast(where, T.INT64), length)
     hit = b.op("Equal", b.op("Unsqueeze", index, b.ints(axis)), rows)  # [..., I, J, ...]
     spread = b.op("Where", hit, b.op("Unsqueeze", updates, b.ints(axis)), b.typed(_neutral(reduction, dtype), dtype))
@@ -45,7 +45,7 @@ def _scatter_reduce(
 
 
 def _reduction(b: Builder) -> str:
-    """The reduction that older versions lack; empty where there is none."""
+    """The reduction that older versions lack; empty for none."""
     reduction = str(b.attr("reduction", "none"))
     if reduction not in ("none", *_REDUCE):
         raise CannotLower(f"ONNX has no reduction {reduction[:40]!r}")
@@ -125,7 +125,7 @@ def trilu_14(b: Builder) -> list[ir.Value | None]:
 
 
 def cum_prod_26(b: Builder) -> list[ir.Value | None]:
-    """Running products by doubling: after step k each element holds the product of the last 2^k."""
+    """Running products by doubling: after step k each element is the product of the last 2^k elements."""
     x, axis = b.need(0), b.need(1)
     shape = b.values.static_shape(x)
     if shape is None:

@@ -39,7 +39,7 @@ def unsqueeze_13(b: Builder) -> list[ir.Value | None] | None:
             raise CannotLower(f"the number of axes ({axes.name!r}) is not known", in_function=True)
         mask = chosen_axes(b, axes, rank + (counted[0] if counted else 1), all_if_empty=False)
         old = b.cast(b.op("Not", mask), T.INT64)
-        # The k-th old dimension stands where the running count of old dimensions is k.
+        # The k-th old dimension is where the running count of old dimensions is k.
         at = b.op("Sub", b.op("CumSum", old, b.scalar(0), version=11), b.scalar(1))
         padded = b.op("Concat", b.op("Shape", x), b.ints(1), axis=0)
         return [b.op("Reshape", x, b.op("Gather", padded, b.op("Where", mask, b.ints(rank), at)))]
@@ -52,7 +52,7 @@ _KEEP_COUNT = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Ident
 
 
 def _never_empty(b: Builder, value: ir.Value) -> bool:
-    """Return whether a value surely has elements: by its own shape, or by what it was reshaped from."""
+    """Return whether a value surely has elements: by its own shape, or by the shape before a reshape."""
     at: ir.Value | None = value
     while at is not None:
         static = b.values.static_shape(at)
@@ -70,7 +70,7 @@ def reshape_14(b: Builder) -> list[ir.Value | None] | None:
     x, wanted = b.need(0), b.need(1)
     shape = b.values.constant(wanted)
     sizes = known_in_parts(b.values, wanted) if b.attr("allowzero", 0) else ()
-    # A 0 is not allowed next to -1, and does not hold the elements of an input that has some.
+    # A 0 is invalid next to -1, and impossible for an input with elements.
     if (
         not b.attr("allowzero", 0)
         or -1 in (sizes or ())
@@ -86,10 +86,10 @@ def reshape_14(b: Builder) -> list[ir.Value | None] | None:
 
 
 def _literal_zeros(b: Builder, x: ir.Value, wanted: ir.Value) -> ir.Value:
-    """Reshape to a shape known at run time only, whose zeros mean empty dimensions.
+    """Reshape to a shape that is known at run time only, whose zeros mean empty dimensions.
 
-    A shape with zeros is made with ones instead, of as many elements as that takes, and cut to its size; without zeros
-    nothing is added and nothing cut.
+    A shape with zeros becomes ones first, with enough elements for that, and the result is sliced to its size. Without
+    zeros, nothing is added and nothing sliced.
     """
     counted = b.values.static_shape(wanted)
     if counted is None:
@@ -97,7 +97,7 @@ def _literal_zeros(b: Builder, x: ir.Value, wanted: ir.Value) -> ir.Value:
     zero = b.scalar(0)
     filled = b.op("Where", b.op("Equal", wanted, zero), b.scalar(1), wanted)
     lacking = b.op("Sub", b.op("ReduceProd", filled, b.ints(0), keepdims=1), b.op("Size", x))
-    missing = b.op("Where", b.op("Less", lacking, zero), zero, lacking)  # Max takes no integers before opset 12
+    missing = b.op("Where", b.op("Less", lacking, zero), zero, lacking)  # Max accepts no integers before opset 12
     padded = b.op("Pad", b.op("Reshape", x, b.ints(-1)), b.op("Concat", b.ints(0), missing, axis=0))
     whole = b.op("Reshape", padded, filled)
     ends = b.op("Where", b.op("Less", wanted, zero), b.scalar(np.iinfo(np.int64).max), wanted)
@@ -176,7 +176,7 @@ def _all_pads(b: Builder, axes: ir.Value, pads: ir.Value, rank: int) -> ir.Value
         spread = b.op("ReduceSum", b.op("Mul", both, hits), b.ints(2), keepdims=0, version=13)  # [2, rank]
         return b.op("Reshape", spread, b.ints(2 * rank))
     listed = [a % rank for a in b.whole_numbers(known, "its axes")]
-    # Position of each dimension's amount in the pads given; one past their end is a zero.
+    # The position of each dimension's amount in the input pads; one past their end is a zero.
     index = [2 * len(listed)] * (2 * rank)
     for i, a in enumerate(listed):
         index[a], index[rank + a] = i, len(listed) + i

@@ -12,7 +12,7 @@ Matrix = NDArray[np.float64]
 
 
 def dft_20(b: Builder) -> list[ir.Value | None] | None:
-    """axis: input -> attribute. A run-time axis follows from the shapes, or every axis is tried in the graph."""
+    """axis: input -> attribute. The shapes give a run-time axis; otherwise the graph tries every axis."""
     x, axis = b.need(0), b.input(2)
     rank = b.need_rank(x)
     chosen: int | None = rank - 2
@@ -27,7 +27,7 @@ def dft_20(b: Builder) -> list[ir.Value | None] | None:
 
 
 def _moved_axis(b: Builder, x: ir.Value, axis: ir.Value, rank: int) -> int | None:
-    """The one axis whose size changes; ``None`` where none does, and all may be tried."""
+    """The one axis whose size changes; ``None`` if no size changes, and the graph must try all axes."""
     before, after = b.values.static_shape(x), b.values.static_shape(b.node.outputs[0])
     if before is not None and after is not None and len(before) == len(after):
         moved = [i for i in range(rank - 1) if before[i] != after[i]]
@@ -85,7 +85,7 @@ def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inv
     sin: Matrix = np.sin(angle) * (1 if inverse else -1)
     if inverse:
         weight = np.full((used, 1), 1 / points)
-        if onesided:  # the half that is not given mirrors this one
+        if onesided:  # the missing half mirrors this half
             weight[1 : used if points % 2 else min(used, points // 2)] *= 2
         cos, sin = cos * weight, sin * weight
     out_real = b.op("MatMul", real, b.typed(cos, dtype))

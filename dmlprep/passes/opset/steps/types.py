@@ -1,4 +1,4 @@
-"""Casts, constants, and attributes that an operator gained with a default that changes nothing."""
+"""Casts, constants, and new attributes whose defaults have no effect."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def constant_12(b: Builder) -> None:
 
 
 def arg_12(b: Builder) -> list[ir.Value | None] | None:
-    """select_last_index: the first one of the input read backwards."""
+    """select_last_index: the first index in the reversed input."""
     if not b.attr("select_last_index", 0):
         b.set_attr(select_last_index=None)
         return None
@@ -82,7 +82,7 @@ def dropout_12(b: Builder) -> list[ir.Value | None] | None:
     if training is not None and bool(b.need_constant(training, "its training mode").any()):
         raise CannotLower("it drops elements at random (training_mode is true)")
     if b.asked(1):
-        # versions differ on the mask of what is not dropped
+        # the versions differ in the mask of the elements that are not dropped
         ones = b.op("ConstantOfShape", b.op("Shape", b.need(0)), version=9, value=ir.tensor(np.ones(1, np.float32)))
         return [b.op("Identity", b.need(0)), b.cast(ones, T.BOOL)]
     ratio = b.input(1)
@@ -105,7 +105,7 @@ def extreme_12(b: Builder) -> list[ir.Value | None] | None:
 
 
 def mod_28(b: Builder) -> list[ir.Value | None] | None:
-    """fmod 0 of floating point: the remainder of fmod 1, moved to the divisor's sign."""
+    """fmod 0 of floating-point numbers: the remainder of fmod 1, moved to the divisor's sign."""
     if b.attr("fmod", 0) or b.need_dtype(b.need(0)) not in (T.FLOAT, T.DOUBLE, T.FLOAT16, T.BFLOAT16):
         return None
     x, y = b.need(0), b.need(1)

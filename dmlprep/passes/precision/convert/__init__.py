@@ -1,1 +1,1 @@
-"""From FP32 to FP16: which node computes in which type, and a graph that does so."""
+"""From FP32 to FP16: which node computes in which type, and the converted graph."""

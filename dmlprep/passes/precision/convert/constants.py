@@ -1,4 +1,6 @@
-"""Constants on the way to FP16: masks are lowered as far as is safe, what would be lost keeps its readers in FP32."""
+"""Constants on the way to FP16. Masks are raised as far as is safe; readers of constants with too much loss stay in
+FP32.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,16 @@ from dmlprep.passes.precision.view import View, scalar
 __all__ = ["NEEDS_FP64", "RELATIVE_LOSS", "Constants", "from_big_constant", "judge"]
 
 _LOW_ENOUGH = FP16_MAX / 8
-"""Up to here, eight masks may be added up, and no mask has to change."""
+"""Masks up to here stay unchanged: the sum of eight still fits FP16."""
 
 _SMALL = 1 << 16
-"""Elements up to which a constant is read though only nodes in FP32 do: it may be a mask that goes on into FP16."""
+"""Constants up to this size are read even if only FP32 nodes use them: they may be masks that reach FP16 nodes."""
 
 _THREADS = min(4, os.cpu_count() or 1)
-"""Constants are read in parallel: numpy works without Python's lock, and each thread holds one piece of one tensor."""
+"""Threads that read constants: numpy works without Python's lock, and each thread reads one piece of one tensor."""
 
 NEEDS_FP64 = "needs-fp64"
-"""The rule for constants that FP32 cannot hold either: what reads them keeps the type it has."""
+"""The rule for constants that exceed FP32: their readers keep their type."""
 
 _FP32_MAX, _FP32_NORMAL = 3.4028234663852886e38, 2.0**-126
 _FACTOR_LOSS = 2.0**-7  # of the largest factor of a BatchNormalization: a quarter of the bound of FP16 parity
@@ -40,15 +42,15 @@ _TINY_FLOOR, _HIGH_FLOOR = 2.0**-20, 32768.0
 
 @dataclass
 class Constants:
-    """What was decided about constants.
+    """The decisions about constants.
 
     Attributes:
-        limits: value -> magnitude beyond which its elements are clamped, where that is not 65504.
-        losses: what each constant measured loses, by value.
-        masks: value -> the magnitude that its mask entries get.
-        bounds: values that are limits of Clip: the lowest and highest finite FP16 value serve them.
-        rescaled: constants that are multiplied by a power of two instead, once that is done to the model.
-        measured: ``id(tensor)`` -> the tensor and its loss, so that a second look reads nothing twice.
+        limits: value -> magnitude at which its elements are clamped, where that is not 65504.
+        losses: the loss of each measured constant, by value.
+        masks: value -> the new magnitude of its mask entries.
+        bounds: limits of Clip; FP16's lowest and highest finite values replace them.
+        rescaled: constants to multiply by a power of two instead, before the conversion.
+        measured: ``id(tensor)`` -> the tensor and its loss, so that a second call reads no tensor again.
     """
 
     limits: dict[ir.Value, float] = field(default_factory=dict)
@@ -63,7 +65,7 @@ class Constants:
 
 @dataclass
 class _Read:
-    """A constant that is read, and the nodes that would take it in FP16."""
+    """A constant that is read, and the nodes that would read it in FP16."""
 
     value: ir.Value
     tensor: ir.TensorProtocol
@@ -72,17 +74,17 @@ class _Read:
 
     @property
     def beyond_fp32(self) -> bool:
-        """Return whether not even FP32 holds it."""
+        """Return whether the constant exceeds even FP32."""
         peak = self.loss.peak
         return self.tensor.dtype == ir.DataType.DOUBLE and (peak > _FP32_MAX or 0 < peak < _FP32_NORMAL)
 
 
 def judge(view: View, full: Iterable[ir.Node], known: Constants | None = None) -> Constants:
-    """Read every constant that a node would take in FP16, once.
+    """Read every constant that a node would use in FP16, once.
 
     Args:
-        full: nodes that stay in FP32 anyway; what only they read is not looked at.
-        known: what was found before some constants were rescaled; tensors measured then are not read again.
+        full: nodes that stay in FP32 anyway; constants that only they read are ignored.
+        known: the result from before some constants were rescaled; its measured tensors are not read again.
     """
     decided = Constants(measured=dict(known.measured) if known is not None else {})
     kept = set(full)
@@ -114,7 +116,7 @@ def judge(view: View, full: Iterable[ir.Node], known: Constants | None = None) -
         _variances(view, one, decided)
         if loss.over:
             _beyond(view, one, decided)
-        elif loss.relative > RELATIVE_LOSS or 0 < loss.peak < FP16_NORMAL:  # 2**-20 is exact, and its products are not
+        elif loss.relative > RELATIVE_LOSS or 0 < loss.peak < FP16_NORMAL:  # 2**-20 is exact, but its products are not
             _below(view, one, decided)
         elif not in_range(loss.peak):
             _rescales(view, one, decided, at_no_cost=True)
@@ -122,7 +124,7 @@ def judge(view: View, full: Iterable[ir.Node], known: Constants | None = None) -
 
 
 def _mask(view: View, one: _Read, kept: set[ir.Node]) -> Mask | None:
-    """The mask that a constant is, where it is one and has to be less low."""
+    """Return the mask that a constant is; ``None`` if it is not a mask, or needs no change."""
     peak, readers = one.loss.peak, one.value.consumers()
     if peak <= _LOW_ENOUGH or not readers or _is_bound(one.value, readers):
         return None
@@ -135,7 +137,7 @@ def _is_bound(value: ir.Value, readers: Iterable[ir.Node]) -> bool:
 
 
 def _restored(view: View, found: Constants) -> None:
-    """What divides by a power of two, and makes values that FP16 cannot hold, does so in FP32; so do their readers."""
+    """Keep in FP32 the divisions by a power of two whose results exceed FP16, and their readers."""
     for node in view.order:
         size = node.meta.get(RESTORES)
         if size is not None and not in_range(size):
@@ -145,7 +147,7 @@ def _restored(view: View, found: Constants) -> None:
 
 
 def _rescales(view: View, one: _Read, found: Constants, *, at_no_cost: bool = False) -> bool:
-    """Plan to multiply the constant by a power of two, where all that reads it can be rid of that again."""
+    """Plan to multiply the constant by a power of two, if all its readers can divide by it again."""
     if set(one.value.consumers()) != set(one.readers) or view.constant(one.value) is None:
         return False
     planned = plan_rescale(view, one.value, one.tensor, one.loss, at_no_cost=at_no_cost)
@@ -200,12 +202,12 @@ def _beyond(view: View, one: _Read, found: Constants) -> None:
     for node in one.readers:
         _follow_scale(view, node, result_scale(node, value, peak), rule, text, found)
     producer = value.producer()
-    if producer is not None and value.is_graph_output():  # of a body: what holds the body hands it on
+    if producer is not None and value.is_graph_output():  # in a body: the node with the body forwards it
         _follow_scale(view, producer, peak, rule, text, found)
 
 
 _ADDED = {
-    # operator -> inputs that are only added to the result: losing tiny ones changes nothing that shows
+    # operator -> inputs that are only added to the result: losing tiny ones has no visible effect
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), (2,)),
     **dict.fromkeys(("GroupNormalization", "InstanceNormalization", "LayerNormalization"), (2,)),
     "BatchNormalization": (2, 3, 4),
@@ -227,7 +229,7 @@ def _below(view: View, one: _Read, found: Constants) -> None:
         if all(i in _ADDED.get(node.op_type, ()) for i in places):
             continue
         if node.op_type in ("Add", "Sub", "Max", "Min", "Sum") or (node.op_type == "Clip" and 0 not in places):
-            # only an epsilon, added so that a later division finds no zero, matters beside the other operand
+            # Beside the other operand, only an epsilon counts: it keeps a later division away from zero.
             if number is not None and (chain := _floor_chain(view, node, abs(number))):
                 _keep(found, value, [node], "constant-too-small", text)
                 for reader in chain:
@@ -239,13 +241,13 @@ def _below(view: View, one: _Read, found: Constants) -> None:
 
 
 def _follow_scale(view: View, start: ir.Node, scale: float, rule: str, text: str, found: Constants) -> None:
-    """Keep what reads a result out of range, until it is back."""
+    """Keep in FP32 the readers of a result out of range, until it is back in range."""
     for reader in out_of_range(view, start, scale):
         found.keep.setdefault(reader, Reason(rule, f"reads a value out of range: {text}"))
 
 
 def _variances(view: View, one: _Read, found: Constants) -> None:
-    """Keep a BatchNormalization whose factors change: a variance may be as small as what is added to it."""
+    """Keep a BatchNormalization whose factors change: a variance may be as small as the epsilon added to it."""
     value = one.value
     for node in one.readers:
         if node.op_type != "BatchNormalization" or len(node.inputs) < 5 or node.inputs[4] is not value:
@@ -265,7 +267,7 @@ def _variances(view: View, one: _Read, found: Constants) -> None:
 
 
 def _floor_chain(view: View, start: ir.Node, floor: float) -> list[ir.Node]:
-    """The nodes that read a value as small as ``floor`` on its way to a division or logarithm; empty without one."""
+    """The nodes that carry a value as small as ``floor`` to a division or logarithm; empty if there is none."""
     chain: list[ir.Node] = []
     stack = [(start, floor)]
     seen: set[ir.Node] = set()
@@ -298,7 +300,7 @@ def _outside(floor: float) -> bool:
 
 
 def _divides_soon(node: ir.Node) -> bool:
-    """Return whether a root is divided by, or its reciprocal taken, right after."""
+    """Return whether the next node divides by the root, or takes its reciprocal."""
     readers = [(v, r) for v in node.outputs for r in v.consumers()]
     readers += [(w, r) for v, n in readers if n.op_type in MOVES for w in n.outputs for r in w.consumers()]
     return any(_divides(reader, value) for value, reader in readers)

@@ -32,12 +32,12 @@ _TAG = "dmlprep.chosen."
 
 @dataclass
 class Converted:
-    """What a conversion did.
+    """The result of a conversion.
 
     Attributes:
-        kept, rules: name of each floating node that stays in FP32 -> why; rule -> how many nodes it kept.
-        casts: Cast nodes between floating types that are left.
-        findings: about constants.
+        kept, rules: name of each floating-point node that stays in FP32 -> the reason; rule -> how many nodes it kept.
+        casts: number of the remaining Cast nodes between floating-point types.
+        findings: findings about constants.
     """
 
     changed: bool
@@ -60,11 +60,11 @@ def convert(
     """Convert ``model`` to FP16 in place. Model-local functions are inlined.
 
     Args:
-        target: whose kernels count; ``None`` for any hardware.
-        keep_io: whether graph inputs and outputs keep their types, or the names of those that do.
+        target: the target whose kernels count; ``None`` for any hardware.
+        keep_io: whether graph inputs and outputs keep their types, or the names of those that keep them.
         keep: ``id(node)`` -> why it stays in FP32.
         convert_anyway: ``id(node)`` -> why it is converted although the policy would keep it.
-        half_weights: whether a large weight that kept nodes share with nodes in FP16 is stored in FP16 alone.
+        half_weights: whether a large weight that both FP32 and FP16 nodes read is stored in FP16 only.
 
     Raises:
         ModelRefused: the result would be invalid (DP403).
@@ -147,7 +147,7 @@ def _findings(plan: Plan) -> list[Finding]:
 
 
 def _lowered(value: ir.Value, loss: Loss, becomes: float) -> Finding:
-    """A mask whose entries FP16 has other numbers for."""
+    """Report a mask whose entries get other numbers in FP16."""
     text = f"mask {value.name or ''!r} holds {loss.peak:g}; its entries become {becomes:g} in magnitude, "
     text += "still low enough that their softmax weight is 0"
     return _note("DP401", text, node=value.name or "", peak=loss.peak, becomes=becomes, over=loss.over)
@@ -158,7 +158,7 @@ def _note(code: str, text: str, *, node: str = "", **facts: Any) -> Finding:
 
 
 def _kept_whole(value: ir.Value, loss: Loss, readers: list[str]) -> Finding:
-    """A constant for which its readers stay in FP32."""
+    """Report a constant whose readers stay in FP32."""
     name = value.name or ""
     what = (
         f"{loss.over} of {loss.size} values of {name!r} exceed {FP16_MAX:g} (largest {loss.peak:g})"
@@ -178,7 +178,7 @@ def _kept_whole(value: ir.Value, loss: Loss, readers: list[str]) -> Finding:
 
 
 def _flushed(quiet: list[Loss]) -> Finding:
-    """All constants that lose small values, and are converted anyway."""
+    """Report all constants that lose small values, and are converted anyway."""
     lost, size = sum(loss.flushed for loss in quiet), sum(loss.size for loss in quiet)
     worst = max(0.0, *(loss.relative for loss in quiet))
     text = f"{lost} of {size} values in {len(quiet)} constants round to zero; no constant has a "
@@ -187,29 +187,29 @@ def _flushed(quiet: list[Loss]) -> Finding:
 
 
 def inline_calls(model: Model, *choices: dict[int, str]) -> bool:
-    """Inline every function of ``model`` in place; return whether anything changed.
+    """Inline every function of ``model`` in place; return whether it changed.
 
     Args:
-        choices: ``id(node)`` -> why it was chosen, changed in place. A node of a function stands for what becomes of it
-            in every call, a call for all that becomes of it.
+        choices: ``id(node)`` -> why it was chosen; changed in place. A node of a function means its copies in every
+            call; a call means all nodes that replace it.
 
     Raises:
         ModelRefused: a function cannot be inlined (DP403).
     """
     if not model.ir.functions:
         return False
-    # What nobody calls is not counted in the model's budget, and the pass would expand it all the same.
+    # The model's budget does not count unused functions, but the pass would expand them anyway.
     unused = RemoveUnusedFunctionsPass()(model.ir)  # type: ignore[no-untyped-call]
     if not model.ir.functions:
         return bool(unused.modified)
-    # Metadata is what onnx-ir hands from a call, and from a function's node, to the copies.
+    # onnx-ir copies metadata from a call, and from a function's node, to the inlined nodes.
     for node in nodes(model.ir):
         for index, chosen in enumerate(choices):
             if id(node) in chosen:
                 node.metadata_props[f"{_TAG}{index}"] = chosen[id(node)]
     try:
         result = Inline()(model.ir)
-    except Exception as error:  # onnx-ir's passes have no common error
+    except Exception as error:  # onnx-ir's passes have no common error class
         text = f"a model-local function cannot be inlined: {error}"
         raise ModelRefused(text, code="DP403", fix="export the model without functions") from error
     model.ir = result.model

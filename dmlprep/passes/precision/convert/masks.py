@@ -1,4 +1,4 @@
-"""Attention masks: constants whose only meaning is 'lower than any score', and how low they can be in FP16."""
+"""Attention masks: constants that only mean 'lower than any score', and how low they can be in FP16."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dmlprep.passes.precision.signature import operators
 from dmlprep.passes.precision.view import View, constant_tensor, set_constant_tensor
 
 MASK = 57344.0
-"""Magnitude that masks get: 7 * 2**13. Scores up to 8160 added to it stay finite, and its spacing of 32 swallows scores
-below 16, so that a row that is masked whole stays uniform, as in FP32 with -1e9."""
+"""The new magnitude of masks: 7 * 2**13. A sum with scores up to 8160 stays finite. The spacing of 32 absorbs scores
+below 16, so a row that is masked completely stays uniform, as in FP32 with -1e9."""
 
 LEAST = 1024.0
-"""A mask that is scaled below this may no longer be lower than any score."""
+"""The least magnitude of a scaled mask: below it, the mask may no longer be lower than any score."""
 
 _STEPS, _DEEPEST = 4096, 8
-_SMALL = 4096  # elements of a constant that is looked at for the factor it is
+_SMALL = 4096  # the most elements of a constant that is examined as a factor
 
 _WAYS = MOVES | {"Add", "Sub", "Mul", "Where", "Neg", "Cast", "Div", "Max", "Min", "Sum", "Pad", "Gemm"}
 _LOW_ENDS = operators(
@@ -37,9 +37,9 @@ class Mask:
     """One mask.
 
     Attributes:
-        limit: magnitude that its entries may have.
+        limit: the largest magnitude of its entries.
         compared: constants that it is compared with, which must have the same limit.
-        half: whether anything on its way computes in FP16; true as well where nothing but comparisons reads it.
+        half: whether any node on its way computes in FP16; also true where only comparisons read it.
     """
 
     limit: float
@@ -49,7 +49,7 @@ class Mask:
 
 @dataclass
 class _Trace:
-    """What was seen on the ways of one constant: value -> (side, how many masks it adds up, factor)."""
+    """The observations along the ways of one constant: value -> (side, number of added masks, factor)."""
 
     state: dict[ir.Value, tuple[int, int, float]]
     deepest: int = 1
@@ -61,7 +61,10 @@ class _Trace:
 
 
 def side_of(tensor: ir.TensorProtocol, over: float = FP16_MAX) -> int:
-    """-1 where every finite value beyond ``over`` is negative, 1 where every one is positive, else 0; in pieces."""
+    """Return -1 if every finite value beyond ``over`` is negative, 1 if every one is positive, and 0 otherwise.
+
+    The tensor is read in pieces.
+    """
     low = high = False
     for part in pieces(tensor):
         finite = part[np.isfinite(part)]
@@ -70,9 +73,10 @@ def side_of(tensor: ir.TensorProtocol, over: float = FP16_MAX) -> int:
 
 
 def lower(masks: Mapping[ir.Value, float]) -> None:
-    """Set the entries of masks beyond their limits to these, in the type that they have; tensors stay lazy.
+    """Set the mask entries that exceed their limits to the limit, in their present type; tensors stay lazy.
 
-    What makes a mask may stay in FP32, and what adds it to scores not; the cast between them would make infinities.
+    The producer of a mask may stay in FP32 while the Add to the scores does not. The cast between them would then make
+    infinities.
     """
     for value, limit in masks.items():
         producer = value.producer()
@@ -90,7 +94,7 @@ def lower(masks: Mapping[ir.Value, float]) -> None:
 
 
 def mask_of(view: View, value: ir.Value, side: int, kept: Collection[ir.Node]) -> Mask | None:
-    """The mask that a constant is; ``None`` where more than 'lower than any score' may be read from it.
+    """The mask that a constant is; ``None`` where it may have another meaning than 'lower than any score'.
 
     Args:
         side: -1 for a very low constant, 1 for a very high one.
@@ -130,7 +134,7 @@ def _follow(view: View, value: ir.Value, trace: _Trace) -> bool:
 
 
 def _step(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> tuple[int, int, float] | tuple[()] | None:
-    """What a node makes of a mask; ``()`` where its way ends well, ``None`` where its value counts."""
+    """The state of a mask after a node; ``()`` where its way ends well, ``None`` where its exact value matters."""
     side, depth, factor = trace.state[at]
     op = node.op_type
     if op in COMPARES:
@@ -148,7 +152,7 @@ def _step(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> tuple[int, 
     if op not in _WAYS or (op == "Div" and node.inputs[0] is not at):
         return None
     if op == "Gemm" and at in node.inputs[:2]:
-        return None  # the simplifier makes Gemm of MatMul and Add: a mask that was added is its C
+        return None  # the simplifier fuses MatMul and Add into Gemm: an added mask becomes its C
     if op == "Neg" or (op == "Sub" and node.inputs[1] is at):
         side = -side
     if op in ("Mul", "Div", "Gemm"):
@@ -156,14 +160,14 @@ def _step(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> tuple[int, 
         by = node.attributes.get_float("beta", 1.0) if op == "Gemm" else _factor(view, other)
         side, factor = (-side if by < 0 else side), factor * (1 / abs(by) if op == "Div" else abs(by))
     if op in ("Add", "Sum", "Sub", "Gemm"):
-        # Adding two values that both come from masks doubles what is added.
+        # Adding two values that both come from masks doubles the added number.
         others = {v for v in node.inputs if v is not None and v is not at}
         depth += sum(trace.state[v][1] for v in others if v in trace.state)
     return side, depth, factor
 
 
 def _factor(view: View, other: ir.Value | None) -> float:
-    """The constant that a mask is multiplied by; 1 for a selection computed from data (0 or 1)."""
+    """The constant factor of a mask; 1 for a selection computed from data (0 or 1)."""
     tensor = view.constant(other)
     if tensor is None or not 0 < tensor.size <= _SMALL:
         return 1.0
@@ -173,7 +177,7 @@ def _factor(view: View, other: ir.Value | None) -> float:
 
 
 def _compares_well(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> bool:
-    """Return whether a comparison comes out the same for a mask that is less low."""
+    """Return whether a comparison gives the same result for a less extreme mask."""
     for other in (v for v in node.inputs if v is not None and v is not at):
         tensor = view.constant(other)
         if tensor is not None and tensor.size <= _SMALL:
@@ -188,19 +192,19 @@ def _compares_well(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> bo
 
 
 def _meets_another(trace: _Trace, value: ir.Value) -> bool:
-    """Return whether the way of this mask runs through an Add of something that holds another very large constant."""
+    """Return whether the way of this mask contains an Add of another very large constant."""
     adds = (node for at in trace.state for node in at.consumers() if node.op_type in ("Add", "Sum", "Where"))
     others = (v for node in adds for v in node.inputs if v is not None and v not in trace.state and v is not value)
-    return any(from_big_constant(other, 1e4) for other in others)  # -1e4 is a mask as well, and fits
+    return any(from_big_constant(other, 1e4) for other in others)  # -1e4 is also a mask, and fits
 
 
 def from_big_constant(value: ir.Value, over: float = FP16_MAX) -> bool:
-    """Return whether a value is made of a constant beyond ``over`` by steps that masks are made with."""
+    """Return whether a value is computed from a constant beyond ``over``, by operators that masks use."""
     return bool(_big_constants(value, over))
 
 
 def _big_constants(value: ir.Value, over: float) -> set[ir.Value]:
-    """The constants beyond ``over`` that a value is made of by steps that masks are made with."""
+    """The constants beyond ``over`` from which a value is computed, by operators that masks use."""
     found: set[ir.Value] = set()
     stack, seen = [value], 0
     while stack and seen < 24:
@@ -221,7 +225,8 @@ def _big_constants(value: ir.Value, over: float) -> set[ir.Value]:
 
 
 def agreed(masks: Mapping[ir.Value, Mask]) -> dict[ir.Value, float]:
-    """The limit of each mask; masks that are compared get the same one, or, where one of them is no mask, none."""
+    """The limit of each mask. Masks that are compared get the same limit; if one of them is not a mask, they get none.
+    """
     left = dict(masks)
     while lost := [v for v, mask in left.items() if any(other not in left for other in mask.compared)]:
         for value in lost:

@@ -1,4 +1,4 @@
-"""FP16 by onnxconverter-common, with the weights kept out of it and its result checked."""
+"""FP16 by onnxconverter-common. The engine sees no weights, and its result is checked."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def convert_with_onnxconverter_common(
     """Convert ``model`` in place; ``keep`` has the nodes that stay FP32, by ``id``.
 
     Returns:
-        findings about clamped and flushed weights; ``None`` where the model holds FP16 already and was left alone.
+        findings about clamped and flushed weights; ``None`` where the model has FP16 already and stays unchanged.
 
     Raises:
-        ModelRefused: the converter failed, or made a model that is invalid.
+        ModelRefused: the converter failed, or wrote an invalid model.
     """
     names = _name_nodes(model, keep)
     frozen = freeze(model.ir)
@@ -50,7 +50,7 @@ def _initializers(proto: onnx.ModelProto) -> set[str]:
 
 
 def _name_nodes(model: Model, keep: dict[int, str]) -> list[str]:
-    """Names of the kept nodes. The engine knows nodes by their names: all get one, and one of their own."""
+    """Name all nodes uniquely, and return the names of the kept nodes. The engine knows nodes by name only."""
     names, seen = Names(model.ir), set[str]()
     for node in nodes(model.ir):
         if not node.name or node.name in seen:
@@ -60,7 +60,7 @@ def _name_nodes(model: Model, keep: dict[int, str]) -> list[str]:
 
 
 def _cast(proto: onnx.ModelProto, held: list[ir.TensorProtocol]) -> list[ir.TensorProtocol]:
-    """The tensors that the engine's stubs stand for, cast where it changed the type of the stub."""
+    """The tensors behind the engine's stubs, cast where the engine changed a stub's type."""
     tensors = list(held)
     for tensor in protos.tensors(proto):
         index = stub_index(tensor)

@@ -1,4 +1,4 @@
-"""Which node computes in FP16 and which stays in FP32, decided before anything is changed."""
+"""The decision which node computes in FP16 and which stays in FP32, before any change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dmlprep.passes.precision.policy.rules import Level, Reason, keep_by_policy
 from dmlprep.passes.precision.view import UNTYPED, View
 
 KeepIo = bool | Collection[str]
-"""Whether graph inputs and outputs keep their types; or the names of those that do."""
+"""True if graph inputs and outputs keep their types; or the names of those that keep them."""
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Plan:
 
     Attributes:
         full: nodes that stay in FP32, each with the reason.
-        half_weights: whether a large weight that is read in both types may be stored in FP16 alone.
+        half_weights: whether a large weight that is read in both types may be stored in FP16 only.
     """
 
     view: View
@@ -50,7 +50,7 @@ def make_plan(
 
     Args:
         keep: ``id(node)`` -> why the user keeps it.
-        convert: ``id(node)`` -> why the user converts it against the policy; firm reasons stand.
+        convert: ``id(node)`` -> why the user converts it against the policy; firm reasons still apply.
         known: the constants of an earlier plan of the same model; see ``judge``.
     """
     keep, convert = keep or {}, convert or {}
@@ -74,7 +74,7 @@ def make_plan(
 
 
 def _into_bodies(view: View, full: dict[ir.Node, Reason]) -> None:
-    """A user who keeps a Loop means what is inside it, too."""
+    """Keep the nodes inside a Loop that the user keeps."""
     for node in view.order:
         reason = full.get(node)
         if reason is not None and reason.rule in ("user", "own-island"):
@@ -85,7 +85,7 @@ def _into_bodies(view: View, full: dict[ir.Node, Reason]) -> None:
 
 
 COMPRESSES = frozenset({"Sqrt", "Log", "Tanh", "Sigmoid", "Erf", "Atan", "Sign", "Softsign"})
-"""Operators of one operand whose result needs less range than it: computed before the cast down, they save it."""
+"""Operators of one operand whose result needs less range: in FP32 before the cast to FP16, they save the value."""
 
 
 def _compress_first(view: View, full: dict[ir.Node, Reason]) -> None:
@@ -101,7 +101,7 @@ _FILLS = frozenset({"ConstantOfShape", "EyeLike"})
 
 
 def _follow(plan: Plan) -> None:
-    """Movements between FP32 nodes stay in FP32: casting down and up again would only lose digits."""
+    """Keep data movement between FP32 nodes in FP32: two casts would only lose digits."""
     view, full = plan.view, plan.full
 
     def fed_by(node: ir.Node) -> list[ir.Value]:
@@ -128,7 +128,7 @@ def _follow(plan: Plan) -> None:
             if leaves or any(n not in full and n not in stay for n in readers):
                 stay.discard(node)
     for node in moved:
-        # what feeds it may itself have been let go
+        # its producer may have been released itself
         fed = fed_by(node)
         used = any(n in full or n in stay for v in node.outputs for n in v.consumers())
         if node in stay and (fed or used) and all(v.producer() is None or v.producer() in full for v in fed):

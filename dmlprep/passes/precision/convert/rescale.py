@@ -1,11 +1,11 @@
-"""Constants out of FP16's range, multiplied by a power of two; the factor is undone downstream.
+"""Multiply constants out of FP16's range by a power of two, and divide by it downstream.
 
-``MatMul(x, w) * 1e6`` with weights of 1e-7 is ``MatMul(x, w * 2**k) * (1e6 * 2**-k)``, exactly: a power of two changes
-no digit. The division is put into the next constant factor or BatchNormalization, else into a Mul of its own.
+``MatMul(x, w) * 1e6`` with weights of 1e-7 is exactly ``MatMul(x, w * 2**k) * (1e6 * 2**-k)``: a power of two changes
+no digit. The division goes into the next constant factor or BatchNormalization, or else into a new Mul.
 
-Safe without a run: the result is linear in the operand, ``|result| <= gain * |operand|``, where the gain is the largest
-sum of absolute weights that make one element. With a gain of at most one half, and a bias of at most 2**14, whatever
-operand FP16 holds, FP16 holds the result; rounding it costs no more than rounding the operand did.
+This is safe without a run. The result is linear in the operand: ``|result| <= gain * |operand|``. The gain is the
+largest sum of absolute weights that make one element. With a gain of at most one half, and a bias of at most 2**14, the
+result fits FP16 whenever the operand does. Rounding the result costs no more than rounding the operand.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from dmlprep.passes.precision.view import View, constant_tensor, scalar
 from dmlprep.portable.arrays import Array
 
 RELATIVE_LOSS = 2.0**-9
-"""A tensor whose rounding error exceeds this share of its norm lost more than digits: 8 times what rounding costs."""
+"""The limit of a tensor's rounding error as a share of its norm; a larger error is more than lost digits. It is 8 times
+the usual error."""
 
 RESTORES = "dmlprep.restores"
-"""Key in the ``meta`` of a Mul that divides by a power of two: the size of what it makes."""
+"""Key in the ``meta`` of a Mul that divides by a power of two: the size of its result."""
 
 _BIAS_MAX = 2.0**14
 _WORTH = 4096
-"""Elements from which on a weight in FP16 is worth a node that divides what it makes."""
+"""The smallest weight, in elements, for which FP16 is worth an extra node that divides the result."""
 _LOW, _HIGH = FP16_NORMAL, FP16_MAX / 16
 _FP32_NORMAL = 2.0**-126
-_FARTHEST_EXPONENT = 120  # FP32 holds this power of two, and its reciprocal
-_FARTHEST = 16  # nodes between a constant and the factor that takes the power of two
+_FARTHEST_EXPONENT = 120  # FP32 can express this power of two, and its reciprocal
+_FARTHEST = 16  # nodes between a constant and the factor that absorbs the power of two
 
 _PRODUCTS = {"MatMul": (0, 1), "Gemm": (0, 1), "Conv": (1,), "ConvTranspose": (1,), "Mul": (0, 1), "Div": (1,)}
 """Operator -> the operands in which its result is linear (Div: in the reciprocal)."""
@@ -46,26 +47,26 @@ _BIAS = {"Gemm": 2, "Conv": 2, "ConvTranspose": 2}
 HOMOGENEOUS = (MOVES - {"Concat", "Split", "Dropout"}) | operators(
     "Abs AveragePool GlobalAveragePool GlobalMaxPool MaxPool Neg ReduceMax ReduceMean ReduceMin Relu"
 )
-"""Operators of one operand whose result is scaled as the operand is, by any positive factor, and is no larger."""
+"""Operators of one operand that scale with it, by any positive factor, and do not increase it."""
 
 _LIMITED = frozenset({"Softmax", "Sigmoid", "HardSigmoid", "Tanh", "Sin", "Cos", "Erf", "Softsign"})
 """Operators whose result is at most 1 in magnitude."""
 
 _Column = Callable[[Array], Array]
-"""Flat indices of elements -> the sum that each is part of."""
-_FARTHEST_BOUND = 16  # nodes between an operand and what bounds it
+"""A function: flat indices of elements -> the index of the sum that each belongs to."""
+_FARTHEST_BOUND = 16  # nodes between an operand and the node that bounds it
 
 
 @dataclass(frozen=True)
 class Division:
-    """Where the power of two is divided out again.
+    """The place where the power of two is divided out again.
 
     Attributes:
-        on_the_way: values that are scaled, the first one included.
-        node: the node whose constants take it; ``None``: a Mul of its own, behind the last value.
+        on_the_way: values that are scaled, including the first.
+        node: the node whose constants absorb it; ``None``: a new Mul after the last value.
         changes: (index of a constant operand of ``node``, exponent by which it is multiplied).
         epsilon: factor of ``node``'s epsilon.
-        size: of the values as they were, for operands of about one.
+        size: magnitude of the original values, for operands of about one.
     """
 
     on_the_way: tuple[ir.Value, ...]
@@ -77,14 +78,14 @@ class Division:
 
 @dataclass(frozen=True)
 class Rescale:
-    """One constant to be rescaled.
+    """One constant to rescale.
 
     Attributes:
         value, node: the constant, and the node that reads it.
-        exponent, result: it is multiplied by ``2**exponent``, and what it makes by ``2**result``.
-        before, after: what it loses in FP16 as it is, and rescaled.
-        bias: index of the operand that is multiplied by ``2**result``, too; ``None`` for none.
-        division: where ``2**result`` is taken out again.
+        exponent, result: the constant is multiplied by ``2**exponent``, and the node's result by ``2**result``.
+        before, after: the loss in FP16 without and with the rescaling.
+        bias: index of the operand that is also multiplied by ``2**result``; ``None`` for none.
+        division: the place where ``2**result`` is divided out again.
     """
 
     value: ir.Value
@@ -101,12 +102,12 @@ class Rescale:
 def plan_rescale(
     view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, *, at_no_cost: bool = False
 ) -> Rescale | None:
-    """How a constant that FP16 cannot hold is rescaled; ``None`` where it cannot be, or not safely.
+    """The rescaling of a constant that exceeds FP16; ``None`` where it is impossible or not safe.
 
-    Reads the tensor twice, in pieces: once for its gain, once for what it loses when it is scaled.
+    Reads the tensor twice, in pieces: once for its gain, once for its loss after scaling.
 
     Args:
-        at_no_cost: only where another constant takes the power of two, so that no node is added.
+        at_no_cost: only where another constant absorbs the power of two, so that no node is added.
     """
     uses = list(value.uses())
     if len(uses) != 1 or value.is_graph_output() or not loss.norm or not math.isfinite(loss.norm):
@@ -142,7 +143,7 @@ def plan_rescale(
 
 
 def in_range(size: float) -> bool:
-    """Return whether values of this size are normal in FP16, and finite when they are sixteen times as large."""
+    """Return whether values of this size are normal in FP16, and still finite at sixteen times the size."""
     return _LOW <= size <= _HIGH
 
 
@@ -167,8 +168,11 @@ def _bias_fits(view: View, node: ir.Node, index: int, result: int) -> bool:
 
 
 def _division(view: View, value: ir.Value, result: int, size: float) -> Division:
-    """Follow a scaled value to a constant factor that brings it back into range; where it is read twice, added or bent
-    before one comes, it is divided right where it is made. ``size``: of the value as it was, for operands of 1."""
+    """Follow a scaled value to a constant factor that brings it back into range.
+
+    If the value is read twice, added or changed nonlinearly before that, it is divided right after its node. ``size``
+    is the original value's magnitude for operands of 1.
+    """
     way = [value]
     here = Division((value,), None, size=size)
     for _ in range(_FARTHEST):
@@ -181,7 +185,7 @@ def _division(view: View, value: ir.Value, result: int, size: float) -> Division
             return Division(tuple(way), reader, *folded)
         plain = all(not v.uses() and not v.is_graph_output() for v in reader.outputs[1:])
         if reader.op_type in ("Mul", "Div") and (factor := _factor(view, reader, index)) and factor <= 1:
-            size *= factor  # it makes nothing larger, and leaves the power of two to the next
+            size *= factor  # the factor increases nothing, and leaves the power of two to a later node
         elif reader.op_type not in HOMOGENEOUS or index != 0 or not plain:
             return here
         value = reader.outputs[0]
@@ -202,7 +206,8 @@ def _factor(view: View, node: ir.Node, index: int) -> float | None:
 def _folded(
     view: View, node: ir.Node, index: int, result: int, size: float
 ) -> tuple[tuple[tuple[int, int], ...], float] | None:
-    """By which exponents constants of ``node`` take ``2**result`` out of operand ``index``, and epsilon's factor."""
+    """The exponents with which constants of ``node`` remove ``2**result`` from operand ``index``, and epsilon's factor.
+    """
     if node.op_type in ("Mul", "Div"):
         factor, tensor = _factor(view, node, index), view.constant(node.inputs[1 - index])
         exponent = -result if node.op_type == "Mul" else result
@@ -214,7 +219,8 @@ def _folded(
     scale, mean, variance = (view.constant(v) for v in (node.inputs[1], node.inputs[3], node.inputs[4]))
     if scale is None or mean is None or variance is None or _peak(mean, result) > _BIAS_MAX:
         return None
-    # (x - m) s / sqrt(v + e) stays what it is with x, m times 2**r, and either s / 2**r, or v and e times 4**r
+    # (x - m) s / sqrt(v + e) is unchanged if x and m are times 2**r, and either s is divided by 2**r, or v and e are
+    # times 4**r
     epsilon = node.attributes.get_float("epsilon", 1e-5)
     for into_variance in (result, 0):
         grown = epsilon * 4.0**into_variance
@@ -225,10 +231,10 @@ def _folded(
 
 
 def rescale(model: ir.Model, wanted: list[Rescale]) -> list[Rescale]:
-    """Change the constants of ``model`` and put the divisions in; tensors stay lazy.
+    """Change the constants of ``model`` and insert the divisions; tensors stay lazy.
 
     Returns:
-        what was done; what meets another one's constants or values waits for the next plan.
+        the applied rescalings. One that shares constants or values with another waits for the next plan.
     """
     names = Names(model)
     touched: set[ir.Value] = set()
@@ -258,7 +264,7 @@ def rescale(model: ir.Model, wanted: list[Rescale]) -> list[Rescale]:
 
 
 def _multiply(node: ir.Node, index: int, exponent: int, names: Names) -> None:
-    """Multiply a constant operand by ``2**exponent``; one that others read, too, is copied."""
+    """Multiply a constant operand by ``2**exponent``; a constant with other readers is copied."""
     value = node.inputs[index]
     assert value is not None
     producer = value.producer()
@@ -273,7 +279,7 @@ def _multiply(node: ir.Node, index: int, exponent: int, names: Names) -> None:
 
 
 def _divide_here(one: Rescale, names: Names) -> None:
-    """A Mul by the reciprocal takes over the name, the readers and the place among the graph's outputs."""
+    """Insert a Mul by the reciprocal, with the value's name, its readers and its place among the graph's outputs."""
     value, node = one.division.on_the_way[0], one.node
     assert node.graph is not None
     builder = GraphBuilder(node.graph, names)
@@ -286,12 +292,12 @@ def _divide_here(one: Rescale, names: Names) -> None:
 
 
 def allowed_gain(view: View, operand: ir.Value) -> float:
-    """The largest gain with which no operand makes a result beyond half of FP16's range."""
+    """The largest gain with which no operand gives a result beyond half of FP16's range."""
     return FP16_MAX / 2 / min(FP16_MAX, ceiling(view, operand))
 
 
 def ceiling(view: View, value: ir.Value) -> float:
-    """A bound of a value's magnitude: what its producer implies, else all that FP16 holds."""
+    """A bound of a value's magnitude: from its producer, or else FP16's largest value."""
     for _ in range(_FARTHEST_BOUND):
         node = value.producer()
         if node is None or node.domain:
@@ -335,7 +341,7 @@ def gain(node: ir.Node, index: int, tensor: ir.TensorProtocol, loss: Loss) -> fl
         return loss.peak * tensor.size
     else:
         kept = len(shape) - 1 if index else len(shape) - 2
-    # batches of a product: each has its own columns; the largest of all bounds them
+    # Each batch of a product has columns of its own; the largest sum of all bounds them.
     inner, count = math.prod(shape[kept + 1 :]), shape[kept]
     batch = shape[-1] * shape[-2]
     many = max(1, tensor.size // batch) if batch else 1
@@ -343,7 +349,7 @@ def gain(node: ir.Node, index: int, tensor: ir.TensorProtocol, loss: Loss) -> fl
 
 
 def _largest_sum(tensor: ir.TensorProtocol, columns: int, column: _Column) -> float:
-    """The largest sum of absolute values of those elements whose flat index has the same column."""
+    """The largest sum of absolute values over elements whose flat index has the same column."""
     sums = np.zeros(columns)
     start = 0
     for part in pieces(tensor):

@@ -1,7 +1,7 @@
-"""Carry a plan out: types of ports first, then casts wherever a value meets a port of another type.
+"""Carry out a plan: first the types of ports, then casts wherever a value meets a port of another type.
 
-Type-correct by construction: every node's ports are solved from its signature, and an edge gets a cast exactly where
-the two ends differ. Casts are shared: one per value and type, right behind the value's producer.
+The result has correct types by construction: every node's ports are solved from its signature, and an edge gets a cast
+exactly where its two ends differ. Casts are shared: one for each value and type, right after the value's producer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dmlprep.passes.precision.view import UNTYPED, constant_tensor, set_constant
 
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
 _OPSET_FOR_CASTS = 17
-"""Every target loads it, and each has a DirectML kernel for its Cast."""
+"""The opset of the casts: every target loads it, and has a DirectML kernel for its Cast."""
 _FLOATS = WIDE | {_HALF}
 _WEIGHTY = 4096
-"""Elements from which on it matters that a weight is stored twice."""
+"""The smallest weight, in elements, for which storing it twice matters."""
 _FACTORS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """Operators whose sums and activations lose digits in FP16; their second operand, the weights, loses few."""
-_FULL_LABELS = {("Resize", "T2")}  # roi: FP16 coordinates would move the crop, and the tensor has a few numbers
+_FULL_LABELS = {("Resize", "T2")}  # roi: FP16 coordinates would move the crop, and the tensor has only a few numbers
 
 
 def rewrite(plan: Plan) -> bool:
@@ -36,7 +36,7 @@ def rewrite(plan: Plan) -> bool:
 
 
 def shares_weights(model: Model) -> bool:
-    """Whether two products have a large weight in common, so that one of them may read it in FP32 and one in FP16."""
+    """Return whether two products share a large weight, so that one of them may read it in FP32 and one in FP16."""
     every = [v for _, graph in graphs(model.ir) if isinstance(graph, ir.Graph) for v in graph.initializers.values()]
     large = [v for v in every if v.const_value is not None and v.const_value.size >= _WEIGHTY]
     return any(sum(use.idx == 1 and use.node.op_type in _FACTORS for use in v.uses()) > 1 for v in large)
@@ -59,7 +59,7 @@ class _Rewriter:
             if node.op_type == "CastLike" and self.view.is_float(node):
                 self._plain_cast(node)
             elif node.op_type == "MeanVarianceNormalization" and "axes" not in node.attributes:
-                # onnx 1.23's checker expands the operator's body without the attribute's default, and refuses it
+                # onnx 1.23's checker expands the operator's body without the attribute's default, and refuses the body
                 node.attributes["axes"] = ir.AttrInt64s("axes", [0, 2, 3])
                 self.changed = True
         for node in self.view.order:
@@ -87,7 +87,7 @@ class _Rewriter:
         return kind.dtype
 
     def _port(self, node: ir.Node, port: Port | None, original: ir.DataType) -> ir.DataType:
-        # BitCast is about bits; tables in attributes of ai.onnx.ml have the type of its operands
+        # BitCast concerns bits; tables in attributes of ai.onnx.ml have the type of its operands
         if port is None or node.op_type == "BitCast" or node.domain == "ai.onnx.ml":
             return original
         reason = self.plan.full.get(node)
@@ -99,7 +99,9 @@ class _Rewriter:
         return _SINGLE if _SINGLE in port.floats and port.plain else original
 
     def _plain_cast(self, node: ir.Node) -> None:
-        """CastLike of or to a floating type is a Cast: what it is like may change its type, the result must not."""
+        """Turn a CastLike from or to a floating-point type into a Cast: its second input may change type, the result
+        must not.
+        """
         if not isinstance(self.view.types.get(node.outputs[0]), ir.TensorType):
             return
         node.op_type = "Cast"
@@ -109,7 +111,10 @@ class _Rewriter:
         self.changed = True
 
     def _is_weight(self, value: ir.Value) -> bool:
-        """An initializer whose type its readers choose; before IR 4 every initializer is listed as an input, too."""
+        """Return whether a value is an initializer whose readers choose its type.
+
+        Before IR 4 every initializer is also listed as an input.
+        """
         return value.is_initializer() and (not value.is_graph_input() or self.view.model.ir_version < 4)
 
     def _graph_ends(self) -> None:
@@ -126,8 +131,8 @@ class _Rewriter:
                 self._body_ends(node, name, graph)
 
     def _io_kept(self, value: ir.Value) -> bool:
-        # A default that callers can replace keeps its type in any case: ONNX Runtime 1.24.4's CPU provider crashes when
-        # it loads a MatMul by such a default in FP16.
+        # A default that callers can replace always keeps its type: ONNX Runtime 1.24.4's CPU provider crashes when it
+        # loads a MatMul by such a default in FP16.
         return value.is_initializer() or self.plan.keeps(value)
 
     def _body_ends(self, node: ir.Node, name: str, graph: ir.Graph) -> None:
@@ -194,7 +199,7 @@ class _Rewriter:
         if tensor is None or tensor.dtype not in WIDE:
             return
         if not self._is_weight(value):
-            if value in self.home:  # a default that a caller can replace: it follows its input
+            if value in self.home:  # a default that a caller can replace has its input's type
                 self._store(value, tensor, self.home[value])
             return
         demands = self._demands(value) & (_FLOATS - {ir.DataType.BFLOAT16})
@@ -204,7 +209,7 @@ class _Rewriter:
         ends = self.ends.get(value, set()) & demands
         primary = min(ends or demands, key=lambda dtype: -dtype.bitwidth)
         if demands == {_HALF, _SINGLE} and self._half_is_enough(value, tensor):
-            self._store(value, tensor, _HALF)  # a cast gives it to the readers in FP32
+            self._store(value, tensor, _HALF)  # a cast converts it for the readers in FP32
             return
         self._store(value, tensor, primary)
         others = demands - {primary} if not value.is_graph_input() else set()  # an input of IR 3
@@ -214,9 +219,11 @@ class _Rewriter:
             self.casts[value, other] = as_initializer(graph, copy, cast)
 
     def _half_is_enough(self, value: ir.Value, tensor: ir.TensorProtocol) -> bool:
-        """Whether a weight that is read in FP16, too, may be stored in FP16 alone: it loses nothing there; or each
-        reader in FP32 is there for the sake of what it computes, by the user's word or the search's, and a search
-        measures it with this weight."""
+        """Return whether a weight with FP16 readers may be stored in FP16 only.
+
+        It may if it loses nothing there. Otherwise, each FP32 reader must be kept by the user or a search for its own
+        result, and a search measures it with this weight.
+        """
         if tensor.size < _WEIGHTY or self.ends.get(value) or value.is_graph_input():
             return False
         readers = [use for use in value.uses() if self.wants.get((use.node, use.idx)) == _SINGLE]
@@ -236,7 +243,7 @@ class _Rewriter:
         self._set_type(value, dtype)
 
     def _attributes(self, node: ir.Node) -> None:
-        """Operators whose output type is written in an attribute."""
+        """Update operators whose output type is an attribute."""
         if node.domain or not node.outputs or node.outputs[0] not in self.home:
             return
         value = node.outputs[0]
@@ -283,7 +290,7 @@ class _Rewriter:
         return new
 
     def _as(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        """The value in another type: its shared cast, made on first use."""
+        """The value in another type: its shared cast, created on first use."""
         if self.home.get(value) == dtype:
             return value
         if (value, dtype) in self.casts:
@@ -291,7 +298,7 @@ class _Rewriter:
         producer = value.producer()
         source = producer.inputs[0] if producer is not None and producer.op_type == "Cast" else None
         if source is not None and dtype == _HALF and self._home(source) == _HALF:
-            return source  # it was FP16 before it was cast up
+            return source  # it was FP16 before the cast to FP32
         new = self._like(value, dtype)
         insert_behind(value, self._cast_node(value, new))
         self.casts[value, dtype] = new
@@ -323,7 +330,7 @@ class _Rewriter:
                 if value in self.home:
                     self._set_type(value, self.home[value])
             replaced: dict[ir.Value, ir.Value] = {}
-            for value in dict.fromkeys(graph.outputs):  # a value may be listed twice: both are the one new output
+            for value in dict.fromkeys(graph.outputs):  # a value may be listed twice: both become the new output
                 wanted = next(iter(self.ends.get(value, set())), None)
                 if wanted is not None and self.home.get(value) != wanted:
                     replaced[value] = self._output(graph, value, wanted)
@@ -332,9 +339,9 @@ class _Rewriter:
                     graph.outputs[index] = replaced[value]
 
     def _output(self, graph: ir.Graph, value: ir.Value, wanted: ir.DataType) -> ir.Value:
-        """A new output of the same name: what made the old one gets another, and a cast takes over."""
+        """Make a new output of the same name: the old value gets another name, and a cast writes the output."""
         made_here = value.producer() is not None and value.graph is graph
-        # What nothing here makes keeps its name; it is a body's output then, and those may change theirs.
+        # A value without a producer here keeps its name. It is a body's output then, which may be renamed.
         new = ir.Value() if made_here else self._like(value, wanted)
         if made_here:
             inherit(value, new, self.names.value(f"{value.name}_{'fp16' if self.home[value] == _HALF else 'fp32'}"))

@@ -1,8 +1,8 @@
-"""A square, its mean and the root of it, where they are kept in FP32: one node less, and no tensor of squares.
+"""A square, its mean and the root of it, where they stay in FP32: one node less, and no tensor of squares.
 
-``Sqrt(ReduceMean(x ** 2) + e)`` is ``Sqrt(ReduceSumSquare(x * c) + e * f) / sqrt(f)`` with ``f = n * c * c``, n being
-the number of elements of a mean. With c a power of two that makes f at least 1 and below 4, ``x * c`` loses no digits
-in FP16, and only the sum of squares needs FP32.
+``Sqrt(ReduceMean(x ** 2) + e)`` is ``Sqrt(ReduceSumSquare(x * c) + e * f) / sqrt(f)`` with ``f = n * c * c``, where n
+is the number of elements of a mean. c is a power of two such that f is at least 1 and below 4. Then ``x * c`` loses no
+digits in FP16, and only the sum of squares needs FP32.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class _Root:
 
 
 def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, level: Level) -> bool:
-    """Rewrite, in place, each root of a mean of squares whose square, mean and sum are in ``keep``; return whether any.
+    """Rewrite, in place, each root of a mean of squares whose nodes are in ``keep``; return whether the model changed.
 
-    The mean's node stays the same object and becomes the ReduceSumSquare.
+    The nodes are the square, the mean and the sum. The mean's node stays the same object and becomes the
+    ReduceSumSquare.
     """
     if not any(n.op_type == "ReduceMean" and id(n) in keep for n in model.ir.graph) or model.ir.functions:
         return False
@@ -52,7 +53,7 @@ def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, le
     changed = False
     for one in roots:
         producer = one.square.inputs[0].producer() if one.square.inputs[0] is not None else None
-        # what is squared may itself be out of range
+        # the value before the square may itself be out of range
         size = _size(shapes, one.mean) if producer not in full else None
         if size:
             _rewrite(builder, view, one, size)
@@ -61,10 +62,10 @@ def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, le
 
 
 def lone_roots(model: Model) -> list[tuple[ir.Node, ir.Node, ir.Node]]:
-    """Square, mean and sum of what ``sum_squares`` would rewrite if these nodes are kept.
+    """Square, mean and sum of each root that ``sum_squares`` would rewrite if these nodes are kept.
 
-    Without those of a LayerNormalization or an RMSNormalization, which ONNX Runtime fuses as they are: there the square
-    is of a difference, or what is divided by the root is multiplied by a weight.
+    Nodes of a LayerNormalization or an RMSNormalization are not included: ONNX Runtime fuses them unchanged. There the
+    square is of a difference, or the quotient is multiplied by a weight.
     """
     means = [n for n in model.ir.graph if n.op_type == "ReduceMean"]
     if not means:
@@ -111,7 +112,7 @@ def _match(view: View, mean: ir.Node) -> _Root | None:
 
 
 def _size(shapes: Inference, mean: ir.Node) -> int | None:
-    """How many elements a mean is taken of, where that is fixed."""
+    """The number of elements of a mean, where it is fixed."""
     source = shapes.dims(mean.inputs[0])
     chosen: Sequence[int] | None = mean.attributes.get_ints("axes")
     if len(mean.inputs) > 1 and mean.inputs[1] is not None:
@@ -147,6 +148,6 @@ def _rewrite(builder: GraphBuilder, view: View, one: _Root, size: int) -> None:
 
 
 def _times(builder: GraphBuilder, value: ir.Value, number: float, out: ir.Value, wish: str) -> ir.Node:
-    """``out`` as a multiple of ``value``; the node is in no graph yet."""
+    """A node that computes ``out`` as a multiple of ``value``; it is not in a graph yet."""
     factor = builder.constant(np.asarray(number, np.float32), f"{wish}_factor")
     return builder.new_node("Mul", [value, factor], [out], wish)

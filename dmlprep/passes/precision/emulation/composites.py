@@ -10,18 +10,18 @@ from dmlprep.graph.analysis.knowledge import constant_of
 from dmlprep.passes.precision.emulation.rounding import Builder
 
 _BLOCKS = 8
-"""Into how many partial sums a long sum is cut where FP16 accumulators are meant: rounding after every product would
-take as many nodes as products, and 8 blocks show overflow and most of the loss."""
+"""Partial sums of a long sum that emulate FP16 accumulators. Rounding after every product would take as many nodes as
+products; 8 blocks show overflow and most of the loss."""
 
 _SHORTEST = 16
-"""Terms of a sum that is cut."""
+"""The fewest terms of a sum that is split."""
 
 
 def decompose(node: ir.Node, builder: Builder, *, everywhere: bool) -> bool:
-    """Replace a node whose inner steps are rounded; return whether it was replaced.
+    """Replace a node by roundings of its inner steps; return whether it was replaced.
 
     Args:
-        everywhere: whether sums are rounded inside, too; variances always are.
+        everywhere: whether to round inside sums, too; variances are always rounded.
     """
     if node.domain:
         return False
@@ -48,7 +48,8 @@ def _size(value: ir.Value | None, axis: int) -> int | None:
 
 
 def _normalise(builder: Builder, value: ir.Value, axes: list[int], epsilon: float, *, centre: bool = True) -> ir.Value:
-    """(x - mean) / sqrt(variance + epsilon), mean and variance rounded; squares and sums in FP32, as on DirectML."""
+    """(x - mean) / sqrt(variance + epsilon), with rounded mean and variance; squares and sums in FP32, as on DirectML.
+    """
     middle = value
     if centre:
         middle = builder.op("Sub", [value, builder.round(builder.reduce("ReduceMean", value, axes))], like=value)
@@ -109,7 +110,7 @@ def _accumulate(builder: Builder, parts: list[ir.Value], like: ir.Value) -> ir.V
 
 
 def _products(node: ir.Node, builder: Builder, axes: tuple[int, int], size: int | None) -> ir.Value | None:
-    """The sum of a node's results for blocks of its operands along their ``axes``; the first has the bias."""
+    """The sum of a node's results for blocks of its operands along their ``axes``; the first block has the bias."""
     left, right = node.inputs[:2]
     if left is None or right is None or size is None or size < _SHORTEST:
         return None
@@ -117,7 +118,7 @@ def _products(node: ir.Node, builder: Builder, axes: tuple[int, int], size: int 
     parts: list[ir.Value] = []
     for a, b in zip(_split(builder, left, sizes, axes[0]), _split(builder, right, sizes, axes[1]), strict=True):
         inputs = [a, b] if parts or bias is None else [a, b, bias]
-        if node.op_type == "Gemm" and len(inputs) == 2 and builder.opset < 11:  # C was no option then
+        if node.op_type == "Gemm" and len(inputs) == 2 and builder.opset < 11:  # C was required before
             inputs.append(builder.number(0.0))
         parts.append(builder.op(node.op_type, inputs, like=node.outputs[0], **node.attributes))
     return _accumulate(builder, parts, node.outputs[0])

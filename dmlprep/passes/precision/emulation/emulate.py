@@ -1,13 +1,13 @@
-"""The FP16 emulation: what FP16 hardware would compute, as an FP32 model that any machine runs.
+"""The FP16 emulation: the results of FP16 hardware, from an FP32 model that any machine runs.
 
-ONNX Runtime's CPU provider computes FP16 graphs in FP32 and drops the casts between, so it sees no FP16 overflow. Here
-every FP16 value of a converted model becomes an FP32 value that is rounded to FP16 right after it is computed: a
-shadow of the model, run at FP32 speed.
+ONNX Runtime's CPU provider computes FP16 graphs in FP32 and removes the casts between nodes, so it shows no FP16
+overflow. Here every FP16 value of a converted model becomes an FP32 value that is rounded to FP16 right after it is
+computed. The emulation runs at FP32 speed.
 
-Two ways to accumulate: ``storage`` (products are summed in FP32, results stored in FP16, as DirectML's shaders do) and
-``everywhere`` (partial sums are rounded, too, in blocks; hardware with FP16 accumulators). In both, normalisations hold
-their variance in FP16, as DirectML does (measured: LayerNormalization is right up to a standard deviation of 200, and
-wrong from 400).
+There are two ways to accumulate. ``storage``: products are summed in FP32 and results stored in FP16, as in DirectML's
+shaders. ``everywhere``: partial sums are rounded, too, in blocks, as in hardware with FP16 accumulators. In both,
+normalisations have their variance in FP16, as on DirectML (measured: LayerNormalization is right up to a standard
+deviation of 200, and wrong from 400).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ EXACT = MOVES | operators(
     "ScatterElements Constant ConstantOfShape EyeLike Clip Hardmax Floor Ceil Round ArgMax If Loop Scan "
     "MaxUnpool"
 )
-"""Operators whose result is an FP16 value where their operands are: rounding it again would change nothing."""
+"""Operators whose result is an FP16 value if their operands are: a second rounding would change nothing."""
 
 
 def emulate(model: Model, mode: Accumulation = "storage", rounding: Rounding = "nearest") -> Model:
-    """Make the FP16 emulation of a converted model; ``model`` is not changed.
+    """Return the FP16 emulation of a converted model; ``model`` is unchanged.
 
-    Inputs and outputs keep their names; those of type FP16 become FP32 (inputs are rounded inside). Values of FP16
-    keep their names too, so that any of them can be asked for.
+    Inputs and outputs keep their names; FP16 ones become FP32 (inputs are rounded inside). FP16 values keep their names
+    too, so that any of them can be read.
 
     Raises:
         ModelRefused: the model has functions, which the converter inlines.
@@ -66,7 +66,7 @@ def emulate(model: Model, mode: Accumulation = "storage", rounding: Rounding = "
             _node(node, half, types, Builder(graph, names, opset, rounding, constants), mode)
         if graph is shadow.ir.graph:
             _round_inputs(graph, half, Builder(graph, names, opset, rounding, constants))
-    # What was an output is an inner value now.
+    # The former outputs are inner values now.
     forget_symbolic_shapes(shadow)
     return shadow
 
@@ -80,7 +80,7 @@ def _round_inputs(graph: ir.Graph, half: set[ir.Value], builder: Builder) -> Non
 
 
 def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mode: Accumulation) -> None:
-    outputs = [v for v in node.outputs if v in half and v.name]  # an output left out has no name
+    outputs = [v for v in node.outputs if v in half and v.name]  # an omitted output has no name
     exact = not outputs or (node.op_type in EXACT and not node.domain)
     if node.op_type == "Cast" and (not exact or node.inputs[0] in half):
         _same_type(node, types)
@@ -91,7 +91,7 @@ def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mo
 
 
 def _same_type(node: ir.Node, types: Types) -> None:
-    """A cast between two values that are both FP32 now moves its operand."""
+    """Turn a cast between two values that are now both FP32 into an Identity."""
     source = node.inputs[0]
     kind = types.get(source) if source is not None else None
     if isinstance(kind, ir.TensorType) and kind.dtype in (_HALF, _SINGLE) and cast_target(node) == _SINGLE:
@@ -100,10 +100,10 @@ def _same_type(node: ir.Node, types: Types) -> None:
 
 
 def forget_symbolic_shapes(model: Model) -> None:
-    """Drop the shapes of inner values that name dimensions.
+    """Remove the shapes of inner values that have dimension names.
 
-    ONNX Runtime lets values of the same named size share memory. Exporters name an output's height as the input's,
-    though it is twice that; as an output that does no harm, as an inner value the run fails.
+    ONNX Runtime lets values of the same named size share memory. Exporters give an output's height the input's name,
+    though it is twice as large. For an output that does no harm; for an inner value the run fails.
     """
     for _, graph in graphs(model.ir):
         ends = {id(v) for v in (*graph.inputs, *graph.outputs)} if isinstance(graph, ir.Graph) else set()

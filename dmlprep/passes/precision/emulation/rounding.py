@@ -14,8 +14,8 @@ from dmlprep.passes.precision.fp16 import FP16_MAX
 from dmlprep.portable.arrays import Array
 
 Rounding = Literal["nearest", "toward-zero"]
-"""``nearest``: to nearest even, beyond 65520 to infinity (IEEE 754). ``toward-zero``: digits are cut and 65504 is never
-exceeded (what DirectML on a CPU Vulkan driver does; facts measured on 1.24.4)."""
+"""``nearest``: to nearest even, beyond 65520 to infinity (IEEE 754). ``toward-zero``: digits are cut, and results never
+exceed 65504 (as DirectML does on a CPU Vulkan driver; measured on 1.24.4)."""
 
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
@@ -33,7 +33,7 @@ class Builder(GraphBuilder):
     def op(
         self, op_type: str, inputs: Sequence[ir.Value | None], *, like: ir.Value | None = None, **attributes: object
     ) -> ir.Value:
-        """A new node with one output; ``like`` lends its shape."""
+        """A new node with one output, which gets the shape of ``like``."""
         out = self.new_value("emulation_value", ir.TensorType(_SINGLE), like.shape if like is not None else None)
         self.made.append(self.new_node(op_type, inputs, [out], "emulation", attributes))
         return out
@@ -64,7 +64,8 @@ class Builder(GraphBuilder):
         if self.rounding == "nearest":
             return near
         # Where rounding went away from zero, go back by one step. A step of a normal value r is between |r| / 2048 and
-        # |r| / 1024, that of a subnormal one is 2**-24: less than a step and more than half of one rounds to the next.
+        # |r| / 1024; the step of a subnormal value is 2**-24. A change by less than one step and more than half of one
+        # rounds to the next value.
         size, exact = self.op("Abs", [near], like=like), self.op("Abs", [value], like=like)
         step = self.op(
             "Max", [self.op("Mul", [size, self.number(2.0**-11)], like=like), self.number(0.75 * 2.0**-24)], like=like
@@ -81,12 +82,14 @@ class Builder(GraphBuilder):
         return self.op("Cast", [half], like=like, to=_SINGLE.value)
 
     def replace(self, old: ir.Value, new: ir.Value, suffix: str) -> None:
-        """Put what was made right behind what makes ``old``; its result ``new`` takes the name and place of ``old``."""
+        """Insert the new nodes right after the producer of ``old``; their result ``new`` gets the name and place of
+        ``old``.
+        """
         replace_value(old, new, self.value_name(f"{old.name}_{suffix}"), self.made)
         self.made = []
 
     def place_last(self) -> None:
-        """Put what was made at the end of the graph."""
+        """Insert the new nodes at the end of the graph."""
         self.graph.extend(self.made)
         self.made = []
 
@@ -100,7 +103,7 @@ class Constants(GraphBuilder):
         self._known: dict[object, ir.Value] = {}
 
     def get(self, array: Array) -> ir.Value:
-        """The constant of these elements."""
+        """The constant with these elements."""
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._known:
             self._known[key] = self.constant(array, "emulation_constant")
