@@ -1,5 +1,4 @@
-"""The frame step: it adds the app's pre- and postprocessing to the graph, in operators that DirectML has kernels for.
-"""
+"""The frame step: it adds the app's pre- and postprocessing to the graph, in operators that DirectML has kernels for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simplify step: onnxsim on the model without its weights, taken back where it does harm."""
+"""The simplify step: it runs onnxsim on the model without its weights, and reverts the result where it does harm."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from dmlprep.record import OutputMetrics
 from dmlprep.runtime.tools import onnxsim
 
 GROWTH = 1.05
-"""A result with more than 5 % more nodes or tensor bytes is no simplification."""
+"""The limit of growth: a result with over 5 % more nodes or tensor bytes is reverted."""
 
 SHARE = 0.02
-"""No folded constant is larger than this share of the model's tensor bytes."""
+"""The largest folded constant, as a share of the model's tensor bytes."""
 
 _BOUND = TOLERANCES["fp32-cpu"]
 
 _DRAWN_LIKE = frozenset({"RandomNormalLike", "RandomUniformLike"})
 
 _SHAPE_FROM_VALUE = 9
-"""First opset with ConstantOfShape."""
+"""The first opset with ConstantOfShape."""
 
-_SLACK_BYTES = 1024  # a model of a few bytes may gain a folded constant
+_SLACK_BYTES = 1024  # lets a model of a few bytes gain a folded constant
 
 
 class SimplifyOptions(Options, frozen=True, kw_only=True):
     """Options of ``simplify``.
 
     Attributes:
-        time_limit: seconds that onnxsim may take.
-        constant_kib: no node is folded into a constant of more KiB than this, or than ``SHARE`` of the model.
-            A chain of nodes may end in more, where it replaces weights with more bytes.
-        feeds: how many feeds the values are compared on.
-        drop_unread: the run removes initializers that no node of the original reads; otherwise it keeps them.
+        time_limit: time limit of onnxsim in seconds.
+        constant_kib: largest folded constant in KiB; ``SHARE`` of the model is another limit. A chain of nodes may end
+            in a larger one, if that replaces weights with more bytes.
+        feeds: number of feeds on which values are compared.
+        drop_unread: remove initializers that no node of the original reads; by default they stay.
     """
 
     time_limit: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] = 600.0
@@ -73,7 +73,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
     bound = "rounding"
 
     def run(self, model: Model, context: Context) -> bool:
-        """Simplify the model, or leave it as it is and report DP301."""
+        """Simplify the model; or leave it unchanged and report DP301."""
         changed = self._simplified(model, context)
         return silence(model.ir) or changed
 
@@ -116,7 +116,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
     def _differs(
         self, model: Model, result: Model, context: Context, frozen: tuple[Frozen | None, Frozen | None]
     ) -> str:
-        """A sentence where their outputs differ on the CPU; neither runs where the graphs tell that they do not."""
+        """A sentence if the outputs differ on the CPU. No model runs if the graphs show that they are equal."""
         runner = context.runner
         if runner is None:
             context.facts.guard_on_values = "not run: no runner"
@@ -191,12 +191,12 @@ def _multiplied_by_zero(value: ir.Value) -> bool:
 
 
 def _is_noise(metrics: OutputMetrics, noise: float) -> bool:
-    """Whether what is beyond every bound is no more than the model does to itself: such an output proves nothing."""
+    """Return whether an error beyond every bound is within the model's own noise: such an output proves nothing."""
     return metrics.non_finite == 0 and metrics.bound < metrics.max_rel <= NOISE_FACTOR * noise
 
 
 def _noise(model: Model, feed: Mapping[str, Array], reference: Mapping[str, Array], runner: Runner) -> dict[str, float]:
-    """The model's own noise on one feed (``metrics.noise_of``); none where it does not run without optimisation."""
+    """The model's own noise on one feed (``metrics.noise_of``); empty if the model does not run without optimisation."""
     try:
         plain = run_segments(partial(runner.run, optimized=False), model, feed)
         moved = run_segments(runner.run, model, nudged(feed))
@@ -206,7 +206,7 @@ def _noise(model: Model, feed: Mapping[str, Array], reference: Mapping[str, Arra
 
 
 def _unlike(model: Model, result: Model) -> str:
-    """What must be the same whatever the simplifier does."""
+    """Compare the properties that simplification must never change; return a sentence if they differ."""
     for kind in ("inputs", "outputs"):
         constants = [m.ir.graph.initializers if kind == "inputs" else () for m in (model, result)]
         names = [[v.name for v in getattr(m.ir.graph, kind)] for m in (model, result)]
@@ -224,6 +224,6 @@ def _unlike(model: Model, result: Model) -> str:
     nameless = next((n for n in nodes(result.ir) if not n.op_type), None)
     if nameless is not None:
         return f"node {label(nameless)} has no operator"
-    # Two nodes that draw random numbers are not one, however equal they look.
+    # Two nodes that draw random numbers must not be merged, even if they look equal.
     drawn = [sum(n.op_type in RANDOM for n in nodes(m.ir)) for m in (model, result)]
     return "nodes that draw random numbers were merged or removed" if drawn[0] != drawn[1] else ""

@@ -1,4 +1,6 @@
-"""Weights: those of MatMul and Gemm in 4 or 8 bits, as com.microsoft::MatMulNBits; tables and convolutions in 8."""
+"""The weights step: MatMul and Gemm weights in 4 or 8 bits, as com.microsoft::MatMulNBits; tables and convolutions in
+8.
+"""
 
 from __future__ import annotations
 
@@ -32,29 +34,29 @@ from dmlprep.record.steps import Trial
 _SHOWN = 3
 
 DEQUANTIZE = "com.microsoft::DequantizeLinear"
-"""What reads the weight of a convolution, as kernel tables write it."""
+"""The operator that reads the weight of a convolution, in the form of the kernel tables."""
 
 
 class WeightsOptions(Options, frozen=True, kw_only=True):
     """Options of ``weights``.
 
     Attributes:
-        bits: of each number.
-        block_size: numbers along the depth that share a scale; where it does not divide the depth, the next smaller
-            size does.
+        bits: bits of each number.
+        block_size: numbers along the depth that share a scale; if it does not divide the depth, the next smaller size
+            that does is used.
         symmetric: no zero points: the file is 3 % smaller, and the error 5 % larger.
-        last_layer: what becomes of the layer whose result is an output of the model: ``keep``, ``same``, or ``8`` bits.
-        embeddings: tables that Gather reads rows of: ``keep``, or ``int8`` with a scale a row.
-        convolutions: Conv and ConvTranspose: ``keep``, or ``int8`` with a scale for each channel that comes out.
-        keep_nodes: names of nodes that stay as they are.
-        keep_patterns: regular expressions; nodes whose name matches stay.
-        least: elements that a weight has at least.
-        search: ``auto`` looks for the nodes that have to keep their weights for the outputs to meet ``tolerance``.
-        tolerance: of the search: largest max|difference| / max|reference| of an output.
-        feeds: how many feeds the search looks at.
-        max_trials: how many runs of the model it may take.
-        max_seconds: how long it may take, where 24 runs do not take longer.
-        journal: a file that remembers trials, so that a search that was stopped goes on where it was.
+        last_layer: handling of the layer whose result is an output of the model: ``keep``, ``same``, or ``8`` bits.
+        embeddings: tables from which Gather reads rows: ``keep``, or ``int8`` with a scale for each row.
+        convolutions: Conv and ConvTranspose: ``keep``, or ``int8`` with a scale for each output channel.
+        keep_nodes: names of nodes that stay unchanged.
+        keep_patterns: regular expressions; nodes whose name matches stay unchanged.
+        least: the smallest weight to round, in elements.
+        search: ``auto`` searches for the nodes that must keep their weights so that the outputs meet ``tolerance``.
+        tolerance: the error that the search may leave: the largest max|difference| / max|reference| of an output.
+        feeds: number of feeds that the search uses.
+        max_trials: the most runs of the model.
+        max_seconds: time limit of the search in seconds, beyond the first 24 runs.
+        journal: a file that stores trials, so that an interrupted search continues.
     """
 
     bits: Literal[4, 8] = 4
@@ -88,7 +90,7 @@ class WeightsPass(Pass[WeightsOptions]):
 
         Raises:
             ModelRefused: a weight cannot be rounded (DP415), or no product within the tolerance (DP419).
-            RecipeError: an option names what the model does not have.
+            RecipeError: an option names a node that the model does not have.
         """
         options = self.options
         chosen = Selection(nodes=tuple(options.keep_nodes), patterns=tuple(options.keep_patterns))
@@ -105,7 +107,7 @@ class WeightsPass(Pass[WeightsOptions]):
         return bool(done.written or done.rows or done.convolutions)
 
     def _convolutions(self, context: Context) -> bool:
-        """Return whether weights of convolutions are rounded; it is reported where the target cannot read them."""
+        """Return whether weights of convolutions are rounded; report it if the target cannot read them."""
         if self.options.convolutions == "keep":
             return False
         target = context.target
@@ -124,7 +126,7 @@ class WeightsPass(Pass[WeightsOptions]):
         return done
 
     def _sensitive(self, model: Model, context: Context, choice: Choice) -> dict[int, str]:
-        """The nodes that a search keeps, by ``id(node)`` -> why; they are reported."""
+        """Return the nodes that a search keeps, by ``id(node)`` -> why, and report them."""
         options = self.options
         if context.runner is None:
             text = 'search = "auto" must run the model, but this pipeline runs no models'
@@ -179,7 +181,7 @@ class WeightsPass(Pass[WeightsOptions]):
             context.report("DP416", text, count=count)
         by_reason: dict[str, list[str]] = {}
         for name, why in done.left.items():
-            if why not in searched:  # DP418 has told of those
+            if why not in searched:  # DP418 has reported those
                 by_reason.setdefault(why, []).append(name)
         for why, names in sorted(by_reason.items()):
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""

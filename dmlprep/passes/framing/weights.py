@@ -104,8 +104,7 @@ def _pillow(name: str, source: int, target: int, rows: range) -> Array:
 
 
 def _taps(name: str, source: int, target: int, rows: range, unit: int) -> Array:
-    """OpenCV's linear (two pixels) and cubic (four) weights, in whole numbers of 1 / ``unit``; the border is repeated.
-    """
+    """OpenCV's linear (two pixels) and cubic (four) weights, in whole numbers of 1 / ``unit``; the border is repeated."""
     found = np.zeros((len(rows), source))
     for row, at in enumerate(rows):
         place = (at + 0.5) * source / target - 0.5

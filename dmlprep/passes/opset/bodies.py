@@ -88,7 +88,7 @@ def _splice(
     graph_proto.output.extend(onnx.ValueInfoProto(name=n) for n in function.output if n in produced)
     _bind(graph_proto, bound)
     for inner_proto in graph_proto.node:
-        for sub in protos.bodies(inner_proto):  # names of their own: two expansions must not share them
+        for sub in protos.bodies(inner_proto):  # new names: two expansions must not share them
             _rename(sub, builder.names, f"{builder.base}/", {})
     # A subgraph that is an attribute of the call (SequenceMap's body) reads values around the call by name.
     graph = ir.serde.deserialize_graph(graph_proto)

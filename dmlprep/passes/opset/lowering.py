@@ -189,7 +189,7 @@ class _Lowering:
         if key in self.function_versions:
             if key not in self.inline:
                 return "function calls"
-            builder = self._builder(node, origin, counted=False)  # it was when the model was opened
+            builder = self._builder(node, origin, counted=False)  # counted when the model was opened
             function, inner = self.model.ir.functions[key], self.function_versions[key]
             self._replace(node, _written(lambda b: expand_call(b, function, inner), builder))
             return "inlined"
@@ -347,10 +347,13 @@ class _Lowering:
 
 
 def _written(write: Callable[[Builder], _Made], builder: Builder) -> _Made:
-    """What a node becomes in other operators.
+    """The outputs of a node in other operators.
 
-    ONNX's checks look at a node's types, and at few of its numbers: a Pad may have axes without pads, a pool strides of
-    zero. What reads these numbers relies on the operator's specification: ``CannotLower`` where they contradict it.
+    ONNX's checks read a node's types, and only a few of its numbers: a Pad may have axes without pads, a pool strides
+    of zero. Code that reads these numbers relies on the operator's specification.
+
+    Raises:
+        CannotLower: the numbers contradict the specification.
     """
     try:
         return write(builder)
@@ -371,30 +374,30 @@ def _variables(name: str, version: int, count: int, *, outputs: bool) -> list[st
 
 
 def through_wider_type(builder: Builder, since: int) -> list[ir.Value | None] | None:
-    """Cast inputs that the version before ``since`` lacks to a wider type, and outputs back; ``None``: none fits.
+    """Cast inputs that the version before ``since`` lacks to a wider type, and outputs back; ``None`` if no type fits.
 
-    The narrow values are exact in the wide type; integers come back by dropping high bits, which is what the narrow
-    arithmetic does, and floating point comes back rounded once.
+    The narrow values are exact in the wide type. Integers are cast back by dropping high bits, as narrow arithmetic
+    does; floating-point numbers are rounded once.
     """
     node, older = builder.node, since - 1
     name = str(node.op_type)
     if name in _LACKS or name == "Cast" or schema_at(name, older) is None:
-        return None  # a Cast through a wider type would be made of such Casts again, without end
+        return None  # a Cast through a wider type would become such Casts again, endlessly
     allowed = type_constraints(name, older)
     inputs = _variables(name, older, len(node.inputs), outputs=False)
     types: dict[str, int] = {}
     for variable, value in zip(inputs, node.inputs, strict=False):
         dtype = builder.values.dtype(value)
         if value is not None and types.setdefault(variable, dtype) != dtype:
-            return None  # two types, where the older version has one
+            return None  # two types, where the older version accepts one
     wide: dict[str, int] = {}
     for variable, dtype in types.items():
-        takes = allowed.get(variable, frozenset((variable,)))  # a parameter's type may be written out
+        takes = allowed.get(variable, frozenset((variable,)))  # the schema may write a parameter's type directly
         if not dtype or _name(dtype) in takes:
             continue
         via = next((w for w in _WIDER.get(dtype, ()) if _name(w) in takes), None)
         if via is None or (name == "Pow" and dtype == T.INT32):
-            return None  # powers of integers wrap round, those of floating point do not
+            return None  # powers of integers wrap around, floating-point powers do not
         wide[variable] = via
     if not wide:
         return None

@@ -30,13 +30,13 @@ OVERFLOW = 65520.0
 """From here on, rounding to nearest gives infinity."""
 
 WIDE = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.BFLOAT16})
-"""Floating types that come down to FP16."""
+"""Floating-point types that are converted to FP16."""
 
 _CHUNK = 1 << 20  # bytes: a piece and its copies stay in the processor's cache
 
 
 def to_half(values: Array, limit: float | None = FP16_MAX) -> NDArray[np.float16]:
-    """Round to FP16, to nearest even; finite values beyond ``limit`` become it (``None``: infinite)."""
+    """Round to FP16, to nearest even; finite values beyond ``limit`` become the limit (``None``: infinite)."""
     wide = values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
     # not <= rather than >: a NaN among the values must not hide the others
     if limit is not None and wide.size and not (wide.max() <= limit and wide.min() >= -limit):
@@ -46,21 +46,21 @@ def to_half(values: Array, limit: float | None = FP16_MAX) -> NDArray[np.float16
 
 
 def is_half(tensor: ir.TensorProtocol, limit: float = FP16_MAX) -> bool:
-    """Return whether FP16 holds every value of a floating tensor as it is, and none is beyond ``limit``."""
+    """Return whether FP16 represents every value of a floating-point tensor exactly, and none is beyond ``limit``."""
     return all(np.array_equal(to_half(part, limit).astype(part.dtype), part, equal_nan=True) for part in pieces(tensor))
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What a tensor would lose in FP16.
+    """The loss of a tensor in FP16.
 
     Attributes:
         peak: largest finite absolute value.
-        over: elements that are finite and would become infinite.
-        flushed: elements that are not zero and would become zero.
-        subnormal: elements that would keep fewer than 11 bits, flushed ones included.
+        over: number of finite elements that would become infinite.
+        flushed: number of nonzero elements that would become zero.
+        subnormal: number of elements that would keep fewer than 11 bits, flushed ones included.
         norm: root of the sum of squares of the finite values.
-        error: root of the sum of squares of what rounding changes; values beyond the range count as clamped.
+        error: root of the sum of squares of the rounding errors; values beyond the range count as clamped.
     """
 
     size: int
@@ -73,12 +73,12 @@ class Loss:
 
     @property
     def relative(self) -> float:
-        """``error / norm``: 2**-12 or so where every value is normal, 1 where all is lost."""
+        """``error / norm``: about 2**-12 where every value is normal, 1 where everything is lost."""
         return self.error / self.norm if self.norm else 0.0
 
 
 def measure(tensor: ir.TensorProtocol) -> Loss:
-    """Read a floating tensor once, in pieces, and tell what FP16 would make of it."""
+    """Read a floating-point tensor once, in pieces, and return its loss in FP16."""
     size = over = flushed = subnormal = 0
     peak = squares = lost = 0.0
     for part in pieces(tensor):
@@ -96,7 +96,7 @@ def measure(tensor: ir.TensorProtocol) -> Loss:
         unit = values / scale if scale != 1.0 else values
         square = float(np.vdot(unit, unit)) * scale * scale
         squares += square
-        lost += square * 2.0**-24  # normal values: at most 2**-11 each, 2**-12 in the mean
+        lost += square * 2.0**-24  # normal values: at most 2**-11 each, 2**-12 on average
         odd = magnitude[magnitude < FP16_NORMAL]
         if odd.size:
             zeros = odd.size - int(np.count_nonzero(odd))
@@ -116,9 +116,9 @@ def _squared_error(values: Array) -> float:
 
 
 def pieces(tensor: ir.TensorProtocol) -> Iterator[Array]:
-    """The flattened values piece by piece; a piece is valid until the next one is asked for.
+    """The flattened values piece by piece; a piece is valid until the next one is read.
 
-    A tensor in a file is read into one buffer over and over: mapping it would cost a page fault every 4 KiB.
+    A tensor in a file is read into one buffer repeatedly: mapping it would cost a page fault every 4 KiB.
     """
     if isinstance(tensor, CastTensor):
         yield from tensor.pieces()
@@ -148,14 +148,15 @@ _PLAIN = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
 
 
 class CastTensor(LazyTensor):
-    """A floating tensor of [dims] elements in another floating type, cast piece by piece while it is read or saved.
+    """A floating-point tensor of [dims] elements in another floating-point type, cast in pieces while it is read or
+    saved.
 
     Args:
-        source: the tensor as it was; not read until this one is.
+        source: the original tensor; it is not read until this tensor is.
         dtype: FLOAT16, FLOAT or DOUBLE.
-        limit: finite values beyond it become it, where ``dtype`` is FLOAT16; ``None`` lets them become infinite.
-        exponent: values are multiplied by ``2**exponent`` first, which is exact.
-        clamp: finite values beyond it become it first, whatever ``dtype`` is; ``None`` for no change.
+        limit: for FLOAT16: finite values beyond it become the limit; with ``None`` they become infinite.
+        exponent: values are first multiplied by ``2**exponent``, which is exact.
+        clamp: for any ``dtype``: finite values beyond it first become the clamp value; ``None`` for no change.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class CastTensor(LazyTensor):
         return b"".join(little_endian(part) for part in self.pieces())
 
     def tofile(self, file: BinaryIO) -> None:
-        """Append the values to a file; one piece stands in memory at a time."""
+        """Append the values to a file; only one piece is in memory at a time."""
         # One thread reads and casts while this one writes: numpy and the file system work without Python's lock.
         with ThreadPoolExecutor(1) as pool:
             pieces = self.pieces()
@@ -222,7 +223,9 @@ def cast_tensor(
     exponent: int = 0,
     clamp: float | None = None,
 ) -> ir.TensorProtocol:
-    """A tensor in another floating type: at once where it is small, lazily where it is large. See ``CastTensor``."""
+    """A tensor in another floating-point type: cast immediately if it is small, lazily if it is large. See
+    ``CastTensor``.
+    """
     lazy = CastTensor(tensor, dtype, name=name, limit=limit, exponent=exponent, clamp=clamp)
     if lazy.nbytes > _EAGER:
         return lazy

@@ -1,4 +1,4 @@
-"""What FP16 gains: bytes of weights and operations, of a node before it is converted and of a model afterwards."""
+"""The gain from FP16 in bytes of weights and in operations: of a node before the conversion, and of a model after it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ _HALF = (ir.DataType.FLOAT16,)
 
 @dataclass(frozen=True)
 class Gain:
-    """What a converted model gains.
+    """The gain of a converted model.
 
     Attributes:
-        saved: share of the weights' bytes that FP16 saves, in the file or in a session: the larger one.
-        nbytes: bytes of weights in a session, which folds constants; ``quantised``: those of 8 bits and less.
-        half, single: operations in FP16, and in FP32 or wider.
+        saved: share of the weights' bytes that FP16 saves, in the file or in a session: the larger of the two.
+        nbytes: bytes of weights in a session, which folds constants; ``quantised``: bytes of weights with at most 8
+            bits.
+        half, single: number of operations in FP16, and in FP32 or wider.
     """
 
     saved: float
@@ -43,7 +44,7 @@ class Gain:
 
     @property
     def mostly_quantised(self) -> str:
-        """A clause that says that there is little to halve; empty where there is."""
+        """A clause that reports that there is little to halve; empty where there is enough."""
         if 2 * self.quantised <= self.nbytes:
             return ""
         return (
@@ -58,7 +59,7 @@ class Gain:
 
 
 def gained(model: Model) -> Gain:
-    """What a model gains by being in FP16 as far as it is."""
+    """Return the gain of a model from the parts that are in FP16."""
     built = build(model.ir, Knowledge.swept(model.ir))
     stored = [(t.dtype, t.nbytes) for t in {id(tensor): tensor for tensor in tensors(model.ir)}.values()]
     held = [(value.dtype, nbytes(value) or 0) for value in _held(built) if value.dtype is not None]
@@ -75,14 +76,14 @@ def gained(model: Model) -> Gain:
 
 
 def _saved(weights: Sequence[tuple[ir.DataType, int]]) -> float:
-    """Share of the bytes that FP16 saves of weights in FP32."""
+    """The share of the bytes of FP32 weights that FP16 saves."""
     halved = sum(count for dtype, count in weights if dtype in _HALF)
     full = halved + sum(count for _, count in weights)
     return halved / full if full else 0.0
 
 
 def _held(built: GraphFacts) -> Iterable[Value]:
-    """The constants that a session holds: it folds what is made of constants alone, except by DequantizeLinear."""
+    """The constants of a session. It folds nodes with constant inputs only, except DequantizeLinear."""
     folded: set[int] = set()
     held: dict[int, Value] = {}
     for node in built.all_nodes():
@@ -97,7 +98,7 @@ def _held(built: GraphFacts) -> Iterable[Value]:
 
 
 def gain_by_node(model: Model) -> Callable[[ir.Node], float]:
-    """What FP16 would gain at a node: its share of operations, of weights and of nodes, as one number."""
+    """Return a function that gives the gain of a node: its shares of operations, weights and nodes, as one number."""
     operations = _operations(build(model.ir, Knowledge.swept(model.ir)))
     every = [n for n in nodes(model.ir) if n.op_type != "Constant"]
     work = max(1, sum(map(operations, every)))
@@ -106,12 +107,12 @@ def gain_by_node(model: Model) -> Callable[[ir.Node], float]:
 
 
 def _weights(node: ir.Node) -> int:
-    """Elements of the weights that a node reads: one reader in FP32 is enough to keep all of a weight in FP32."""
+    """Elements of the weights that a node reads. One FP32 reader is enough to keep a whole weight in FP32."""
     return sum(v.const_value.size for v in node.inputs if v is not None and v.const_value is not None)
 
 
 def _operations(built: GraphFacts) -> Callable[[ir.Node], int]:
-    """Floating-point operations of a node; where its shapes are not known, as many as its weights take once."""
+    """Floating-point operations of a node; where its shapes are unknown, as many as using its weights once takes."""
     known = {facts.ir: flops(facts) for graph in built.all_graphs() for facts in graph.nodes}
 
     def of(node: ir.Node) -> int:
@@ -122,14 +123,15 @@ def _operations(built: GraphFacts) -> Callable[[ir.Node], int]:
 
 
 _LEAST_SAVED, _MOST_IN_FP32 = 0.1, 0.5
-"""An FP16 file that saves fewer bytes, or keeps more of the operations in FP32, is one by name only."""
+"""Limits: an FP16 file that saves a smaller share, or leaves a larger share of operations in FP32, is FP16 by name
+only."""
 
 _FEW_BYTES, _FEW_OPERATIONS = 4096, 10_000
-"""Weights and operations of which it does not matter what FP16 gains."""
+"""Bytes of weights and number of operations below which the gain does not matter."""
 
 
 def little_gain(gain: Gain) -> str:
-    """Why FP16 gains next to nothing, in a clause; empty where it does gain."""
+    """The reason, as a clause, why FP16 gains almost nothing; empty where it gains enough."""
     counts = gain.nbytes >= _FEW_BYTES, gain.half + gain.single >= _FEW_OPERATIONS
     if not (counts[0] and gain.saved < _LEAST_SAVED) and not (any(counts) and gain.in_fp32 > _MOST_IN_FP32):
         return ""
@@ -140,7 +142,7 @@ def little_gain(gain: Gain) -> str:
 
 
 def smaller_question(facts: StepFacts, tolerance: float) -> str:
-    """What to ask for where FP16 does not meet the ``tolerance`` of a search: which output, which tolerance."""
+    """Advice for a search that does not meet the ``tolerance``: the outputs that miss it, and a possible tolerance."""
     otherwise = "prepare the model with an FP32 recipe such as @static-fp32"
     outputs = {name: inf if error is None else error for name, error in facts.outputs_in_fp16.items()}
     off = sorted((name for name, error in outputs.items() if error > tolerance), key=lambda name: -outputs[name])

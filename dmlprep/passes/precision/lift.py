@@ -1,4 +1,4 @@
-"""A model in FP16 as one in FP32, so that a search can leave a part of it there."""
+"""An FP16 model as an FP32 model, so that a search can leave a part of it in FP32."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def has_half(model: Model) -> bool:
 
 
 def lift(model: Model) -> set[str]:
-    """Make every FP16 tensor FP32, which loses nothing; return the names of the inputs and outputs that were FP16."""
+    """Make every FP16 tensor FP32, without loss; return the names of the inputs and outputs that were FP16."""
     half = [v for v, kind in solve_types(model.ir).items() if kind == ir.TensorType(_HALF)]
     for value in half:
         if value.const_value is not None:

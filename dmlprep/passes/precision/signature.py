@@ -1,7 +1,7 @@
-"""What an operator says of the types of its inputs and outputs: from its schema at the model's opset.
+"""The types of an operator's inputs and outputs, from its schema at the model's opset.
 
-Each input and output is a port. Ports with the same variable (``T``) have the same element type; a port without a
-variable has the type that the schema writes (``scales`` of Resize is ``tensor(float)``).
+Each input and output is a port. Ports with the same variable (``T``) have the same element type. A port without a
+variable has the type in the schema (``scales`` of Resize is ``tensor(float)``).
 """
 
 from __future__ import annotations
@@ -48,15 +48,14 @@ CONTRIB: dict[str, tuple[str, str]] = {
     "SkipLayerNormalization": ("T T T T T", "T float float T"),
     "SkipSimplifiedLayerNormalization": ("T T T T", "T float float T"),
 }
-"""Types of com.microsoft operators, which onnx has no schema for: the variables of the inputs, and of the outputs.
+"""Types of com.microsoft operators, for which onnx has no schema: the variables of the inputs, and of the outputs.
 
-``float`` is always FP32, ``int`` is no floating type. An operator that is not here keeps the types it has.
-Source: ONNX Runtime 1.24, docs/ContribOperators.md and onnxruntime/core/graph/contrib_ops/.
-"""
+``float`` is always FP32, ``int`` is any type that is not floating-point. The types of operators outside this table stay
+unchanged. Source: ONNX Runtime 1.24, docs/ContribOperators.md and onnxruntime/core/graph/contrib_ops/."""
 
 
 def operators(text: str) -> frozenset[str]:
-    """Names of operators, separated by spaces."""
+    """Names of operators, from a text with spaces between them."""
     return frozenset(text.split())
 
 
@@ -65,12 +64,12 @@ class Port:
     """One input or output.
 
     Attributes:
-        variable: name of the type variable, empty where the type is written out. Ports of a variadic input whose
-            types may differ each have their own (``V#2``).
-        label: the variable as the schema and the kernel tables name it (``V``).
-        floats: floating element types allowed.
+        variable: name of the type variable; empty where the schema writes the type itself. Ports of a variadic input
+            with possibly different types each have their own variable (``V#2``).
+        label: name of the variable in the schema and the kernel tables (``V``).
+        floats: allowed floating-point element types.
         plain: whether only tensors are allowed (no sequences, no optionals).
-        only: the one element type allowed, where there is but one.
+        only: the allowed element type, if there is exactly one.
     """
 
     variable: str
@@ -94,11 +93,11 @@ class Signature:
     is_function: bool = False
 
     def input(self, index: int) -> Port | None:
-        """Port of an input, ``None`` where the operator has no such input."""
+        """Port of an input; ``None`` if the operator has no such input."""
         return _at(self.inputs, index, self.variadic_in, self.mixed_in)
 
     def output(self, index: int) -> Port | None:
-        """Port of an output, ``None`` where the operator has no such output."""
+        """Port of an output; ``None`` if the operator has no such output."""
         return _at(self.outputs, index, self.variadic_out, self.mixed_out)
 
 
@@ -113,12 +112,12 @@ def _at(ports: tuple[Port, ...], index: int, variadic: bool, mixed: bool) -> Por
 
 
 def operator_key(node: ir.Node) -> str:
-    """``Conv``, or with its domain where that is not ai.onnx: ``com.microsoft::Gelu``."""
+    """The name of an operator: ``Conv``, or with a domain other than ai.onnx: ``com.microsoft::Gelu``."""
     return f"{node.domain}::{node.op_type}" if node.domain else str(node.op_type)
 
 
 def signature(node: ir.Node, opsets: Mapping[str, int]) -> Signature | None:
-    """The signature of a node, ``None`` for an operator that is not known."""
+    """The signature of a node; ``None`` for an unknown operator."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     return _signature(domain, node.op_type, opsets.get(domain, opsets.get("ai.onnx", 1) if not domain else 1))
 

@@ -12,10 +12,10 @@ from dmlprep.graph.model.walk import attribute_graphs
 from dmlprep.passes.precision.signature import Signature, signature
 
 Types = dict[ir.Value, ir.TypeProtocol | None]
-"""Value -> type, ``None`` where nothing tells."""
+"""Value -> type; ``None`` if it is unknown."""
 
 FROM_ATTRIBUTE: dict[str, tuple[str, ir.DataType | None]] = {
-    # operator -> attribute with the output's element type, and what holds without it (None: as the first input)
+    # operator -> attribute with the output's element type, and the type without it (None: the first input's type)
     **dict.fromkeys(("BitCast", "Cast"), ("to", None)),
     **dict.fromkeys(("Bernoulli", "EyeLike", "RandomNormalLike", "RandomUniformLike"), ("dtype", None)),
     **dict.fromkeys(("RandomNormal", "RandomUniform"), ("dtype", ir.DataType.FLOAT)),
@@ -33,9 +33,9 @@ def is_wide(kind: ir.TypeProtocol | None) -> bool:
 
 
 def computing_type(node: ir.Node, types: Types, opsets: Mapping[str, int]) -> ir.DataType | None:
-    """The floating type of a node's data, in which it computes.
+    """The floating-point type of a node's data, in which it computes.
 
-    Scales and statistics have a type of their own in the schema. They count for operators without an FP16 form alone.
+    Scales and statistics have their own type in the schema. They count only for operators without an FP16 form.
     """
     known = signature(node, opsets)
     ports = [(v, known.input(i) if known else None) for i, v in enumerate(node.inputs)]
@@ -49,7 +49,7 @@ def computing_type(node: ir.Node, types: Types, opsets: Mapping[str, int]) -> ir
 
 
 def solve_types(model: ir.Model) -> Types:
-    """Types of all values of the main graph and its subgraphs (model-local functions are inlined before)."""
+    """Types of all values of the main graph and its subgraphs; model-local functions are inlined before."""
     types: Types = {}
     _graph(model.graph, types, model.opset_imports)
     return types
@@ -84,7 +84,7 @@ def _node(node: ir.Node, types: Types, opsets: Mapping[str, int]) -> None:
 
 
 def _enter(node: ir.Node, types: Types) -> None:
-    """Types of the inputs of a body, from what the node is given."""
+    """Set the types of a body's inputs from the inputs of its node."""
     body = next((graph for name, graph in attribute_graphs(node) if name == "body"), None)
     if body is None or node.op_type not in ("Loop", "Scan"):
         return
@@ -95,7 +95,7 @@ def _enter(node: ir.Node, types: Types) -> None:
 
 
 def _leave(node: ir.Node, types: Types) -> list[ir.TypeProtocol | None]:
-    """Types of the outputs of a node with bodies, from what the bodies give."""
+    """The types of the outputs of a node with bodies, from the outputs of the bodies."""
     found: list[ir.TypeProtocol | None] = []
     if node.op_type not in ("If", "Loop", "Scan"):
         return found
@@ -150,7 +150,7 @@ def _special(node: ir.Node, index: int, types: Types) -> ir.TypeProtocol | None:
 
 
 def _dtype(attribute: ir.Attr) -> ir.DataType:
-    # Cast-1 names its type in words
+    # Cast-1 writes its type as text
     if attribute.type == ir.AttributeType.STRING:
         return ir.DataType[as_text(attribute)]
     return ir.DataType(attribute.as_int())

@@ -1,4 +1,4 @@
-"""Which nodes a user wants kept in FP32, or converted against the policy: by name, operator, pattern or stretch."""
+"""The nodes that a user keeps in FP32, or converts against the policy: by name, operator, pattern or stretch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dmlprep.passes.precision.signature import operator_key
 
 @dataclass(frozen=True)
 class Selection:
-    """How a user names nodes.
+    """A user's selection of nodes.
 
     Attributes:
-        nodes: names, as ``label`` gives them: a node's own, or ``Operator(first output)`` where it has none; of a node
-            in a body also with the path before it (``If_3/then_branch/Pow_1``).
+        nodes: names from ``label``: a node's own name, or ``Operator(first output)`` without one. A node in a body may
+            also have the path before it (``If_3/then_branch/Pow_1``).
         operators: operator types (``Softmax``), with their domain where it is not ai.onnx (``com.microsoft::Gelu``).
-        patterns: regular expressions, searched for in the node's name.
-        between: pairs of values; every node on a way from the first to the second, both ends' nodes included.
+        patterns: regular expressions that are searched in the node's name.
+        between: pairs of values; every node on a way from the first to the second, including the nodes at both ends.
     """
 
     nodes: tuple[str, ...] = ()
@@ -34,10 +34,10 @@ class Selection:
 
 
 def select(model: Model, selection: Selection, field: str) -> dict[int, str]:
-    """Return the nodes that a selection names, of every graph: ``id(node)`` -> why.
+    """Return the selected nodes of every graph: ``id(node)`` -> why.
 
     Raises:
-        RecipeError: a name matches nothing, ONNX has no such operator, or a pattern is no regular expression.
+        RecipeError: a name matches no node, ONNX has no such operator, or a pattern is not a regular expression.
     """
     found: dict[int, str] = {}
     every = list(nodes(model.ir))
@@ -95,7 +95,8 @@ def _stretch(model: Model, first: str, last: str, field: str) -> Sequence[ir.Nod
             raise _wrong(f"{field}_between", f"the main graph has no value {name!r}", _close(name, set(values)))
     owners = {id(graph): node for node in nodes(model.ir) for _, graph in attribute_graphs(node)}
     below: set[ir.Node] = set()
-    # A value that a subgraph captures is used by a node inside it; the way goes on through the node that holds it.
+    # A value that a subgraph captures is used by a node inside it; the way continues through the node with that
+    # subgraph.
     stack = [use.node for use in values[first].uses()]
     while stack:
         node: ir.Node | None = stack.pop()

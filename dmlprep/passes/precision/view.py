@@ -1,4 +1,4 @@
-"""A model as the precision rules see it: types, signatures, constants, and who feeds whom."""
+"""A model for the precision rules: types, signatures, constants, and the connections between nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dmlprep.directml.targets.kernels import Tables
 
 Found = Iterator[tuple[ir.Node, str]]
-"""The nodes that a rule finds, each with a clause that says why."""
+"""The nodes that a rule finds, each with the reason as a clause."""
 
 _FLOATS = WIDE | {ir.DataType.FLOAT16}
 
@@ -31,13 +31,13 @@ UNTYPED = frozenset({"Cast", "Shape", "Size"})
 
 @dataclass
 class View:
-    """What rules look at: a model without functions.
+    """A model without functions, for the rules.
 
     Attributes:
-        target: whose kernels count; ``None`` leaves the kernel rules out.
+        target: the target whose kernels count; ``None`` skips the kernel rules.
         types: type of every value before conversion.
-        order: every node, subgraphs' nodes right after the node that holds them.
-        owner: ``id(graph)`` -> the node that holds it.
+        order: every node; nodes of a subgraph come right after the subgraph's node.
+        owner: ``id(graph)`` -> the node that has the graph as an attribute.
     """
 
     model: ir.Model
@@ -49,7 +49,7 @@ class View:
 
     @classmethod
     def of(cls, model: ir.Model, target: Target | None) -> View:
-        """Look at a model."""
+        """Build the view of a model."""
         order = list(nodes(model))
         owner = {id(graph): node for node in order for _, graph in attribute_graphs(node)}
         return cls(model, target, solve_types(model), order, owner)
@@ -62,7 +62,7 @@ class View:
         return self._signatures[key]
 
     def wide(self, value: ir.Value | None) -> bool:
-        """Return whether a value is a tensor of a floating type that comes down to FP16."""
+        """Return whether a value is a tensor of a floating-point type that is converted to FP16."""
         return value is not None and is_wide(self.types.get(value))
 
     def wide_inputs(self, node: ir.Node) -> Iterator[tuple[int, ir.Value, Port | None]]:
@@ -80,7 +80,7 @@ class View:
                 yield index, value, known.output(index) if known else None
 
     def is_float(self, node: ir.Node) -> bool:
-        """Return whether a node reads or makes values of wide type."""
+        """Return whether a node reads or writes values of wide type."""
         return any(True for _ in self.wide_inputs(node)) or any(True for _ in self.wide_outputs(node))
 
     def constant(self, value: ir.Value | None) -> ir.TensorProtocol | None:
@@ -89,11 +89,11 @@ class View:
 
     @property
     def _tables(self) -> Tables | None:
-        """The kernels of the target's release, where they are known."""
+        """The kernels of the target's release, if they are known."""
         return self.target.tables if self.target is not None and not self.target.opset_only else None
 
     def half_kernel(self, node: ir.Node, label: str) -> bool:
-        """Return whether DirectML's kernel takes FP16 for a type variable; true where nothing is known."""
+        """Return whether DirectML's kernel supports FP16 for a type variable; true for unknown kernels."""
         rows = self._tables.dml.get(operator_key(node)) if self._tables is not None else None
         known = self.signature(node)
         if not rows or known is None:
@@ -102,7 +102,7 @@ class View:
         return allowed is None or "float16" in allowed
 
     def exact_kernel(self, node: ir.Node) -> bool:
-        """Return whether DirectML has a kernel of just the node's version; true where nothing is known."""
+        """Return whether DirectML has a kernel of exactly the node's version; true for unknown kernels."""
         known = self.signature(node)
         return self._tables is None or known is None or known.since in self._tables.dml.get(operator_key(node), {})
 
@@ -115,20 +115,20 @@ class View:
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
-    """The floating tensor of a Constant node, ``None`` where it holds something else."""
+    """The floating-point tensor of a Constant node; ``None`` for other contents."""
     tensor = any_constant_tensor(node)
     return tensor if tensor is not None and tensor.dtype in _FLOATS else None
 
 
 def set_constant_tensor(node: ir.Node, tensor: ir.TensorProtocol) -> None:
-    """Let a Constant or a ConstantOfShape hold ``tensor``."""
+    """Set the tensor of a Constant or a ConstantOfShape."""
     for name in ("value_float", "value_floats"):
         node.attributes.pop(name, None)
     node.attributes["value"] = ir.AttrTensor("value", tensor)
 
 
 def scalar(tensor: ir.TensorProtocol | None) -> float | None:
-    """The number that a tensor of one element holds."""
+    """The number in a tensor of one element."""
     if tensor is None or tensor.size != 1 or tensor.dtype == ir.DataType.STRING:
         return None
     return float(np.asarray(tensor.numpy()).reshape(-1)[0])

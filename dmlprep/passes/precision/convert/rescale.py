@@ -206,8 +206,7 @@ def _factor(view: View, node: ir.Node, index: int) -> float | None:
 def _folded(
     view: View, node: ir.Node, index: int, result: int, size: float
 ) -> tuple[tuple[tuple[int, int], ...], float] | None:
-    """The exponents with which constants of ``node`` remove ``2**result`` from operand ``index``, and epsilon's factor.
-    """
+    """The exponents with which constants of ``node`` remove ``2**result`` from operand ``index``, and epsilon's factor."""
     if node.op_type in ("Mul", "Div"):
         factor, tensor = _factor(view, node, index), view.constant(node.inputs[1 - index])
         exponent = -result if node.op_type == "Mul" else result

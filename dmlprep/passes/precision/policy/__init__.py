@@ -1,2 +1,5 @@
-"""Which nodes stay in FP32, and why: a module a rule. ``rules.py`` applies them, ``forms.py`` has those that follow
-from schemas, kernels and the model itself; ``stretches.py`` and ``scales.py`` hold what several rules look for."""
+"""The nodes that stay in FP32, and why: one module for each rule.
+
+``rules.py`` applies the rules. ``forms.py`` has the rules that follow from schemas, kernels and the model itself;
+``stretches.py`` and ``scales.py`` have patterns that several rules share.
+"""

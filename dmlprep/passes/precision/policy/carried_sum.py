@@ -1,4 +1,4 @@
-"""Sums that a Loop or Scan carries from turn to turn."""
+"""Sums that a Loop or Scan carries from iteration to iteration."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dmlprep.passes.precision.view import Found, View
 
 _FARTHEST = 64  # nodes
 _FEW = 32
-"""Turns of a loop whose sum loses no more than 32 roundings: 1.6 % at worst, a tenth of that as a rule."""
+"""Iterations of a loop whose sum has at most 32 roundings: 1.6 % error at worst, usually a tenth of that."""
 
 
 def find(view: View, fault: PrecisionFault) -> Found:
-    """What adds to a value that a Loop or Scan carries from turn to turn, and the node that carries it."""
+    """Additions to a value that a Loop or Scan carries from iteration to iteration, and the node that carries it."""
     for node in view.order:
         body = next((graph for name, graph in attribute_graphs(node) if name == "body"), None)
         if body is None or node.op_type not in ("Loop", "Scan") or (_turns(view, node) or _FEW + 1) <= _FEW:
@@ -35,7 +35,7 @@ def find(view: View, fault: PrecisionFault) -> Found:
 
 
 def _turns(view: View, node: ir.Node) -> int | None:
-    """How often a body runs, where that is written in the model."""
+    """The number of iterations of a body, where it is constant in the model."""
     if node.op_type == "Loop":
         tensor = view.constant(node.inputs[0])
         return int(tensor.numpy().reshape(-1)[0]) if tensor is not None and tensor.size == 1 else None
@@ -47,7 +47,7 @@ def _turns(view: View, node: ir.Node) -> int | None:
 
 
 def _adds_between(carried: ir.Value, result: ir.Value) -> Iterator[ir.Node]:
-    """The additions on the way from a carried value to its next one, where nothing else is on it."""
+    """The additions on the way from a carried value to its next one, if there is nothing else on the way."""
     stack: list[tuple[ir.Value, tuple[ir.Node, ...]]] = [(result, ())]
     steps = 0
     while stack and steps < _FARTHEST:

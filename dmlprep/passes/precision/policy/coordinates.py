@@ -14,7 +14,7 @@ _BOX_READERS = {"NonMaxSuppression": (0,), "RoiAlign": (1,), "MaxRoiPool": (1,)}
 
 
 def find(view: View, fault: PrecisionFault) -> Found:
-    """The element-wise arithmetic that makes boxes out of a network's outputs, up to the first real layer."""
+    """The element-wise arithmetic that computes boxes from a network's outputs, up to the first real layer."""
     for reader in view.order:
         for index in _BOX_READERS.get(reader.op_type, ()):
             value = reader.inputs[index] if index < len(reader.inputs) else None

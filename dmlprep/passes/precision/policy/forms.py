@@ -9,7 +9,7 @@ from dmlprep.graph.model.walk import attribute_graphs
 from dmlprep.passes.precision.view import Found, View
 
 _FP32_BODIES = frozenset({"MeanVarianceNormalization"})
-"""Measured with onnx 1.23.2 over every operator with a body: versions 9 and 13."""
+"""Operators whose body is FP32 only. Measured with onnx 1.23.2 over every operator with a body: versions 9 and 13."""
 
 _SEQUENCE_MAKERS = frozenset({"SequenceMap", "SequenceConstruct", "SplitToSequence", "SequenceInsert", "Optional"})
 
@@ -52,7 +52,7 @@ def no_fp16_kernel(view: View) -> Found:
         if view.signature(node) is None:
             continue
         if not any(True for _ in view.wide_inputs(node)) and not view.exact_kernel(node):
-            # ONNX Runtime puts casts around what it gives the CPU, but only behind FP16 operands
+            # ONNX Runtime inserts casts around nodes on the CPU, but only for FP16 operands.
             yield node, "DirectML's kernel is of another version, and the CPU's has no FP16 output"
             continue
         if node.op_type in ("ScatterElements", "ScatterND") and text_of(node, "reduction", "none") != "none":
@@ -65,18 +65,18 @@ def no_fp16_kernel(view: View) -> Found:
 
 
 def own_island(view: View) -> Found:
-    """Nodes that compute in FP32 on values that the model casts up from FP16 itself."""
+    """Nodes that compute in FP32 on values that the model itself casts up from FP16."""
     inside: set[ir.Value] = set()
     found: dict[ir.Node, None] = {}
     size = -1
-    while len(inside) > size:  # again where a body hands such a value to the node that holds it
+    while len(inside) > size:  # again where a body returns such a value to its node
         size = len(inside)
         for node in view.order:
             wide = [v for v in node.outputs if view.wide(v)]
             if node.op_type == "Cast":
                 kind = view.types.get(node.inputs[0]) if node.inputs[0] is not None else None
                 half = isinstance(kind, ir.TensorType) and kind.dtype == ir.DataType.FLOAT16
-                stored = view.constant(node.inputs[0]) is not None  # a weight kept in FP16 to save room
+                stored = view.constant(node.inputs[0]) is not None  # a weight stored in FP16 to save space
                 if (half and not stored) or node.inputs[0] in inside:
                     inside.update(wide)
                 continue

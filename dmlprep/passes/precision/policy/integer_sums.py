@@ -1,4 +1,4 @@
-"""What scales the integer results of MatMulInteger and ConvInteger back."""
+"""Arithmetic that scales the integer results of MatMulInteger and ConvInteger back."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dmlprep.passes.precision.view import Found, View
 
 
 def find(view: View, fault: PrecisionFault) -> Found:
-    """What scales the integer results of MatMulInteger and ConvInteger back: they go up to 2**31 before.
+    """Nodes that scale the integer results of MatMulInteger and ConvInteger back; before that, values reach 2**31.
 
-    The products that make these scales may be below FP16's range.
+    The products that compute these scales may be below FP16's range.
     """
     for node in view.order:
         if node.op_type not in ("MatMulInteger", "ConvInteger"):

@@ -1,4 +1,4 @@
-"""Whole numbers in floats that become integers, comparisons or sizes again."""
+"""Whole numbers in floats that become integers, comparison results or sizes again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exp without a maximum taken off, before the logarithm of the sum."""
+"""The logarithm of a sum of Exp without a prior subtraction of the maximum."""
 
 from __future__ import annotations
 

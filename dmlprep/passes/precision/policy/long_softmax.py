@@ -1,4 +1,4 @@
-"""DirectML holds the sum of exponentials in FP16."""
+"""Softmax over a long axis: DirectML computes the sum of exponentials in FP16."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dmlprep.passes.precision.view import Found, View
 
 
 def find(view: View, fault: PrecisionFault) -> Found:
-    """A square, the mean or sum of it, and the way to the root: what a decomposed normalisation is made of."""
+    """A square, the mean or sum of it, and the way to the root: the parts of a decomposed normalisation."""
     for node in view.order:
         if not is_square(view, node):
             continue

@@ -7,14 +7,14 @@ from dmlprep.passes.precision.policy.stretches import from_integers, upstream
 from dmlprep.passes.precision.view import Found, View
 
 _PHASE_STEPS = frozenset({"CumSum", "Resize", "Upsample"})
-"""What lies between a frequency and the angle of its sine, besides arithmetic."""
+"""Operators, besides arithmetic, between a frequency and the angle of its sine."""
 
 
 def find(view: View, fault: PrecisionFault) -> Found:
-    """Sin and Cos of positions, and what leads to them.
+    """Sin and Cos of positions, and the nodes that compute the positions.
 
-    A floating input may be one (the time step of a diffusion), and so is a running sum: the phase of a sine whose
-    frequency changes (a vocoder's source), which grows with the length of the signal.
+    A floating-point input may be a position (the time step of a diffusion). So may a running sum: the phase of a sine
+    whose frequency changes (a vocoder's source) grows with the length of the signal.
     """
     starts = [v for v in view.model.graph.inputs if view.wide(v)]
     starts += [v for node in view.order if node.op_type == "CumSum" for v in node.outputs if view.wide(v)]

@@ -1,4 +1,4 @@
-"""Quantisation scales are exact in FP32, and ONNX Runtime fuses FP32 between them."""
+"""Quantisation scales are exact in FP32, and ONNX Runtime fuses FP32 nodes between them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dmlprep.passes.precision.view import Found, View
 
 
 def find(view: View, fault: PrecisionFault) -> Found:
-    """Quantize and dequantize nodes, and what computes on dequantised values.
+    """Quantize and dequantize nodes, and nodes that compute on dequantised values.
 
-    Weights in 8 bits are left out: behind them a convolution computes in FP16 as it does with plain ones, and scales of
-    FP32 would widen the whole weight to FP32.
+    Weights in 8 bits are excluded: a convolution after them computes in FP16 as it does with FP16 weights, and FP32
+    scales would widen the whole weight to FP32.
     """
     version = view.model.ir_version
     for node in view.order:

@@ -1,8 +1,8 @@
-"""The rules: each says which nodes stay in FP32, and why. How to add one: ``docs/add-an-fp16-rule.md``.
+"""The rules: each finds nodes that stay in FP32, with a reason. How to add one: ``docs/add-an-fp16-rule.md``.
 
-``fast`` keeps only what has no FP16 form or makes a file that does not load; ``balanced`` also what goes wrong in FP16
-with the values that models have; ``safe`` also what goes wrong with some. The target's data say what goes wrong
-(``target.precision``); the module that has a fault's name says where it lies in a graph.
+``fast`` keeps only nodes that have no FP16 form or would make the file invalid. ``balanced`` also keeps nodes that go
+wrong in FP16 with usual values; ``safe`` also those that go wrong with some values. The target's data list the faults
+(``target.precision``); the module with a fault's name finds it in a graph.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEVELS: tuple[Level, ...] = ("fast", "balanced", "safe")
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a node stays in FP32: the rule's name, a clause, and whether a user may overrule it."""
+    """The reason why a node stays in FP32: the rule's name, a clause, and whether a user may overrule it."""
 
     rule: str
     text: str
@@ -34,7 +34,7 @@ class Reason:
 
 
 _LEVEL: dict[str, Level] = {"always": "fast", "usual": "balanced", "by value": "safe"}
-"""From which policy on a fault of the target counts, by when it goes wrong. Others are known, and keep nothing."""
+"""The lowest policy at which a fault of the target counts, by when it occurs. Other faults keep no node."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Rule:
     """One rule.
 
     Attributes:
-        name: for records and for ``docs/precision.md``; a fault's id where the target's data make the rule.
-        level: from which policy on it holds.
-        firm: it cannot be overruled: there is no FP16 form.
-        finds: the nodes it concerns, each with a clause.
-        fault: the row of the target's data, with numbers and sources; ``None`` for what schemas and kernels say.
+        name: for records and for ``docs/precision.md``; a fault's id where the rule comes from the target's data.
+        level: the lowest policy at which it applies.
+        firm: whether users cannot overrule it, because there is no FP16 form.
+        finds: returns the nodes that it applies to, each with a clause.
+        fault: the row of the target's data, with numbers and sources; ``None`` for rules from schemas and kernels.
     """
 
     name: str
@@ -69,7 +69,7 @@ Finder = Callable[[View, PrecisionFault], Found]
 
 
 def _finder(fault: PrecisionFault) -> Finder:
-    """``find`` of the module that is named as the fault; every node of its operators where there is no such module."""
+    """``find`` of the fault's module; without such a module, every node of the fault's operators."""
     module = f"{__package__}.{fault.id.replace('-', '_')}"
     if find_spec(module) is None:
         return _operators
@@ -84,7 +84,7 @@ def _operators(view: View, fault: PrecisionFault) -> Found:
 
 
 def rules_for(target: Target | None) -> tuple[Rule, ...]:
-    """The rules for a target's release; for every release known where ``target`` names none."""
+    """The rules for a target's release; for all known releases where ``target`` names none."""
     return (*_FORMS, *(_rule(fault) for fault in precision_faults(target) if fault.when in _LEVEL))
 
 
@@ -94,7 +94,7 @@ def _rule(fault: PrecisionFault) -> Rule:
 
 
 RULES: tuple[Rule, ...] = rules_for(None)
-"""Every rule known."""
+"""Every known rule."""
 
 
 def keep_by_policy(view: View, level: Level) -> dict[ir.Node, Reason]:

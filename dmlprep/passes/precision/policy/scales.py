@@ -1,7 +1,8 @@
-"""Values out of FP16's range: how far a factor carries them, and where they come back.
+"""Values out of FP16's range: how far a factor moves them, and where they return.
 
-Nothing is run here: a factor of 1e5 is taken to make values of that size, and what moves, adds or scales them goes on
-in FP32 until a factor brings them back, or an operator whose results do not depend on the size of its operands.
+These functions run no model: they assume that a factor of 1e5 makes values of that size. Nodes that move, add or scale
+such values stay in FP32. They do so until a factor brings the values back, or an operator whose results do not depend
+on the size of its operands.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from dmlprep.passes.precision.signature import operators
 from dmlprep.passes.precision.view import UNTYPED, View
 
 _LOW, _HIGH = 2.0**-14, 4096.0
-"""A value of this size is back: it is normal in FP16, and sixteen times it is finite."""
-_FARTHEST = 64  # nodes: beyond it, the FP16 emulation tells
-_SMALL = 4096  # elements: a constant whose size is looked at; a weight has more
+"""Bounds of a value that is back in range: it is normal in FP16, and sixteen times it is finite."""
+_FARTHEST = 64  # nodes: the FP16 emulation finds longer ones
+_SMALL = 4096  # elements: larger constants are weights, and are not examined
 
 _KEEPS_SCALE = MOVES | operators(
     "Abs AveragePool Conv ConvTranspose Gemm GlobalAveragePool GlobalMaxPool LeakyRelu MatMul Max MaxPool Min Neg "
@@ -42,9 +43,10 @@ def _peak(view: View, value: ir.Value | None) -> float | None:
 
 
 def result_scale(node: ir.Node, value: ir.Value, peak: float) -> float:
-    """The size of what a node makes of a constant of size ``peak`` and other operands of about 1.
+    """The size of a node's result for a constant of size ``peak`` and other operands of about 1.
 
-    What is divided by a large number is taken to be as large; what a normalisation takes as mean or variance, too.
+    The dividend of a large number is assumed to be as large; so are the values that a normalisation reads with a large
+    mean or variance.
     """
     if node.op_type == "Div" and len(node.inputs) > 1 and node.inputs[1] is value:
         return 1 / peak if 0 < peak < 1 else 1.0
@@ -59,7 +61,7 @@ def _was_integer(view: View, value: ir.Value | None) -> bool:
 
 
 def _scaled(view: View, reader: ir.Node, value: ir.Value, scale: float) -> float | None:
-    """The size of a reader's result, ``None`` where it does not follow from the size of its operand."""
+    """The size of a reader's result; ``None`` where it does not follow from the size of its operand."""
     if reader.op_type in ("Mul", "Div"):
         divides = reader.op_type == "Div"
         if divides and reader.inputs[1] is value:
@@ -75,8 +77,10 @@ def _scaled(view: View, reader: ir.Node, value: ir.Value, scale: float) -> float
 
 
 def _reads_too_little(view: View, reader: ir.Node, value: ir.Value, scale: float) -> bool:
-    """Whether a reader of small values makes something that does not show their digits: a sum with what is not small,
-    or a function that has them near a constant (Exp)."""
+    """Return whether the result of a reader of small values does not depend on their digits.
+
+    Examples: a sum with values that are not small, or a function that is almost constant there (Exp).
+    """
     if scale > _HIGH or reader.op_type in _KEEPS_SCALE | _NORMALISES | {"Mul", "Div", "If"}:
         return False
     if reader.op_type in _ADDS:
@@ -86,7 +90,7 @@ def _reads_too_little(view: View, reader: ir.Node, value: ir.Value, scale: float
 
 
 def out_of_range(view: View, start: ir.Node, scale: float) -> Iterator[ir.Node]:
-    """The nodes that read what ``start`` makes, of size ``scale``, up to where values are in FP16's range again."""
+    """The nodes that read results of ``start``, of size ``scale``, up to where values are in FP16's range again."""
     if start.op_type == "Mul" and scale < _LOW and any(_was_integer(view, v) for v in start.inputs):
         return  # integers are as large as the factor is small
     stack: list[tuple[ir.Value, float]] = [(v, scale) for v in start.outputs if view.wide(v)]
@@ -111,7 +115,7 @@ def out_of_range(view: View, start: ir.Node, scale: float) -> Iterator[ir.Node]:
 
 
 def _holders(view: View, value: ir.Value) -> Iterator[ir.Node]:
-    """The node whose body a value is an output of."""
+    """The node that has a value as an output of its body."""
     graph = value.graph
     if graph is not None and value.is_graph_output() and id(graph) in view.owner:
         yield view.owner[id(graph)]

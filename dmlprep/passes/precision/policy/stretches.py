@@ -1,4 +1,4 @@
-"""What several rules look for in a graph: arithmetic, squares, and what leads to a value."""
+"""Patterns that several rules search for: arithmetic, squares, and the nodes that compute a value."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ELEMENTWISE = operators(
 )
 COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsInf", "IsNaN"})
 
-_SMALL = 4096  # elements: a constant that may take part in arithmetic on positions; a weight has more
+_SMALL = 4096  # elements of a constant in arithmetic on positions; weights are larger
 
 
 def scale_makers(
     values: Iterable[ir.Value | None], through: frozenset[str] = ELEMENTWISE | MOVES | {"ReduceMax", "ReduceMin"}
 ) -> Iterator[ir.Node]:
-    """The arithmetic that values are made by, up to an operator that is not in ``through``."""
+    """The arithmetic that computes values, up to an operator that is not in ``through``."""
     stack, seen = list(values), set[ir.Node]()
     while stack:
         value = stack.pop()
@@ -34,7 +34,7 @@ def scale_makers(
 
 
 def through_moves(value: ir.Value | None) -> ir.Node | None:
-    """What makes a value, movements and casts left out."""
+    """The producer of a value, before movements and casts."""
     node = value.producer() if value is not None else None
     while node is not None and (node.op_type in MOVES or node.op_type == "Cast") and node.inputs[0] is not None:
         node = node.inputs[0].producer()
@@ -42,9 +42,9 @@ def through_moves(value: ir.Value | None) -> ir.Node | None:
 
 
 def from_integers(view: View, also: Iterable[ir.Value] = (), through: frozenset[str] = frozenset()) -> set[ir.Value]:
-    """Floating values from integers, from ``also`` and small constants alone: sizes, positions, masks.
+    """Floating-point values computed from integers, ``also`` and small constants only: sizes, positions, masks.
 
-    ``through`` names operators that count as arithmetic, too.
+    ``through`` names further operators that count as arithmetic.
     """
     found: set[ir.Value] = set(also)
     for node in view.order:

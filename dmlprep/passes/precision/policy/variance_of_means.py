@@ -1,4 +1,4 @@
-"""Variances taken as the difference of two means: E[x * y] - E[x] * E[y], where FP16 leaves no digit."""
+"""Variances computed as the difference of two means: E[x * y] - E[x] * E[y], where FP16 loses all digits."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.passes.precision.view import Found, View, scalar
 
 _MEANS = frozenset({"ReduceMean", "ReduceSum", "AveragePool", "GlobalAveragePool", "Conv"})
-"""What takes a mean, or a sum that a factor makes one; a Conv of equal weights is a box filter."""
+"""Operators that compute a mean, or a sum that a factor turns into a mean; a Conv of equal weights is a box filter."""
 
 _STEPS = 8
-"""How many factors and movements may stand between a mean and its use."""
+"""The most factors and movements between a mean and its use."""
 
 
 def find(view: View, fault: PrecisionFault) -> Found:
-    """The two means, the products, the difference, and the epsilon and quotient or root behind it."""
+    """The two means, the products, the difference, and the epsilon and the quotient or root after it."""
     for node in view.order:
         if node.op_type != "Sub" or not view.is_float(node):
             continue
@@ -38,7 +38,7 @@ def find(view: View, fault: PrecisionFault) -> Found:
 
 
 def _product(view: View, value: ir.Value | None) -> tuple[ir.Node, tuple[ir.Value, ...]] | None:
-    """The node that multiplies two values, or one with itself, and the values; neither is a constant."""
+    """The node that multiplies two values, or one by itself, and the values; neither is a constant."""
     node = value.producer() if value is not None else None
     if node is None or node.op_type not in ("Mul", "Pow") or not all(view.wide(v) for v in node.outputs):
         return None
@@ -51,7 +51,7 @@ def _product(view: View, value: ir.Value | None) -> tuple[ir.Node, tuple[ir.Valu
 
 
 def _mean(view: View, value: ir.Value | None) -> tuple[list[ir.Node], ir.Value | None]:
-    """The nodes from a mean to where it is used, and what it is taken of; empty where it is none."""
+    """The nodes from a mean to its use, and the value that is averaged; empty where there is no mean."""
     way: list[ir.Node] = []
     for _ in range(_STEPS):
         node = value.producer() if value is not None else None
@@ -71,7 +71,7 @@ def _mean(view: View, value: ir.Value | None) -> tuple[list[ir.Node], ir.Value |
 
 
 def _behind(view: View, difference: ir.Node) -> Iterator[ir.Node]:
-    """An epsilon, a bound or a factor behind a variance, and the quotient or root that reads it."""
+    """An epsilon, a bound or a factor after a variance, and the quotient or root that reads it."""
     stack = [difference]
     for _ in range(_STEPS):
         if not stack:

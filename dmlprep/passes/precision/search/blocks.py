@@ -1,8 +1,8 @@
-"""A model in blocks: stretches and branches with few values between them, for a search that looks at large parts first.
+"""A model in blocks: stretches and branches with few values between them, for a search that starts with large parts.
 
-A unit is a node that rounds what it computes, together with the nodes before it that only hand values on (a Reshape, a
-Pad, a Relu). A block is a run of units. It is split where one value carries everything on, between branches that share
-nothing, or in the middle. Nodes in bodies of If, Loop and Scan are units as all others.
+A unit is a node that rounds its result, together with the nodes before it that only forward values (a Reshape, a Pad, a
+Relu). A block is a run of units. It is split where a single value connects the two parts, between branches that share
+no value, or in the middle. Nodes in bodies of If, Loop and Scan are units like all others.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from dmlprep.passes.precision.types import is_wide, solve_types
 from dmlprep.passes.precision.view import UNTYPED
 
 _FIRST = 8
-"""Blocks that a search begins with."""
+"""Blocks at the start of a search."""
 
 Unit = Mapping[ir.Node, str]
-"""Nodes in the order of the graph, and their places. The last one computes, but for nodes whose bodies it ends."""
+"""Nodes in the order of the graph, and their places. The last node computes, except for nodes with bodies that it ends.
+"""
 
 
 @dataclass(eq=False)
 class Block:
-    """Units that a search keeps in FP32 or lets go together.
+    """Units that a search keeps in FP32 or releases together.
 
     Attributes:
         units: in the order of the graph.
-        weight: what FP16 would gain here, as a share of the model.
-        error: of the outputs, with this block in FP16 and what was kept beside it then in FP32; ``None`` where nothing
-            was measured.
+        weight: the gain from FP16 here, as a share of the model.
+        error: error of the outputs with this block in FP16, and with the other kept blocks of that time in FP32;
+            ``None`` where it was not measured.
     """
 
     units: tuple[Unit, ...]
@@ -47,13 +48,13 @@ class Block:
 
     @property
     def name(self) -> str:
-        """The node that computes, or the first and the last of them."""
+        """The node that computes, or the first and the last such node."""
         # a node that a converter fused has the names of all its parts
         first, last = (_places(self.units[at])[-1].split(";")[0] for at in (0, -1))
         return first if len(self.units) == 1 else f"the {len(self.places)} nodes from {first} to {last}"
 
     def split(self, weigh: Callable[[ir.Node], float]) -> list[Block]:
-        """Two blocks that make up this one; none where it is one unit."""
+        """Two blocks that make up this block; empty where it is one unit."""
         if len(self.units) < 2:
             return []
         links = list(_links(self.units))
@@ -64,11 +65,11 @@ class Block:
 def first_blocks(
     model: Model, free: Iterable[str], weigh: Callable[[ir.Node], float], *, narrow: bool = False
 ) -> list[Block]:
-    """The blocks that a search begins with: all nodes of the main graph and its bodies whose places ``free`` names.
+    """The blocks at the start of a search: all nodes of the main graph and its bodies whose places are in ``free``.
 
     Args:
-        weigh: what FP16 gains at a node, as a share of the model.
-        narrow: whether nodes without values of FP32 are looked at, too.
+        weigh: the gain from FP16 at a node, as a share of the model.
+        narrow: whether to include nodes without FP32 values.
     """
     units = _units(model, set(free), narrow)
     blocks = [_block(units, weigh)] if units else []
@@ -114,7 +115,7 @@ def _units(model: Model, free: set[str], narrow: bool) -> list[Unit]:
 
 
 def _in_order(model: Model) -> Iterator[tuple[str, ir.Node, bool]]:
-    """Each node of the main graph and its bodies with its place; a node with bodies comes behind them, marked."""
+    """Each node of the main graph and its bodies with its place; a node with bodies comes after them, marked."""
     stack = [("", node, False) for node in reversed(model.ir.graph)]
     while stack:
         path, node, inside = stack.pop()
@@ -133,7 +134,7 @@ def _places(unit: Unit) -> list[str]:
 
 
 def _links(units: tuple[Unit, ...]) -> Iterator[tuple[int, int, ir.Value]]:
-    """Each value that one unit makes and a later one reads."""
+    """Each value that one unit writes and a later one reads."""
     made = {value: i for i, unit in enumerate(units) for node in unit for value in node.outputs}
     for i, unit in enumerate(units):
         for node in unit:
@@ -143,7 +144,7 @@ def _links(units: tuple[Unit, ...]) -> Iterator[tuple[int, int, ir.Value]]:
 
 
 def _branches(count: int, links: list[tuple[int, int, ir.Value]]) -> list[list[int]]:
-    """The units in two halves that share no value; none where they hang together."""
+    """The units in two halves that share no value; empty where all units are connected."""
     group = list(range(count))
 
     def root(i: int) -> int:
@@ -167,7 +168,7 @@ def _branches(count: int, links: list[tuple[int, int, ir.Value]]) -> list[list[i
 
 
 def _at_cut(count: int, links: list[tuple[int, int, ir.Value]]) -> list[list[int]]:
-    """The units before and after the place in the middle half that fewest values cross."""
+    """The units before and after the place in the middle half that the fewest values cross."""
     until: dict[ir.Value, tuple[int, int]] = {}
     for a, b, value in links:
         known = until.get(value, (a, b))

@@ -30,7 +30,7 @@ Feeds = Mapping[str, Array]
 
 
 class Growth(NamedTuple):
-    """Of one node: the relative error of its result, and that error less the largest among its operands."""
+    """The relative error of a node's result, and that error minus the largest error among its operands."""
 
     result: float
     grown: float
@@ -44,14 +44,14 @@ def error_growth(
     rounding: Rounding = "nearest",
     progress: Progress = lambda share, text: None,
 ) -> dict[str, Growth]:
-    """Measure how far each node's result drifts in the FP16 emulation, and how much of that is the node's own doing.
+    """Measure the error of each node's result in the FP16 emulation, and the part that the node itself adds.
 
     Args:
         converted: ``original`` in FP16; its values keep their names.
 
     Returns:
-        node label -> its growth. A relative error is the norm of the difference over the norm of the FP32 value;
-        1e30 where the reference is not finite.
+        node label -> its growth. A relative error is the norm of the difference over the norm of the FP32 value; 1e30
+            where the reference is not finite.
     """
     both, pairs = _side_by_side(original, emulate(converted, "storage", rounding))
     errors: dict[str, float] = {}
@@ -74,7 +74,7 @@ def error_growth(
 
 
 def _side_by_side(original: Model, shadow: Model) -> tuple[Model, dict[str, str]]:
-    """Both models in one: the FP32 model's values get a prefix, inputs are shared."""
+    """Join both models: the FP32 model's values get a prefix, inputs are shared."""
     plain = original.copy()
     types = solve_types(plain.ir)
     wide = {v.name or "" for node in plain.ir.graph for v in node.outputs if is_wide(types.get(v))}
@@ -103,7 +103,7 @@ def _side_by_side(original: Model, shadow: Model) -> tuple[Model, dict[str, str]
     plain.ir.graph.remove(moved)
     target.extend(moved)
     ours = {v.name for node in target for v in node.outputs}
-    # a value that became a graph output of another type carries a suffix where it was FP16
+    # an FP16 value that became a graph output of another type has a suffix
     twins = {name: f"{name}_fp16" if f"{name}_fp16" in ours else name for name in wide if f"fp32/{name}" in ours}
     return shadow, {name: twin for name, twin in twins.items() if twin in ours}
 
@@ -116,7 +116,7 @@ def _probe(both: Model, pairs: Mapping[str, str]) -> tuple[Model, str, list[str]
     column = []
     for name, twin in pairs.items():
         exact, half = values[f"fp32/{name}"], values[twin]
-        # masks are so large that their rounding would hide everything else
+        # masks are so large that their rounding would hide all other errors
         limit, low = builder.number(1e4), builder.number(-1e4)
         flat = [flat_single(builder, v) for v in (exact, half)]
         exact, half = (builder.op("Min", [builder.op("Max", [v, low]), limit]) for v in flat)

@@ -1,7 +1,7 @@
 """The smallest set of nodes to keep in FP32 so that the FP16 emulation meets a tolerance.
 
-First what the range profile proves (values beyond 65504, and what reads them), then the places where the error starts,
-then blocks of the model (``releases``). What meets the tolerance is reduced again.
+The search starts with nodes that the range profile proves (values beyond 65504, and their readers). Then it adds the
+places where the error starts, then blocks of the model (``releases``). A set that meets the tolerance is reduced again.
 """
 
 from __future__ import annotations
@@ -33,34 +33,35 @@ if TYPE_CHECKING:
 __all__ = ["Islands", "Setting", "Trial", "find_islands"]
 
 _HOPS = 3
-"""How far up from where an error shows its cause is looked for: a sum, what moves it, and what rounds it."""
+"""Nodes to go back from a visible error to its cause: a sum, the node that moves it, and the node that rounds it."""
 
 _LOST = 0.01
-"""Share of a node's values below FP16's normal range that is worth a word."""
+"""Share of a node's values below FP16's normal range from which the search mentions it."""
 
 _SATURATES = frozenset({"Tanh", "Sigmoid", "Erf", "Atan", "Sign", "Softsign", "HardSigmoid", "Clip", "Min", "Max"})
-"""Operators that give the same for infinity as for a large number, or may: what they read may not need FP32."""
+"""Operators that may give the same result for infinity as for a large number: their inputs may not need FP32."""
 
 _MAY_HIDE = _SATURATES | frozenset(
     {"Div", "Reciprocal", "Exp", "Softmax", "Where", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "ArgMax",
      "ArgMin", "TopK", "Slice", "Gather", "Relu", "LeakyRelu", "Elu", "Selu", "Softplus"}
 )  # fmt: skip
-"""Operators behind which an infinite operand may not show."""
+"""Operators that may hide an infinite operand."""
 
 
 @dataclass
 class Islands:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
-        error: of the result, see ``metrics.output_error``; the smallest of all trials where the tolerance is not met.
+        error: error of the result, see ``metrics.output_error``; the smallest of all trials where the tolerance is not
+            met.
         keep: place of each node to keep in FP32 (see ``model.walk.join_path``) -> why, with numbers.
         follow: place of each node that computes in FP32 because of those -> why. Recipes need not name them.
-        inside: of ``keep``, nodes that became part of another one (a square, of the sum of squares that reads it).
-        whole: no node computes in FP16 with these kept, so FP16 gains nothing.
-        blocks: what a search by blocks tried in FP16: name, number of nodes, and the error with it in FP16.
-        outputs: of each output the error with nothing kept.
-        ranges: the range profile, where it was needed.
+        inside: nodes in ``keep`` that became part of another node (a square, of the sum of squares that reads it).
+        whole: whether no node computes in FP16 with these kept, so that FP16 has no gain.
+        blocks: blocks that a search tried in FP16: name, number of nodes, and the error with the block in FP16.
+        outputs: for each output, the error with all nodes in FP16.
+        ranges: the range profile, if it was needed.
     """
 
     met: bool
@@ -86,15 +87,15 @@ class Islands:
 
 
 def find_islands(model: Model, convert: Convert, runner: Runner, feeds: Iterable[Feeds], setting: Setting) -> Islands:
-    """Search for the smallest set of nodes that must stay in FP32; ``model`` is not changed.
+    """Search for the smallest set of nodes that must stay in FP32; ``model`` is unchanged.
 
     Args:
-        convert: converts a copy, as the final conversion will.
-        feeds: inputs by name, one mapping a run; the worst of them counts.
+        convert: converts a copy in the same way as the final conversion.
+        feeds: inputs by name, one mapping for each run; the worst run counts.
 
     Raises:
         ModelRefused: the model does not run in FP32, or does not convert.
-        InputError: ``setting.journal`` is some other file.
+        InputError: ``setting.journal`` is another kind of file.
     """
     return _Search(Trials(model, convert, runner, list(feeds), setting)).run()
 
@@ -106,7 +107,7 @@ class _Search:
         self.ranges: dict[str, Range] = {}
         self.given: dict[str, None] = {}
         self.blocks: list[Block] = []
-        self.loose: list[str] = []  # kept on suspicion: what reducing looks at
+        self.loose: list[str] = []  # kept on suspicion: candidates for the reduction
 
     def run(self) -> Islands:
         trials = self.trials
@@ -125,9 +126,9 @@ class _Search:
         return self._result(self._reduced(enough))
 
     def _fewer(self) -> Islands | None:
-        """One node less at each root of a mean of squares that the policy keeps, where the squares do leave the range.
+        """Save one node at each root of a mean of squares that the policy keeps, where the squares exceed the range.
 
-        Elsewhere the policy's form is the better one: it has the small values in FP32, too.
+        Elsewhere the policy's form is better: it computes the small values in FP32, too.
         """
         roots = lone_roots(self.model)
         if not roots or self.trials.left < 1:
@@ -139,7 +140,7 @@ class _Search:
         for square, mean, add in roots:
             maker = square.inputs[0].producer() if square.inputs[0] is not None else None
             if maker is not None and label(maker) in self.given:
-                continue  # what is squared is in FP32 itself
+                continue  # the value before the square is itself in FP32
             measured = self.ranges.get(square.outputs[0].name or "")
             if measured is not None and measured.overflows:
                 name = label(square)
@@ -193,7 +194,7 @@ class _Search:
         return {name: Growth(*row) for name, row in trials.remember("growth", sorted(kept), measured).items()}
 
     def _by_origin(self, base: dict[str, str]) -> dict[str, str] | None:
-        """Keep where the error starts and, while that is not enough, what leads there."""
+        """Keep the nodes where the error starts and, while that is not enough, the nodes before them."""
         kept, loose = dict(base), list[str]()
         tried: dict[str, int] = {}
         growth: dict[str, Growth] = {}
@@ -202,8 +203,8 @@ class _Search:
             if self.trials.left < 1:
                 return None
             before, error = error, self.trials.measure(kept)
-            # where what was kept last changed no output, the errors start where they did: one measurement takes longer
-            # than several trials
+            # If the last kept nodes changed no output, the errors start where they did. One measurement takes longer
+            # than several trials.
             growth = growth if growth and error == before else self._growth(kept)
             starts = origins(self.model, growth, self.trials.tolerance)
             added: dict[str, str] = {}
@@ -239,7 +240,7 @@ class _Search:
         return f"; {percent(small, 0)} of its values are below FP16's normal range" if small > _LOST else ""
 
     def _reduced(self, kept: dict[str, str]) -> dict[str, str]:
-        """Let go what is not needed: halves of what was kept on suspicion, then quarters, down to single nodes."""
+        """Release nodes that are not needed: halves of the suspected nodes, then quarters, down to single nodes."""
         loose = [name for name in self.loose if name in kept]
         size = len(loose)
         while size and loose and self.trials.left > 0:
@@ -266,7 +267,7 @@ def _grows(origin: str, growth: Growth, place: str) -> str:
 
 
 def _beyond_range(model: Model, ranges: Mapping[str, Range], given: Iterable[str]) -> dict[str, str]:
-    """Nodes whose results FP16 cannot hold, and the nodes that read those results; without those in FP32 anyway."""
+    """Nodes whose results exceed FP16, and the readers of those results, except those that are in FP32 anyway."""
     already = set(given)
     reasons: dict[str, str] = {}
     where = {id(node): join_path(path, label(node)) for path, graph in graphs(model.ir) for node in graph}
@@ -275,7 +276,7 @@ def _beyond_range(model: Model, ranges: Mapping[str, Range], given: Iterable[str
             name = where[id(node)]
             for value in node.outputs:
                 measured = ranges.get(join_path(path, value.name or ""))
-                # a mask is no activation: the converter lowers it
+                # a mask is not an activation: the converter lowers it
                 if measured is None or not measured.overflows or from_big_constant(value):
                     continue
                 if name not in already:
@@ -287,15 +288,15 @@ def _beyond_range(model: Model, ranges: Mapping[str, Range], given: Iterable[str
 
 
 def _needs_range(reader: ir.Node, *, kept: bool) -> bool:
-    """Return whether what reads a value beyond FP16's range has to stay in FP32 for it, and must be named."""
+    """Return whether the reader of a value beyond FP16's range must stay in FP32 for it, and must be named."""
     if reader.op_type in ("Cast", "Shape", "Size"):
         return False
-    # the converter computes these before it casts down, where the user keeps what they read
+    # if the user keeps the node before them, the converter computes these before the cast to FP16
     return not (kept and reader.op_type in COMPRESSES)
 
 
 def _doubtful(model: Model, reasons: Mapping[str, str]) -> list[str]:
-    """Of the nodes that the range profile names, those without which the result may be right all the same."""
+    """The nodes from the range profile without which the result may still be right."""
     return [
         name
         for name, node in nodes_by_path(model.ir).items()

@@ -1,8 +1,8 @@
-"""Nodes that measure values inside a graph, and bring the numbers out of the bodies of If, Loop and Scan.
+"""Nodes that measure values inside a graph, and return the numbers from the bodies of If, Loop and Scan.
 
-Each value gives three numbers that are 0 or more and grow with what they measure: how far it falls below zero, how far
-it rises above, and the share of its elements below the normal FP16 range. So a branch that does not run says 0, and the
-turns of a loop are joined by their largest number, a few bytes a turn.
+Each value gives three numbers that are at least 0 and grow with the measured property. They are how far it falls below
+zero, how far it rises above zero, and the share of its elements below the normal FP16 range. So a branch that does not
+run gives 0. The iterations of a loop are joined by their largest number, a few bytes each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dmlprep.graph.model.runner import Runner
 
 NUMBERS = 3
-"""Numbers a value gives."""
+"""Numbers for each value."""
 
 _LOOPS = frozenset({"Loop", "Scan"})
 
@@ -39,7 +39,9 @@ class Probe:
         self.order: list[str] = []
 
     def run(self) -> ir.Value:
-        """Measure: one value [NUMBERS * len(order)] of the main graph, three numbers a value, in that order."""
+        """Measure all values: one vector [NUMBERS * len(order)] in the main graph, three numbers for each value, in
+        that order.
+        """
         joined, self.order = self._graph(self._model.graph, "")
         assert joined is not None
         return joined
@@ -73,7 +75,7 @@ class Probe:
         return joined, order
 
     def _out_of(self, builder: Builder, node: ir.Node, attribute: str, vector: ir.Value, size: int) -> ir.Value:
-        """A vector of a body as a vector of the graph around it."""
+        """Return a vector of a body as a vector of the graph around it."""
         loop = node.op_type in _LOOPS
         node.resize_outputs(len(node.outputs) + 1)
         out = node.outputs[-1]
@@ -91,7 +93,7 @@ class Probe:
         if not loop:
             return out
         row = builder.op("Reshape", [self._constants.get(np.zeros(size, np.float32)), builder.ints([1, size])])
-        rows = builder.op("Concat", [row, out], axis=0)  # no turn at all leaves the row of zeros
+        rows = builder.op("Concat", [row, out], axis=0)  # without iterations, the row of zeros remains
         largest = builder.reduce("ReduceMax", rows, [0], keepdims=0)
         largest.shape = ir.Shape([size])
         return largest
@@ -112,10 +114,10 @@ def in_pieces(
     probe: Callable[[list[str]], tuple[Model, str, list[str]]],
     progress: Callable[[float, int], None],
 ) -> Iterator[tuple[list[str], Array]]:
-    """Measure values, ``size`` in one run: the places of some, and their numbers on one feed.
+    """Measure values, ``size`` in one run, and yield the places of some with their numbers on one feed.
 
     Args:
-        probe: makes a model that measures some values, with the name of its output and the places in it.
+        probe: returns a model that measures some values, with the name of its output and the places in it.
         progress: called with the share done and the number of values.
     """
     every = list(feeds)
@@ -141,7 +143,7 @@ def _numbers(builder: Builder, value: ir.Value) -> list[ir.Value]:
     if fixed:
         share = builder.op("ReduceMean", [small], keepdims=1)
     else:
-        # An empty tensor has no largest element: what may be empty gets a zero, which the share does not count.
+        # An empty tensor has no largest element: a value that may be empty gets a zero, which the share does not count.
         zero = builder.op("Reshape", [builder.number(0.0), builder.ints([1])])
         count = builder.op("Size", [flat])
         count.type = ir.TensorType(ir.DataType.INT64)

@@ -1,4 +1,4 @@
-"""Where an error starts: nodes whose operands are right and whose results are not."""
+"""The nodes where an error starts: their operands are right and their results are not."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from dmlprep.graph.model.walk import attribute_graphs, join_path, label
 from dmlprep.passes.precision.search.contribution import Growth
 
 _JUMP = 8.0
-"""An error that is this many times that of the operands starts here; rounding alone adds a part."""
+"""An error that is this many times the operands' error starts here; rounding alone adds only a part."""
 
 _DRIFT = 2.0**-9
-"""Relative error that a node's own rounding may show: 4 steps of FP16."""
+"""Relative error that a node's own rounding may cause: 4 steps of FP16."""
 
 
 def origins(model: Model, growth: Mapping[str, Growth], tolerance: float) -> list[str]:
     """Labels of the nodes of the main graph where an error starts.
 
-    The first on each way through the graph, and behind it what is so much worse that it does not come from there: the
-    mean of a layer, which is near zero, is always far off, and harmless. Nodes with bodies are left out: a search by
-    blocks finds where in them an error starts.
+    They are the first node on each way through the graph, and each later one whose error is so much larger that it has
+    another cause. The mean of a layer, which is near zero, always has a large error, which is harmless. Nodes with
+    bodies are excluded: a search by blocks finds where an error starts in them.
 
     Args:
         growth: see ``contribution.error_growth``.
-        tolerance: of an output; an error that is small beside it is no start.
+        tolerance: bound of an output's error; a much smaller error is not a start.
     """
     floor = max(_DRIFT, tolerance / 4)
     spoiled: dict[ir.Value, float] = {}
@@ -45,7 +45,7 @@ def origins(model: Model, growth: Mapping[str, Growth], tolerance: float) -> lis
 
 
 def reads(node: ir.Node) -> list[ir.Value]:
-    """What a node reads, captured values of its bodies too."""
+    """The values that a node reads, including captured values of its bodies."""
     found = [v for v in node.inputs if v is not None]
     stack = [graph for _, graph in attribute_graphs(node)]
     while stack:
@@ -56,9 +56,9 @@ def reads(node: ir.Node) -> list[ir.Value]:
 
 
 def around(model: Model, name: str, hops: int) -> list[str]:
-    """The node ``name`` and what makes its operands, up to ``hops`` nodes up (those that only move values count not).
+    """The node ``name`` and the producers of its operands, up to ``hops`` nodes back.
 
-    A node with bodies stands for what is inside them.
+    Nodes that only move values do not count. A node with bodies means all nodes inside them.
     """
     start = next(n for n in model.ir.graph if label(n) == name)
     found: dict[str, None] = {}

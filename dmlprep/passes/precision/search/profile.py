@@ -1,6 +1,6 @@
-"""The range profile: how large and how small every floating value of a model gets, from one FP32 run over the feeds.
+"""The range profile: the largest and smallest elements of every floating-point value, from an FP32 run over the feeds.
 
-The numbers are reduced inside the graph, so that a run brings back three numbers a value, whatever its size.
+The numbers are reduced inside the graph, so that a run returns three numbers for each value, whatever its size.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ if TYPE_CHECKING:
     from dmlprep.graph.model.runner import Runner
 
 CHUNK = 250
-"""Values measured in one run: each takes 12 more nodes, and ONNX Runtime's loading time grows with their square."""
+"""Values measured in one run: each needs 12 more nodes, and ONNX Runtime's loading time grows with their square."""
 
 Feeds = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
 class Range:
-    """What one value was over all feeds.
+    """The range of one value over all feeds.
 
     Attributes:
-        value, node: its place (its name, with the path of its graph before it in a body), and that of its node.
+        value, node: its place, and its node's place. A place is a name; in a body, the path of its graph comes before
+            it.
         minimum, maximum: its smallest and largest element, or 0 where that is larger or smaller.
-        small: share of its elements that are not zero, yet below the normal FP16 range (2**-14).
+        small: share of its elements that are nonzero, yet below the normal FP16 range (2**-14).
     """
 
     value: str
@@ -53,11 +54,13 @@ class Range:
 
     @property
     def overflows(self) -> bool:
-        """Return whether FP32 can hold it and FP16 cannot; what is infinite in FP32 (a mask) is so in FP16, too."""
+        """Return whether FP32 can express the value and FP16 cannot; infinities in FP32 (a mask) stay infinities in
+        FP16.
+        """
         return FP16_MAX < self.peak < math.inf
 
     def merge(self, other: Range) -> Range:
-        """Both feeds' ranges in one."""
+        """Merge the ranges of two feeds."""
         low, high = min(self.minimum, other.minimum), max(self.maximum, other.maximum)
         return Range(self.value, self.node, low, high, max(self.small, other.small))
 
@@ -70,16 +73,16 @@ def profile(
     chunk: int = CHUNK,
     progress: Progress = lambda share, text: None,
 ) -> dict[str, Range]:
-    """Run ``model`` at FP32 and measure every floating value that a node makes, in bodies of If, Loop and Scan too.
+    """Run ``model`` in FP32 and measure every floating-point value of its nodes, also in bodies of If, Loop and Scan.
 
     Args:
-        feeds: inputs by name, one mapping a run.
-        chunk: values measured in one run; fewer take less memory and more runs.
+        feeds: inputs by name, one mapping for each run.
+        chunk: values measured in one run; fewer values need less memory and more runs.
 
     Returns:
-        place of a value -> range over all feeds and all turns of a loop: its name in the main graph,
-        ``If_3/then_branch/NAME`` in a body. A branch that never ran gives 0. Values in bodies of other operators
-        (SequenceMap) and in model-local functions are not measured.
+        place of a value -> range over all feeds and all iterations of a loop. The place is the value's name in the main
+            graph, and ``If_3/then_branch/NAME`` in a body. A branch that never ran gives 0. Values in bodies of other
+            operators (SequenceMap) and in model-local functions are not measured.
     """
     ranges: dict[str, Range] = {}
     owners = _measurable(model)
@@ -98,7 +101,7 @@ def profile(
 
 
 def _measurable(model: Model) -> dict[str, tuple[str, str, str]]:
-    """Place of a value -> the path of its graph, its name, and the place of the node that makes it."""
+    """Place of a value -> the path of its graph, its name, and the place of its node."""
     types = solve_types(model.ir)
     found: dict[str, tuple[str, str, str]] = {}
     stack: list[tuple[str, ir.Graph]] = [("", model.ir.graph)]

@@ -1,8 +1,8 @@
-"""From all of a model in FP32 to as little as the tolerance needs: blocks are let go to FP16, large ones first.
+"""From a model in FP32 to as few FP32 nodes as the tolerance allows: release blocks to FP16, large blocks first.
 
-In each round every block that is still kept is tried in FP16 alone. Those that do least harm for what they gain are let
-go together, as many as the tolerance bears. The others are split in two, and the next round looks at the halves. What
-is kept meets the tolerance at any time, so that the search can stop when its time is over.
+Each round tries every remaining block alone in FP16. It releases together the blocks that do the least harm for their
+gain, as many as the tolerance allows. It splits the others in two, and the next round tries the halves. The remaining
+set meets the tolerance at any time, so the search can stop when its time is over.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from dmlprep.passes.precision.search.trials import Trials
 
 @dataclass(frozen=True)
 class Released:
-    """What is left in FP32.
+    """The result of a search by blocks.
 
     Attributes:
-        kept: the places of the blocks that stay, each with its block.
-        met: whether anything could be let go, so that ``kept`` was measured to meet the tolerance.
+        kept: the places of the remaining blocks, each with its block.
+        met: whether any block was released, so that ``kept`` was measured to meet the tolerance.
         tried: every block that was tried in FP16, in order.
-        alone: kept block -> error of the result with this block in FP16 as well; not for blocks beyond the last trial.
+        alone: remaining block -> error of the result with this block in FP16 as well; blocks after the last trial have
+            none.
     """
 
     kept: dict[str, Block]
@@ -33,7 +34,7 @@ class Released:
     alone: dict[Block, float]
 
     def why(self, block: Block, error: float, form: str) -> str:
-        """Say why a block stays: how the ``error`` of the result would grow with it in ``form`` (FP16, few bits)."""
+        """Return why a block stays: how the ``error`` of the result would grow with it in ``form`` (FP16, few bits)."""
         if (alone := self.alone.get(block)) is not None:
             return f"{block.name} in {form} would raise the error of the result from {error:.2g} to {alone:.2g}"
         if block.error is not None:
@@ -49,12 +50,12 @@ def release(
     *,
     narrow: bool = False,
 ) -> Released:
-    """Search for the fewest blocks to keep in FP32 beside ``base``.
+    """Search for the fewest blocks to keep in FP32, in addition to ``base``.
 
     Args:
-        free: places of the nodes that may be let go.
-        weigh: what FP16 gains at a node.
-        narrow: whether nodes without values of FP32 are looked at, too.
+        free: places of the nodes that may be released.
+        weigh: the gain from FP16 at a node.
+        narrow: whether to include nodes without FP32 values.
     """
     return _Release(trials, base, weigh).run(first_blocks(trials.model, free, weigh, narrow=narrow))
 
@@ -83,14 +84,14 @@ class _Release:
         return self.trials.measure([*self.base, *kept])
 
     def _measure(self, blocks: list[Block]) -> None:
-        """The error with each block in FP16 alone, those first that gain most."""
+        """Measure the error with each block alone in FP16, those with the largest gain first."""
         for block in sorted(blocks, key=lambda one: -one.weight):
             if self.trials.left > 0:
                 block.error = self._error([block])
                 self.tried.append(block)
 
     def _let_go(self, blocks: list[Block]) -> list[Block]:
-        """Let go what the tolerance bears: least harm for what it gains first. The rest of ``blocks``."""
+        """Release the blocks that the tolerance allows, least harm for their gain first, and return the others."""
         harm = {b: b.error for b in blocks if b.error is not None and b.error <= self.tolerance}
         ranked = sorted(harm, key=lambda b: (harm[b] ** 2 - self.error**2) / b.weight)
         count = len(ranked)
@@ -103,9 +104,10 @@ class _Release:
         return [b for b in blocks if b not in gone]
 
     def _once_more(self) -> dict[Block, float]:
-        """Try each kept block in FP16 again, as errors may cancel out by now; return the error with each that stays.
+        """Try each remaining block in FP16 again, because errors may cancel out by now; return the error with each that
+        stays.
 
-        Blocks that gain most come first.
+        Blocks with the largest gain come first.
         """
         before, alone = 0, dict[Block, float]()
         while before != (before := len(self.kept)):
@@ -118,7 +120,7 @@ class _Release:
         return alone
 
     def _halves(self, blocks: list[Block]) -> list[Block]:
-        """The halves of the blocks that can be split, which take their place."""
+        """Replace the blocks that can be split by their halves."""
         found: list[Block] = []
         for block in blocks:
             halves = block.split(self.weigh)

@@ -1,5 +1,7 @@
-"""Trials of a search: run the FP16 emulation with some nodes kept in FP32, or a model of few bits with some kept as
-they are; measure, remember."""
+"""Trials of a search: run, measure and remember.
+
+A trial runs the FP16 emulation with some nodes in FP32, or a model of few bits with some nodes unchanged.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +41,18 @@ if TYPE_CHECKING:
 
 Feeds = Mapping[str, Array]
 Convert = Callable[[Model, Mapping[int, str]], object]
-"""Converts a model in place, keeping the nodes given by ``id(node)`` in FP32."""
+"""A function that converts a model in place, with the nodes in ``id(node)`` in FP32."""
 
 _AT_LEAST = 24
-"""Trials that a search may take however long they take: of a model whose runs take minutes it has to see something."""
+"""Trials that ignore the time limit: a model whose runs take minutes needs some trials, too."""
 
 _CLEARLY = 4.0
-"""A feed whose error exceeds the tolerance this many times settles a trial: the other feeds can wait."""
+"""If a feed's error exceeds the tolerance this many times, the trial is decided: it skips the other feeds."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of the emulation: nodes kept in FP32, largest error of an output, seconds (0 where remembered)."""
+    """One run of the emulation: nodes kept in FP32, largest error of an output, seconds (0 if remembered)."""
 
     kept: tuple[str, ...]
     error: float
@@ -59,15 +61,16 @@ class Trial:
 
 @dataclass(frozen=True)
 class Setting:
-    """How a search runs.
+    """The settings of a search.
 
     Attributes:
-        tolerance: largest error of an output that is accepted, see ``metrics.output_error``.
-        mode, rounding: of the emulation.
-        max_seconds: no trial begins later than this, but for the first 24.
-        journal: a file that remembers trials and profiles, so that a search that was stopped goes on where it was.
-        conversion: what the conversion depends on, as text; with another one, what a journal remembers does not count.
-        few_bits: whether trials have weights of few bits and run as they are; else they are FP16, and emulated.
+        tolerance: largest accepted error of an output, see ``metrics.output_error``.
+        mode, rounding: settings of the FP16 emulation.
+        max_seconds: no trial begins after this time, except the first 24.
+        journal: a file that stores trials and profiles, so that an interrupted search continues.
+        conversion: text of everything that the conversion depends on; with another text, the journal's entries do not
+            count.
+        few_bits: whether trials have weights of few bits and run directly; by default they are FP16, and emulated.
     """
 
     tolerance: float
@@ -83,7 +86,7 @@ class Setting:
 
 
 class _Stored(msgspec.Struct):
-    """The file of a journal."""
+    """The contents of a journal's file."""
 
     key: str
     trials: dict[str, float]
@@ -91,7 +94,7 @@ class _Stored(msgspec.Struct):
 
 
 class _Journal:
-    """Errors by the set of nodes kept, and measurements by name, in a file where one is given."""
+    """Errors by the set of nodes kept, and measurements by name; in a file if there is one."""
 
     def __init__(self, path: Path | None, key: str) -> None:
         self._path, self._stored = path, _Stored(key, {}, {})
@@ -112,7 +115,7 @@ class _Journal:
                 ) from error
 
     def _table(self, name: str, kept: Sequence[str]) -> tuple[dict[str, Any], str]:
-        """Where something is kept: an error without a name, else a measurement."""
+        """The table and the key of an entry: an error if the name is empty, a measurement otherwise."""
         digest = hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest()[:24]
         return (self._stored.measured, f"{name} {digest}") if name else (self._stored.trials, digest)
 
@@ -128,8 +131,11 @@ class _Journal:
 
 
 def _depends_on(model: Model, feeds: Sequence[Feeds], setting: Setting) -> str:
-    """A digest of all that the errors of trials depend on: the graph as it is now (pinned, simplified), the file of its
-    weights, the feeds, the emulation, and the conversion. The tolerance counts: beyond it, a trial is cut short."""
+    """Return a digest of everything that the errors of trials depend on.
+
+    It covers the graph in its present form (pinned, simplified), the file of its weights, the feeds, the emulation, and
+    the conversion. The tolerance counts: a trial that exceeds it is shortened.
+    """
     found = hashlib.sha256(freeze(model.ir).proto.SerializeToString(deterministic=True))
     if model.path is not None and model.path.exists():
         status = model.path.stat()
@@ -144,11 +150,11 @@ def _depends_on(model: Model, feeds: Sequence[Feeds], setting: Setting) -> str:
 
 
 class Trials:
-    """Runs trials on one model, which is not changed.
+    """Runs trials on one model, which is unchanged.
 
     Attributes:
-        tolerance: the largest error that is accepted: the setting's, or what the proof allows, where that is less.
-        by_output: of each output the error with nothing kept, where that trial ran.
+        tolerance: the largest accepted error: the setting's, or the proof's bound if that is smaller.
+        by_output: for each output, the error with all nodes in FP16, if that trial ran.
     """
 
     def __init__(self, model: Model, convert: Convert, runner: Runner, feeds: list[Feeds], setting: Setting) -> None:
@@ -157,7 +163,7 @@ class Trials:
         self.outputs = [v.name or "" for v in model.ir.graph.outputs]
         self._judge = setting.rules.judge(model, setting.tolerance, few_bits=setting.few_bits)
         self.tolerance = self._judge.enough
-        # FP16 may select other rows: the proof matches them as sets, and the search keeps no node for them.
+        # FP16 may select other rows: the proof compares them as sets, and the search keeps no node for them.
         self._groups = [group for group in self._judge.groups if group.kind != "rows"]
         self.done: list[Trial] = []
         self.by_output: dict[str, float] = {}
@@ -170,14 +176,14 @@ class Trials:
 
     @property
     def left(self) -> int:
-        """How many trials may still be run."""
+        """The number of trials that may still run."""
         late = self.seconds > self.setting.max_seconds
         allowed = min(self.setting.max_trials, _AT_LEAST) if late else self.setting.max_trials
         return max(0, allowed - len(self.done))
 
     @property
     def seconds(self) -> float:
-        """How long the search takes so far."""
+        """The duration of the search so far."""
         return time.monotonic() - self._started
 
     def meets(self, kept: Iterable[str]) -> bool:
@@ -185,18 +191,18 @@ class Trials:
         return self.measure(kept) <= self.tolerance
 
     def converted(self, kept: Iterable[str]) -> Model:
-        """The model with all but these nodes in FP16, as the final conversion will make it."""
+        """The model with all but these nodes in FP16, as the final conversion will write it."""
         model = self.model.copy()
         places = nodes_by_path(model.ir)
         self._convert(model, {id(places[name]): "island" for name in kept})
         return model
 
     def computing(self, kept: Iterable[str]) -> dict[str, None]:
-        """Places of the nodes that compute in FP32 once these are kept, in the order of the graph."""
+        """Places of the nodes that compute in FP32 if these nodes are kept, in the order of the graph."""
         return dict.fromkeys(_in_fp32(self.converted(kept)))
 
     def measure(self, kept: Iterable[str]) -> float:
-        """The largest error of an output with these nodes in FP32; a set measured before is no new trial."""
+        """The largest error of an output with these nodes in FP32; a set that was measured before is not a new trial."""
         names = tuple(sorted(kept))
         if (known := self._known.get(frozenset(names))) is not None:
             return known
@@ -213,7 +219,7 @@ class Trials:
         return error
 
     def remember(self, name: str, kept: Sequence[str], compute: Callable[[], object]) -> Any:
-        """What ``compute`` gives (plain JSON), or what it gave when the search was stopped."""
+        """Return the result of ``compute`` (plain JSON), or its stored result from an interrupted search."""
         known = self._journal.get(name, kept)
         if known is None:
             known = compute()
@@ -221,7 +227,7 @@ class Trials:
         return known
 
     def say(self, share: float, text: str) -> None:
-        """Tell of a measurement between trials, ``share`` done."""
+        """Report a measurement between trials, ``share`` done."""
         self.setting.progress(self._share, f"{text}, {percent(share, 0)} done")
 
     @property
@@ -232,21 +238,21 @@ class Trials:
         if not self._want:
             self.setting.progress(self._share, "reference")
             self._want = [dict(self.runner.run(self.model, one, self.outputs)) for one in self.feeds]
-            # What proves nothing on these feeds asks for no node either; the proof says so.
+            # Outputs that prove nothing on these feeds need no node either; the proof reports them.
             self._weak = degenerate(self._groups, self._want, TOLERANCES["fp16-emulation"]).keys()
             self._leave_out_drawn()
             self._judge = replace(self._judge, faint=faint_maps(self._groups, self._want))
         if self.setting.few_bits:
             return self._worst(converted, by_output=by_output)
         error = self._worst(emulate(converted, self.setting.mode, self.setting.rounding), by_output=by_output)
-        # Also check weight-only rounding, as the CPU verdict does. A file that does not run there says nothing here.
+        # Also check weight-only rounding, as the CPU verdict does. A file that does not run there is not evidence.
         if error <= self.tolerance:
             with contextlib.suppress(ModelRefused):
                 error = max(error, self._worst(converted))
         return error
 
     def _leave_out_drawn(self) -> None:
-        """Leave out the outputs that differ in a second run, as the proof does not judge them either."""
+        """Leave out the outputs that differ in a second run, because the proof does not judge them either."""
         if any(draws(node) for node in nodes(self.model.ir)):
             again = self.runner.run(self.model, self.feeds[0], self.outputs)
             drawn = {

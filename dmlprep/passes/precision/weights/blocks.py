@@ -1,7 +1,8 @@
-"""Round to nearest: numbers of a few bits in blocks along the depth of a weight, each with a scale of its own.
+"""Round to nearest: numbers of a few bits in blocks along the depth of a weight, each block with its own scale.
 
 The layout is MatMulNBits' (ONNX Runtime, docs/ContribOperators.md): numbers [columns, blocks, block * bits / 8] with
-the first of two in the low bits, scales [columns, blocks], zero points [columns, blocks * bits / 8] packed alike.
+the first of two in the low bits, scales [columns, blocks], zero points [columns, blocks * bits / 8] with the same
+packing.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from dmlprep.portable.arrays import Array
 Part = Literal["numbers", "scales", "zeros"]
 
 BAND = 1 << 18
-"""Elements that are rounded at once: few enough to stay in a processor's cache, and enough for numpy."""
+"""Elements that are rounded together: few enough for the processor's cache, and enough for numpy."""
 
 _THREADS = 2
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a weight is rounded: to 4 or 8 ``bits``, ``size`` numbers of a column to a scale, with zero points or not."""
+    """The rounding of a weight: 4 or 8 ``bits``, ``size`` numbers of a column for each scale, with or without zero
+    points.
+    """
 
     bits: int
     size: int
@@ -40,8 +43,8 @@ class Blocks:
 class Quantised:
     """A weight of [depth, columns] elements, or [columns, depth] where ``turned``, in blocks.
 
-    All is computed in one reading. Scales and zero points stay in memory from then on; the numbers, which are most of
-    it, go as soon as they were handed out.
+    One reading computes all parts. Scales and zero points stay in memory afterwards. The numbers, which need most of
+    the space, are freed after they were returned.
     """
 
     def __init__(self, source: ir.TensorProtocol, turned: bool, blocks: Blocks, kind: ir.DataType) -> None:
@@ -59,7 +62,11 @@ class Quantised:
         return (self.columns, self.count if part == "scales" else -(-self.count * self.blocks.bits // 8))
 
     def get(self, part: Part) -> Array:
-        """The values of a part; ``ModelRefused`` (DP415) where the weight holds infinity or NaN."""
+        """The values of a part.
+
+        Raises:
+            ModelRefused: DP415, the weight contains infinity or NaN.
+        """
         with self._lock:
             if part not in self._kept:
                 self._kept = self._computed()
@@ -81,8 +88,9 @@ class Quantised:
         return parts if self.blocks.symmetric else {**parts, "zeros": _packed(zeros, self.blocks.bits)}
 
     def _bands(self) -> Iterator[tuple[int, Array]]:
-        """Whole blocks of the weight in FP32: the first block or column, and [blocks, size, columns] or [columns,
-        blocks, size]."""
+        """Yield whole blocks of the weight in FP32: the first block or column, and [blocks, size, columns] or [columns,
+        blocks, size].
+        """
         size = self.blocks.size
         row = self.depth if self.turned else size * self.columns
         step = max(1, BAND // row) * row
@@ -125,7 +133,7 @@ class Quantised:
         middle = np.float32(1 << self.blocks.bits - 1)
         with np.errstate(invalid="ignore", over="ignore"):
             if self.blocks.symmetric:
-                # The farthest value gets the lowest number, of which there is one more than above the middle.
+                # The farthest value gets the lowest number: there is one more number below the middle than above it.
                 scale = np.where(-low > high, low, high) / -middle
             else:
                 scale = (np.maximum(high, 0) - np.minimum(low, 0)) / np.float32((1 << self.blocks.bits) - 1)
@@ -133,7 +141,7 @@ class Quantised:
 
 
 def _packed(numbers: Array, bits: int) -> Array:
-    """Numbers along the last axis, two in a byte where they have 4 bits."""
+    """Numbers along the last axis, two in a byte if they have 4 bits."""
     if bits == 8:
         return numbers
     if numbers.shape[-1] % 2:
@@ -143,7 +151,7 @@ def _packed(numbers: Array, bits: int) -> Array:
 
 
 def regrouped(tensor: ir.TensorProtocol, count: int) -> Iterator[Array]:
-    """The flattened values in FP32, ``count`` at a time; each array is the caller's."""
+    """The flattened values in FP32, ``count`` at a time; the caller may change each array."""
     count = min(count, int(tensor.size))
     buffer, filled = np.empty(count, np.float32), 0
     for piece in pieces(tensor):

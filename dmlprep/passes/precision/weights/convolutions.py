@@ -1,8 +1,9 @@
-"""Conv, ConvTranspose and tables of embeddings, with a constant weight in 8 bits and one scale for each slice.
+"""Conv, ConvTranspose and embedding tables, with a constant weight in 8 bits and one scale for each slice.
 
-A convolution reads its weight behind com.microsoft's DequantizeLinear: DirectML computes it right at every opset and in
-FP16 too. That of ONNX has FP16 scales from opset 19 on, is wrong per axis at opset 21 up to ONNX Runtime 1.24 (DP606),
-and has no kernel from 23 on (``tests/benchmarks/int8_convolutions.py``). Rows of a table are gathered, then multiplied.
+A convolution reads its weight through com.microsoft's DequantizeLinear: DirectML computes it right at every opset, also
+in FP16. ONNX's own DequantizeLinear has FP16 scales only from opset 19 on. Per axis, it is wrong at opset 21 up to ONNX
+Runtime 1.24 (DP606), and it has no kernel from opset 23 on (``tests/benchmarks/int8_convolutions.py``). Rows of a table
+are gathered, then multiplied.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from dmlprep.passes.precision.weights.matmuls import DOMAIN, FLOATS, Choice, Don
 from dmlprep.passes.precision.weights.slices import SlicePart, Slices
 
 _AXES = {"Conv": 0, "ConvTranspose": 1}
-"""Where the channels that come out lie in a weight; those of a ConvTranspose in groups share theirs."""
+"""The axis of the output channels in a weight; groups of a ConvTranspose share them."""
 
 _FEWEST = 16
-"""Numbers of a channel: the scale and the zero point of fewer take as much as is saved."""
+"""The fewest numbers of a channel: with fewer, scale and zero point need as much space as is saved."""
 
 _NARROWEST = 16
-"""Columns of a table: the scale of a narrower row takes as much as is saved."""
+"""The fewest columns of a table: in a narrower one, the scale of a row needs as much space as is saved."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class _Found:
 
 
 def write_convolutions(model: ir.Model, choice: Choice, done: Done, budget: Budget) -> None:
-    """Write each convolution with a large constant weight with that weight in 8 bits; ``done`` is added to."""
+    """Write 8-bit weights for each convolution with a large constant weight, and add the results to ``done``."""
     writing = Writing(model, done, budget)
     for found in [*_convolutions(model)]:
         name, why = label(found.node), _stays(found, choice)
@@ -56,7 +57,7 @@ def write_convolutions(model: ir.Model, choice: Choice, done: Done, budget: Budg
 
 
 def convolutions_to_round(model: ir.Model, choice: Choice) -> dict[ir.Node, int]:
-    """The convolutions of the main graph that ``write_convolutions`` would write anew: node -> bytes of its weight."""
+    """The convolutions of the main graph that ``write_convolutions`` would rewrite: node -> bytes of its weight."""
     return {
         found.node: int(found.tensor.nbytes)
         for found in _convolutions(model)
@@ -74,7 +75,7 @@ def _convolutions(model: ir.Model) -> Iterator[_Found]:
 
 
 def _stays(found: _Found, choice: Choice) -> str:
-    """Why a convolution stays as it is; empty where it does not."""
+    """Why a convolution stays unchanged; empty if it is rewritten."""
     if id(found.node) in choice.keep:
         return choice.keep[id(found.node)]
     if choice.last is None and is_last(found.node):
@@ -88,7 +89,7 @@ def _stays(found: _Found, choice: Choice) -> str:
 
 def _parts(found: _Found, edit: Edit) -> tuple[ir.Value, ...]:
     whole = Slices(found.tensor, found.axis, "list its node in keep_nodes, or fix the weight")
-    # Without zero points the device is removed where the node is in no fused graph (DP615).
+    # Without zero points, a node outside of fused graphs removes the device (DP615).
     zeros = ir.Tensor(np.zeros(whole.count, np.int8))
     numbers, scales = SlicePart(whole, "numbers"), SlicePart(whole, "scales")
     return (edit.initializer(numbers, "numbers"), edit.initializer(scales, "scales"), edit.initializer(zeros, "zeros"))
@@ -104,7 +105,7 @@ def _write(found: _Found, parts: tuple[ir.Value, ...], edit: Edit) -> None:
 
 
 def write_rows(model: ir.Model, least: int, done: Done, budget: Budget) -> None:
-    """Write each Gather of rows of a large constant table with that table in 8 bits. ``done`` is added to."""
+    """Write 8-bit tables for each Gather of rows of a large constant table, and add the results to ``done``."""
     writing = Writing(model, done, budget)
     for graph in main_graphs(model):
         for node in list(graph):

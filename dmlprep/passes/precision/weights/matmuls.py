@@ -21,20 +21,21 @@ FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 """Types of weights that are rounded."""
 
 _SIZES = (256, 128, 64, 32, 16)
-"""Sizes of a block that DirectML computes right."""
+"""Sizes of a block for which DirectML computes right results."""
 
 _PASSING = frozenset({"Add", "Cast", "Clip", "Div", "Identity", "Mul", "Reshape", "Tanh", "Transpose"})
-"""What may stand between the last layer and the model's output: another type, a scale, a soft cap."""
+"""Operators that may follow the last layer before the model's output: another type, a scale, a soft cap."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is to be rounded, and how.
+    """The choice of weights to round, and how.
 
     Attributes:
-        blocks: of each weight; where its depth is no multiple of the size, the next smaller size that divides it.
-        last: of the layer whose result is an output of the model; ``None`` leaves it as it is.
-        least: elements that a weight has at least.
+        blocks: the rounding of each weight. If the block size does not divide the depth, the next smaller size that
+            does is used.
+        last: the rounding of the layer whose result is an output of the model; ``None`` leaves the layer unchanged.
+        least: the smallest weight to round, in elements.
         keep: nodes that stay, and why, by ``id``.
     """
 
@@ -47,12 +48,12 @@ class Choice:
 
 @dataclass
 class Done:
-    """What became of a model.
+    """The result for a model.
 
     Attributes:
-        written: nodes that were written anew, and the blocks of each, by name.
-        left: nodes with a constant weight that stay as they are, and why.
-        before, after: bytes of the weights that were rounded.
+        written: rewritten nodes, and the blocks of each, by name.
+        left: nodes with a constant weight that stay unchanged, and why.
+        before, after: bytes of the rounded weights, before and after.
         rows, convolutions: nodes that read a table or a weight in 8 bits.
     """
 
@@ -77,7 +78,7 @@ class _Found:
 
 
 def write_matmuls(model: ir.Model, choice: Choice, budget: Budget) -> Done:
-    """Write each product with a large constant weight with that weight in blocks, and return what was done."""
+    """Write each product with a large constant weight with that weight in blocks, and return the result."""
     done = Done()
     writing = Writing(model, done, budget)
     for found in [*_products(model)]:
@@ -95,7 +96,7 @@ def write_matmuls(model: ir.Model, choice: Choice, budget: Budget) -> Done:
 
 
 class Writing:
-    """Writes nodes that read weights in few bits; one that several nodes read is stored and counted once."""
+    """Writes nodes that read weights in few bits; a weight with several readers is stored and counted once."""
 
     def __init__(self, model: ir.Model, done: Done, budget: Budget) -> None:
         self.model, self.done, self.budget, self.names = model, done, budget, Names(model)
@@ -115,7 +116,9 @@ class Writing:
         tensor: ir.TensorProtocol,
         make: Callable[[Edit], tuple[ir.Value, ...]],
     ) -> tuple[ir.Value, ...]:
-        """Numbers, scales and zero points of the weight of ``node``, in the main graph; one for equal ``key``."""
+        """Numbers, scales and zero points of the weight of ``node``, in the main graph; weights with the same ``key``
+        share them.
+        """
         self._weights.append(weight)
         if key not in self._parts:
             self._parts[key] = make(Edit(self.model.graph, node, self.names, self.budget))
@@ -124,14 +127,14 @@ class Writing:
         return self._parts[key]
 
     def finish(self, domain: str = "") -> None:
-        """Remove the weights that nothing reads any more; the operators that read the new ones are of ``domain``."""
+        """Remove weights that are no longer read, and import ``domain`` for the operators that read the new ones."""
         if self._weights and domain:
             self.model.graph.opset_imports.setdefault(domain, 1)
         drop_unused(self._weights)
 
 
 def to_round(model: ir.Model, choice: Choice) -> dict[ir.Node, int]:
-    """The products of the main graph that ``write_matmuls`` would write anew: node -> bytes of its weight."""
+    """The products of the main graph that ``write_matmuls`` would rewrite: node -> bytes of its weight."""
     return {
         found.node: int(found.tensor.nbytes)
         for found in _products(model)
@@ -145,7 +148,7 @@ def _products(model: ir.Model) -> Iterator[_Found]:
 
 
 def too_small(tensor: ir.TensorProtocol, choice: Choice) -> str:
-    """Why a small weight stays as it is; empty where it is large enough."""
+    """Why a small weight stays unchanged; empty if it is large enough."""
     return f"its weight has fewer than {choice.least:,} elements (least)" if int(tensor.size) < choice.least else ""
 
 
@@ -167,7 +170,7 @@ def _product(node: ir.Node, version: int) -> _Found | None:
 
 
 def _blocks(found: _Found, choice: Choice) -> tuple[str, Blocks | None]:
-    """How the weight of a product is rounded; else why it stays."""
+    """The blocks for the weight of a product; otherwise the reason why it stays."""
     node = found.node
     if id(node) in choice.keep:
         return choice.keep[id(node)], None
@@ -185,7 +188,7 @@ def _blocks(found: _Found, choice: Choice) -> tuple[str, Blocks | None]:
     size = next((s for s in _SIZES if s <= blocks.size and found.depth % s == 0), None)
     if size is None:
         return f"its depth of {found.depth} is not a multiple of a block", None
-    # DirectML reads packed zero points of 8 bits wrongly where a column has an odd number of them (DP650).
+    # DirectML reads packed zero points of 8 bits wrong where a column has an odd number of them (DP650).
     odd = blocks.bits == 8 and (found.depth // size) % 2 == 1
     return "", Blocks(blocks.bits, size, blocks.symmetric or odd)
 
@@ -205,7 +208,7 @@ def is_last(node: ir.Node) -> bool:
 
 
 def _parts(model: ir.Model, found: _Found, blocks: Blocks, names: Names, edit: Edit) -> tuple[ir.Value, ...]:
-    """Numbers, scales and, where they are not in the middle, zero points, as initializers of the main graph."""
+    """Numbers, scales and, if they are not in the middle, zero points, as initializers of the main graph."""
     whole = Quantised(found.tensor, found.turned, blocks, found.tensor.dtype)
     wanted: tuple[Part, ...] = ("numbers", "scales") if blocks.symmetric else ("numbers", "scales", "zeros")
     base = found.weight.name or "weight"
@@ -236,7 +239,7 @@ def _write(found: _Found, blocks: Blocks, parts: tuple[ir.Value, ...], edit: Edi
 
 
 def drop_unused(values: list[ir.Value]) -> None:
-    """Remove weights that nothing reads any more, and the nodes that only turned them or held them."""
+    """Remove weights that are no longer read, with their Constant nodes and unused Transpose nodes."""
     for value in values:
         for user, _ in list(value.uses()):
             idle = not any(o.uses() or o.is_graph_output() for o in user.outputs)

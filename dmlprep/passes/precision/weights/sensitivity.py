@@ -1,5 +1,8 @@
-"""Which products and convolutions keep their weights, so that the outputs stay within a bound: the fewest bytes. The
-trials are those of the island search (``precision/search``), with weights as they were or in few bits."""
+"""The products and convolutions that keep their weights, so that the outputs stay within a bound, with the fewest
+bytes.
+
+The trials are those of the island search (``precision/search``), with original weights or weights in few bits.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         met: whether the bound is met with at least one weight in few bits.
-        error: of the outputs with the result, or the least of all trials where the bound is not met.
+        error: error of the outputs with the result; the smallest of all trials if the bound is not met.
         whole: the error with every weight in few bits.
-        tolerance: that the search held to: what was asked, or what the proof allows, where that is less.
+        tolerance: the search's bound: the requested one, or the proof's if that is smaller.
         keep: label of each node that keeps its weight -> why, with numbers.
-        kept_bytes, all_bytes: of the weights that stay, and of all that could be rounded.
+        kept_bytes, all_bytes: bytes of the weights that stay, and of all weights that could be rounded.
     """
 
     met: bool
@@ -42,7 +45,7 @@ class Found:
     seconds: float = 0.0
 
     def recipe_lines(self) -> str:
-        """TOML for the step that gives this result without a search; what the user keeps by name is not in it."""
+        """TOML for the step that gives this result without a search, without the nodes that the user keeps by name."""
         return keep_nodes_lines(self.keep)
 
 
@@ -54,17 +57,17 @@ def find_sensitive(
     feeds: Sequence[Feeds],
     setting: Setting,
 ) -> Found:
-    """Search for the nodes of the main graph that have to keep their weights; ``model`` is not changed.
+    """Search for the nodes of the main graph that have to keep their weights; ``model`` is unchanged.
 
     Args:
-        write: rounds the weights of a copy in place, but for those of the nodes given by ``id(node)``.
-        choice: what ``write`` rounds where nothing more is kept.
-        feeds: inputs by name, one mapping a run; the worst of them counts.
+        write: rounds the weights of a copy in place, except those of the nodes in ``id(node)``.
+        choice: the weights that ``write`` rounds if no further nodes are kept.
+        feeds: inputs by name, one mapping for each run; the worst run counts.
         setting: with ``few_bits`` set.
 
     Raises:
         ModelRefused: the model does not run, or a weight cannot be rounded.
-        InputError: ``setting.journal`` is some other file.
+        InputError: ``setting.journal`` is another kind of file.
     """
     trials = Trials(model, write, runner, list(feeds), setting)
     sizes = to_round(model.ir, choice) | (convolutions_to_round(model.ir, choice) if choice.convolutions else {})

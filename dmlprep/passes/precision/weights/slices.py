@@ -15,15 +15,15 @@ from dmlprep.passes.precision.weights.blocks import BAND, regrouped
 from dmlprep.portable.arrays import Array
 
 _TOP = 127
-"""Largest number: -128 is left out, so that zero is the middle."""
+"""Largest number: -128 is unused, so that zero is the middle."""
 
 
 class Slices:
-    """A tensor in int8, symmetric, a scale for each slice along ``axis``. Scales stay in memory, numbers do not.
+    """A tensor in int8, symmetric, with a scale for each slice along ``axis``. Scales stay in memory, numbers do not.
 
     Args:
-        source: of FP32 or FP16; it is read piece by piece.
-        fix: what to do about a tensor that holds infinity or NaN.
+        source: a tensor of FP32 or FP16; it is read piece by piece.
+        fix: the remedy for a tensor with infinity or NaN.
     """
 
     def __init__(self, source: ir.TensorProtocol, axis: int, fix: str) -> None:
@@ -36,7 +36,11 @@ class Slices:
         self._scales: Array | None = None
 
     def scales(self) -> Array:
-        """[count], in the tensor's own type; ``ModelRefused`` (DP415) where the tensor holds infinity or NaN."""
+        """The scales [count], in the tensor's own type.
+
+        Raises:
+            ModelRefused: DP415, the tensor contains infinity or NaN.
+        """
         with self._lock:
             if self._scales is None:
                 top = np.zeros(self.count, np.float32)
@@ -51,7 +55,7 @@ class Slices:
             return self._scales
 
     def numbers(self) -> Array:
-        """int8, in the tensor's shape."""
+        """The numbers: int8, in the tensor's shape."""
         scales = self.scales().astype(np.float32)
         with np.errstate(divide="ignore"):
             factors = np.where(scales == 0, np.float32(0), 1 / scales)
@@ -63,7 +67,9 @@ class Slices:
         return found.reshape(self.sizes)
 
     def _bands(self) -> Iterator[tuple[slice, Array]]:
-        """The values in FP32: which slices, and [before, slices, behind]; all slices but where nothing is before."""
+        """Yield the values in FP32: the slices, and [before, slices, behind]; part of the slices only if there is no
+        axis before.
+        """
         row, at = self._behind * (1 if self._before == 1 else self.count), 0
         for flat in regrouped(self.source, max(1, BAND // row) * row):
             band = flat.reshape(*((1, -1) if self._before == 1 else (-1, self.count)), self._behind)
