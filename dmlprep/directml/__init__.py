@@ -1,4 +1,4 @@
-"""What DirectML runs, node by node, without a session: kernels, placement, quirks and device memory.
+"""The behaviour of DirectML, node by node, without a session: kernels, placement, quirks and device memory.
 
 Changes to a model belong in ``passes``, except the rewrite that belongs to a quirk.
 """

@@ -1,4 +1,4 @@
-"""How far apart two outputs are: one answer for the search, the proof and the kit.
+"""The difference between two outputs: one measure for the search, the proof and the kit.
 
 ``portable/measure.py`` computes the numbers of one output; ``parity`` runs the models and judges.
 """

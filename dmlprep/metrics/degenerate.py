@@ -1,4 +1,4 @@
-"""Outputs that prove nothing: a model that is wrong would give the same on these inputs."""
+"""Outputs that prove nothing: on these inputs, a wrong model would give the same output."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dmlprep.portable.measure import FLOOR, MASK, Tolerance
 from dmlprep.portable.steep import ACTIVE, STEEP, classes_axis
 
 _FAINT = 0.01
-"""A map of probabilities that never rises above this shows nothing."""
+"""A map of probabilities whose values all stay below this shows nothing."""
 
 _SATURATED = 1e-6
-"""Rows of probabilities that are all this near to 0 and 1 hide what became of the numbers that they are made of."""
+"""Rows of probabilities that are all this near to 0 and 1 hide differences in the numbers behind them."""
 
 
 def degenerate(
     groups: Sequence[OutputGroup], feeds: Sequence[Mapping[str, Array]], tolerance: Tolerance
 ) -> dict[str, str]:
-    """Why an output of the original proves nothing on these inputs, by name; outputs that do prove are left out."""
+    """Return why an output of the original proves nothing on these inputs, by name; other outputs are not included."""
     kinds = {name: group.kind for group in groups for name in group.names}
     reasons = {}
     for name in feeds[0] if feeds else ():

@@ -1,4 +1,4 @@
-"""How far apart two runs are as one number, for a search that asks which of two conversions is better."""
+"""The difference between two runs as one number, for a search that compares two conversions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ Side = Mapping[str, Array]
 _BOUNDS = TOLERANCES["fp16-emulation"]
 
 _ANGLE = _BOUNDS.max_rel / math.acos(_BOUNDS.cosine)
-"""Makes an angle as large an error as a difference that the tolerance allows."""
+"""The factor that makes an angle as large an error as a difference that the tolerance allows."""
 
 _MEANS = 0.75
-"""What a mean over a steep output counts, where a search asks for a margin. It varies less than the largest difference,
-between feeds and between devices: with the same nodes in FP32, a pitch tracker's overlap took 0.53 to 0.91 of its bound
-on six recordings, and the proof allows a device half as much again."""
+"""The weight of a mean over a steep output, if a search needs a margin.
+
+The mean varies less than the largest difference, between feeds and between devices. With the same nodes in FP32, a
+pitch tracker's overlap used 0.53 to 0.91 of its bound on six recordings; the proof allows a device 1.5 times the bound.
+"""
 
 
 def output_error(
@@ -36,25 +38,25 @@ def output_error(
     *,
     faint: bool = True,
 ) -> float:
-    """The largest error of the outputs; infinity where one is not finite.
+    """The largest error of the outputs; infinity if one is not finite.
 
-    An output's error is max|difference| / max|reference|, or the angle between the two where that says more (small
-    values beside one large one). Both are measured as the proof measures them, and the angle is scaled by the proof's
-    bounds for the FP16 emulation. Elements that are not finite in the reference, or masks, are left out. Integers are
-    left out as well, but for images: they follow from floating outputs by comparisons.
+    An output's error is max|difference| / max|reference|, or the angle between the two if that is larger (small values
+    next to one large one). Both are measured as in the proof, and the angle is scaled by the proof's bounds for the
+    FP16 emulation. Elements that are not finite in the reference, or masks, are ignored. Integers except images are
+    ignored as well: they follow from floating-point outputs by comparisons.
 
     Args:
-        enough: an error up to which rows that TopK chose need not be matched, and steep outputs (``steep``) not be
-            judged by what they are read for. Those may take as much less than what the proof allows as it is below
-            the bound of the FP16 emulation.
-        steep: what the proof allows steep outputs.
+        enough: an error up to which rows that TopK chose need no matching, and steep outputs (``steep``) no judgement
+            by their use. The margin of ``enough`` below the bound of the FP16 emulation also applies to steep outputs'
+            bounds.
+        steep: the proof's bounds for steep outputs.
         faint: whether a map that shows nothing counts on the scale of 0 to 1.
     """
     worst = 0.0
     for group in groups:
         error = max((_error(group, name, want[name], got[name]) for name in group.names), default=0.0)
         if group.kind == "ranked" and error > enough:
-            # Scores that are as good as equal come in another order. Their rows are the same.
+            # Nearly equal scores come in another order. Their rows are the same.
             error = min(error, ranked_error(want, got, group))
         elif group.kind in STEEP and enough < error < math.inf:
             means = max(_MEANS, min(enough / _BOUNDS.max_rel, 1.0)) if enough else 1.0
@@ -79,19 +81,19 @@ def _error(group: OutputGroup, name: str, want: Array, got: Array) -> float:
     if metrics.non_finite:
         return math.inf
     if metrics.max_rel == 0.0:
-        return 0.0  # the cosine of equal tensors is 1 but for a last bit
+        return 0.0  # the cosine of equal tensors is 1 except for the last bit
     return max(metrics.max_rel, _ANGLE * math.acos(metrics.cosine))
 
 
 def ranked_error(want: Side, got: Side, group: OutputGroup) -> float:
-    """The error of rows that may come in another order: what nine of ten of them keep to.
+    """The error of rows whose order may differ: the error that nine of ten rows do not exceed.
 
-    A row is matched with the nearest one of the other side whose integers are the same; its error is the largest
-    difference in it, by max|reference| of its output. The rows at the end of a ranking may be others: the share that
-    has to be found again is that of the proof.
+    A row is matched with the nearest row of the other side that has the same integers. Its error is the largest
+    difference in it, divided by max|reference| of its output. The rows at the end of a ranking may differ: the share of
+    rows that must match is the proof's.
 
     Returns:
-        infinity where rows cannot be matched, or too few are found again.
+        infinity if rows have no match, or too few match.
     """
     left, right = (ranked_rows(group.names, group.count, side) for side in (want, got))
     if left is None or right is None or left.keys() != right.keys():

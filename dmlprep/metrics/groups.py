@@ -1,4 +1,4 @@
-"""Which outputs of a model are compared together, and by which rule: the same for search, proof and kit."""
+"""The groups of outputs that are compared together, and their rules: the same for search, proof and kit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DATA_DEPENDENT = frozenset({"NonMaxSuppression", "NonZero", "Unique", "Compress"
 def data_dependent(model: Model) -> frozenset[str]:
     """Names of the main graph's values that such an operator makes, or that follow from one.
 
-    FP16 may select other rows than FP32, so these values cannot be compared element by element.
+    FP16 may select other rows than FP32, so these values have no element-by-element comparison.
     """
     names: set[str] = set()
     for node in model.ir.graph:
@@ -34,21 +34,22 @@ _MOVES = frozenset(
     {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Cast", "Gather", "Split",
      "Resize", "Upsample", "Pad", "Clip", "ReduceMean", "ReduceMax", "AveragePool", "MaxPool"}
 )  # fmt: skip
-"""Operators that hand values on, at other places, or something between them: of probabilities, a probability."""
+"""Operators that forward values, move them, or interpolate between them: probabilities stay probabilities."""
 
 _MAKES = {"Sigmoid": "map", "HardSigmoid": "map", "Softmax": "classes", "LogSoftmax": "logits"}
 _READS_LOGITS = frozenset({"Softmax", "LogSoftmax", "ArgMax"})
 
 
 def output_groups(model: Model, kinds: Mapping[str, str] | None = None) -> list[OutputGroup]:
-    """The outputs in groups: those compared element by element and those that are sets of rows, then the ranked ones.
+    """Return the outputs in groups: first single outputs and sets of rows, then the ranked outputs.
 
-    Outputs that depend on the same row-choosing nodes and lead with the same dimension, which is neither fixed nor one
-    of the inputs', are one set of rows. Outputs that follow from the same TopK of more than one row are ranked. A set
-    of rows is no ranking as well. Every other output is alone, as a steep one where it is one (``steep.STEEP``).
+    Some outputs depend on the same row-choosing nodes and have the same first dimension, which is neither fixed nor an
+    input's. They are one set of rows. Outputs that follow from the same TopK of more than one row are ranked. A set of
+    rows is never a ranking, too. Every other output is a group of its own, with a steep kind where it applies
+    (``steep.STEEP``).
 
     Args:
-        kinds: of outputs that the user knows better: ``elements``, ``map``, ``classes``, ``logits`` or ``angle``.
+        kinds: the user's own kinds of outputs: ``elements``, ``map``, ``classes``, ``logits`` or ``angle``.
     """
     outputs = {value.name or "": value for value in model.ir.graph.outputs}
     by_name = {name: _steep_kind(value) for name, value in outputs.items()}
@@ -88,7 +89,7 @@ def _sets_of_rows(model: Model) -> list[tuple[str, ...]]:
 
 
 def _rankings(model: Model) -> list[tuple[tuple[str, ...], int | None]]:
-    """Outputs by the nearest TopK of more than one row, and how many rows it chooses, where the graph says so."""
+    """Outputs by the nearest TopK of more than one row, and the number of rows it chooses, if the graph shows it."""
     groups: dict[frozenset[ir.Node], list[str]] = {}
     for value in model.ir.graph.outputs:
         nodes = _nearest(value, lambda node: node.op_type == "TopK" and node.domain in ("", "ai.onnx"))
@@ -134,7 +135,7 @@ def _count(node: ir.Node) -> int | None:
 
 
 def _source(value: ir.Value, through: frozenset[str]) -> ir.Value:
-    """The value that a chain of operators ``through``, by their first inputs, starts from."""
+    """The value at the start of a chain of operators ``through``, by their first inputs."""
     node = value.producer()
     while node is not None and node.op_type in through and node.inputs and node.inputs[0] is not None:
         value = node.inputs[0]
@@ -161,7 +162,7 @@ _CHOOSES = frozenset({"Where", "Add", "Sub", "Mul", "Neg", "Identity", "Cast"})
 
 
 def _turn(value: ir.Value) -> float:
-    """A whole turn, in the unit of a value that is an angle of four quadrants; 0 for others.
+    """A whole turn, in the unit of a value that is an angle of four quadrants; 0 for other values.
 
     ONNX has no Atan2. Exporters write an Atan, to which nodes add pi or subtract it.
     """
@@ -218,7 +219,7 @@ def _number(value: ir.Value) -> float | None:
 
 
 _NARROW = frozenset({ir.DataType.UINT8, ir.DataType.INT8, ir.DataType.UINT16, ir.DataType.INT16})
-"""What images and sounds are stored in; indices and counts are wider."""
+"""Types in which images and sounds are stored; indices and counts are wider."""
 
 _HANDS_ON = frozenset(
     {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Concat", "Clip", "Min", "Max"}
@@ -227,11 +228,11 @@ _ARITHMETIC = _HANDS_ON | {"Add", "Sub", "Mul", "Div", "Round", "Floor", "Ceil",
 
 
 def integer_images(model: Model) -> frozenset[str]:
-    """Names of the outputs that are rounded floating numbers.
+    """Names of the outputs that are rounded floating-point numbers.
 
     They are the results of Round, Floor and Ceil, and integers of 8 or 16 bits that are cast or quantised.
 
-    A number that was an integer of the graph's own (ArgMax cast to float and back) is a class or an index all the same.
+    A number that was an integer inside the graph (ArgMax cast to float and back) is still a class or an index.
     """
     return frozenset(v.name or "" for v in model.ir.graph.outputs if _rounded(v))
 
@@ -252,11 +253,11 @@ _MAKES_INTEGERS = frozenset(
      "Multinomial", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not", "IsNaN",
      "IsInf", "Range", "MatMulInteger", "ConvInteger"}
 )  # fmt: skip
-"""Operators that give classes, indices and flags; types between inputs and outputs are not always written down."""
+"""Operators that give classes, indices and flags; types of inner values are not always in the file."""
 
 
 def _was_integer(value: ir.Value) -> bool:
-    """Whether classes, indices or flags take part in the arithmetic that makes a value."""
+    """Return whether a value is computed from classes, indices or flags."""
     stack, seen = [value], set[ir.Value]()
     while stack:
         one = stack.pop()
@@ -269,5 +270,5 @@ def _was_integer(value: ir.Value) -> bool:
         if node.op_type in _COMBINES:
             stack += [v for v in node.inputs if v is not None]
         elif (node.op_type == "Cast" or node.op_type in _ARITHMETIC) and node.inputs[0] is not None:
-            stack.append(node.inputs[0])  # the others are sizes and places
+            stack.append(node.inputs[0])  # the other inputs are sizes and positions
     return False

@@ -1,4 +1,4 @@
-"""The original's own noise: how far it is from itself where nothing that matters has changed."""
+"""The original's own noise: the difference between runs that should be equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dmlprep.portable.comparison import OutputGroup, compare_outputs
 Side = Mapping[str, Array]
 
 LAST_BITS = (2, -2, 4, -4)
-"""Units in the last place by which ``stretched`` moves feeds: as far as a device that sums otherwise is off."""
+"""Units in the last place by which ``stretched`` moves feeds: the error of a device that sums in another order."""
 
 
 def nudged(feed: Side, seed: int = 0) -> dict[str, Array]:
@@ -23,9 +23,9 @@ def nudged(feed: Side, seed: int = 0) -> dict[str, Array]:
 
 
 def stretched(feed: Side, units: int) -> dict[str, Array]:
-    """A feed with each finite float moved by ``units`` in the last place away from zero, or toward it where negative.
+    """A feed with each finite float moved by ``units`` in the last place: away from zero, or toward it if negative.
 
-    Unlike single nudges, this moves the range of what is quantised, and with it every step.
+    Unlike single nudges, this moves the range of quantised values, and with it every step.
     """
     return _moved(feed, lambda array: np.copysign(np.inf if units > 0 else 0.0, array), abs(units))
 
@@ -38,7 +38,7 @@ def _moved(feed: Side, toward: Callable[[Array], Array], units: int) -> dict[str
             with np.errstate(over="ignore", under="ignore"):
                 for _ in range(units):
                     other = np.nextafter(other, end)
-            # Zeros are silence, padding and masks: they stay what they are.
+            # Zeros are silence, padding and masks: they stay zeros.
             moved[name] = np.where(np.isfinite(array) & np.isfinite(other) & (array != 0), other, array)
     return moved
 
@@ -46,7 +46,7 @@ def _moved(feed: Side, toward: Callable[[Array], Array], units: int) -> dict[str
 def noise_of(groups: Sequence[OutputGroup], want: Side, others: Iterable[Side]) -> dict[str, float]:
     """The largest error of each output between the original's runs on one feed, as the proof measures errors.
 
-    Integers and strings are left out: they follow from floats.
+    Integers and strings are ignored: they follow from floats.
     """
     worst: dict[str, float] = {}
     for got in others:

@@ -1,4 +1,4 @@
-"""What a model holds that decides how it is compared."""
+"""The types of a model that decide how it is compared."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dmlprep.portable.measure import Tolerance
 
 
 def holds_fp16(model: Model) -> bool:
-    """Whether any tensor of a model, or any Cast in it, is FP16 or bfloat16. Reads no weights."""
+    """Return whether any tensor of a model, or any Cast in it, is FP16 or bfloat16. Reads no weights."""
     return _holds(model, (ir.DataType.FLOAT16, ir.DataType.BFLOAT16))
 
 
 def holds_rare_floats(model: Model) -> bool:
-    """As ``holds_fp16``, for bfloat16 and FP64: types that ONNX Runtime's CPU provider has kernels for here and there.
+    """As ``holds_fp16``, for bfloat16 and FP64: types for which ONNX Runtime's CPU provider has only some kernels.
 
-    Hardly any operator has one for bfloat16; Conv, Cos or Erf, or GridSample by an FP64 grid have none for FP64.
+    Almost no operator has one for bfloat16. Conv, Cos, Erf, and GridSample with an FP64 grid have none for FP64.
     """
     return _holds(model, (ir.DataType.BFLOAT16, ir.DataType.DOUBLE))
 
@@ -33,13 +33,13 @@ def _holds(model: Model, half: tuple[ir.DataType, ...]) -> bool:
 
 
 def quantizes(model: Model) -> bool:
-    """Whether a model quantizes activations: a last bit can then become a step of 1/255."""
+    """Return whether a model quantizes activations: a change of the last bit can then become a step of 1/255."""
     kinds = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "MatMulInteger", "ConvInteger")
     return any(n.op_type in kinds for n in nodes(model.ir))
 
 
 def has_few_bits(model: Model) -> bool:
-    """Whether products or convolutions have weights of a few bits, of the step ``weights`` or of a quantizer."""
+    """Return whether products or convolutions have few-bit weights, from the step ``weights`` or from a quantizer."""
     version = model.ir.ir_version
     return any(n.op_type == "MatMulNBits" or is_stored_weight(n, version) or _has_four_bits(n) for n in nodes(model.ir))
 
@@ -52,7 +52,7 @@ def _has_four_bits(node: ir.Node) -> bool:
 
 
 def tolerance_for(name: str, candidate: Model, reference: Model, device: str) -> Tolerance:
-    """Return the tolerance of a name as ``choose_tolerance`` does, by what the two models hold.
+    """Return the tolerance of a name, as ``choose_tolerance`` does for the types in the two models.
 
     Raises:
         UsageError: there is no such tolerance.

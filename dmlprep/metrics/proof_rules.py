@@ -1,4 +1,4 @@
-"""What the proof decides by, for a search that looks for what passes it."""
+"""The rules of the proof, for a search for models that pass it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Side = Mapping[str, Array]
 _BOUND = TOLERANCES["fp16-emulation"].max_rel
 
 _CARRIED = 4.0
-"""How many times the error of a state counts. Over 360 steps of a speech detector the largest one was 8 times that of
-the worse of two feeds, and carried on from step to step it was twice as large in the middle."""
+"""The weight of a state's error. Over 360 steps of a speech detector, the largest error was 8 times that of the worse
+of two feeds. Carried from step to step, the typical error was twice as large."""
 
 
 @dataclass(frozen=True)
 class ProofRules:
-    """How the proof judges, as the user set it.
+    """The rules of the proof, with the user's settings.
 
     Attributes:
-        measures: kinds of outputs that the user knows better, see ``groups.output_groups``.
+        measures: the user's own kinds of outputs, see ``groups.output_groups``.
         tolerance: name of the tolerance, with bounds (``find_tolerance``), or ``auto``.
     """
 
@@ -41,11 +41,11 @@ class ProofRules:
     metric: UserMetric | None = None
 
     def judge(self, model: Model, enough: float, *, few_bits: bool = False) -> SearchJudge:
-        """Of FP16 emulations of ``model``.
+        """Return the judge of FP16 emulations of ``model``.
 
         Args:
-            enough: largest error of an output that the search accepts, where the proof allows no less.
-            few_bits: of ``model`` with weights of few bits instead.
+            enough: largest error of an output that the search accepts, unless the proof's bound is smaller.
+            few_bits: judge ``model`` with weights of few bits instead.
         """
         quantized, device = quantizes(model), "fp16-emulation"
         bounds = choose_tolerance(self.tolerance, fp16=True, quantized=quantized, device=device, few_bits=few_bits)
@@ -63,11 +63,11 @@ class SearchJudge:
     """Judges candidates by one number each, as the proof will.
 
     Attributes:
-        bounds: the proof's, of the FP16 emulation.
-        enough: the largest error that is accepted. It is below what the proof allows: other feeds, and a device, err
-            otherwise.
-        states: outputs that the next step reads. Their errors come back, and each step is another feed.
-        limit: the error that a user's metric at its bound counts as; ``enough`` is no more.
+        bounds: the proof's bounds for the FP16 emulation.
+        enough: the largest accepted error. It is below the proof's bound, because the errors on other feeds and on a
+            device differ.
+        states: outputs that the next step reads. Their errors return in later steps, and each step is another feed.
+        limit: the error for a user's metric at its bound; ``enough`` is not larger.
         faint: maps that show nothing on any feed. Only their own scale proves them.
     """
 
@@ -86,11 +86,11 @@ class SearchJudge:
         )
 
     def counted(self, group: OutputGroup, error: float) -> float:
-        """What the error of a group of outputs counts beside those of the others."""
+        """The error of a group of outputs with its weight among the other groups."""
         return error * _CARRIED if self.states.intersection(group.names) else error
 
     def decided(self, error: float, want: Side, got: Side) -> float:
-        """``error``, the largest that counts, or what the user's metric makes of it: at most ``enough`` passes.
+        """``error``, the largest that counts, or the number from the user's metric: at most ``enough`` passes.
 
         Raises:
             InputError: the metric fails.
@@ -112,17 +112,18 @@ _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _MARKS = frozenset(
     {"in", "out", "input", "output", "n", "new", "next", "prev", "previous", "last", "initial", "final", "updated"}
 )
-"""Words that tell a state before a step from one after it."""
+"""Words that distinguish a state before a step from one after it."""
 
 _ENDS = ("out", "new", "in", "n", "i", "o")
-"""The same, written without a border: h and hn, r1i and r1o."""
+"""Endings without a separator that mean the same: h and hn, r1i and r1o."""
 
 
 def carried_states(model: Model) -> dict[str, str]:
-    """Of each output that the next step reads, the input that it becomes: hn and h, stateN and state.
+    """Return each output that the next step reads, with the input that it becomes: hn and h, stateN and state.
 
-    The two have a floating type in common, shapes that fit, and a name but for what says before or after. A state goes
-    beside a result, and beside what is new at each step: a model of one output, or of one input, has none.
+    The two have the same floating-point type, compatible shapes, and the same name except for words that mean before or
+    after. A model with a state also has a result and another input: a model of one output, or of one input, has no
+    states.
     """
     inputs, outputs = model.ir.graph.inputs, model.ir.graph.outputs
     if len(inputs) < 2 or len(outputs) < 2:
@@ -138,7 +139,7 @@ def carried_states(model: Model) -> dict[str, str]:
 
 
 def _stems(name: str) -> list[str]:
-    """A name without the words that tell before from after; empty where nothing else is left."""
+    """A name without the words that distinguish before from after; empty if no other words remain."""
     words = [word.lower() for word in _WORDS.findall(name)]
     plain = "".join(word for word in words if word not in _MARKS)
     cut = next((plain.removesuffix(end) for end in _ENDS if plain.endswith(end) and plain != end), plain)
@@ -146,7 +147,7 @@ def _stems(name: str) -> list[str]:
 
 
 def _alike(one: ir.Value, other: ir.Value) -> bool:
-    """Whether one may be given where the other is read, as far as types and shapes are known."""
+    """Return whether one value can replace the other as an input, as far as types and shapes are known."""
     if one.shape is None or other.shape is None:
         return one.dtype == other.dtype
     pairs = zip(one.shape.dims, other.shape.dims, strict=False)

@@ -1,21 +1,22 @@
 """Named tolerances, each with its reason.
 
-The numbers come from measurements of max|d| / max|reference| per output, against the FP32 original on the CPU provider
-of ONNX Runtime 1.24.4 (2026-11):
+The numbers come from measurements of max|d| / max|reference| for each output, against the FP32 original on the CPU
+provider of ONNX Runtime 1.24.4 (2026-11):
 
 - FP32 on DirectML 1.15.4 (Linux, lavapipe): ResNet-18 4.5e-7, MobileNetV2 8.9e-7, a transformer 5.7e-7, a UNet 3.6e-7,
-  ResNet-50 8.6e-7. Over ``fixtures/models``: 7.3e-7 at most. FP32 on the CPU, graph optimisation
-  off against all: 0 to 9.0e-7 over ``fixtures/models``.
-- FP16 files on the CPU provider, which computes in FP32: minilm 7e-4, whisper encoder 7e-4, superres 5e-4,
-  mobilenetv2 0.017 and resnet50 0.018 (random weights, no averaging over training).
+  ResNet-50 8.6e-7. Over ``fixtures/models``: 7.3e-7 at most. FP32 on the CPU, without and with all graph optimisation:
+  0 to 9.0e-7 over ``fixtures/models``.
+- FP16 files on the CPU provider, which computes in FP32: minilm 7e-4, whisper encoder 7e-4, superres 5e-4, mobilenetv2
+  0.017 and resnet50 0.018 (random weights, no averaging over training).
 - FP16 files on DirectML with rounding to nearest even: minilm 0.0011, whisper encoder 0.0015, superres 0.0010,
   mobilenetv2 0.0125, resnet50 0.022.
-- Steep outputs, FP16 emulation on photographs and lines of text (``tests/benchmarks/trained.py``): the map of a text
-  detector overlaps by 0.9977 and its masks by 0.9979 at least, 3.3 % of its active elements are out of bounds, one is
-  0.17 from all around it; the rows of a text reader overlap by 0.994, and 0.18 of the worst row moves. A front end
-  that FP16 does break (log of a power spectrum): the map overlaps by 0.94.
-- QDQ models: a rounding boundary crossed moves an activation by one step, 1/255 of its range. That is arithmetic; the
-  one measurement (``fixtures/models/quantized_cnn.onnx``, fused integer kernels against node by node) shows 0.
+- Steep outputs, FP16 emulation on photographs and lines of text (``tests/benchmarks/trained.py``). The map of a text
+  detector overlaps by at least 0.9977 and its masks by at least 0.9979. 3.3 % of its active elements are out of bounds;
+  one differs by 0.17 from all around it. The rows of a text reader overlap by 0.994, and 0.18 of the worst row moves.
+  In a front end that FP16 breaks (log of a power spectrum), the map overlaps by 0.94.
+- QDQ models: a value that crosses a rounding boundary moves an activation by one step, 1/255 of its range. That is
+  arithmetic; the one measurement (``fixtures/models/quantized_cnn.onnx``, fused integer kernels compared with node by
+  node) shows 0.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ _ROWS: tuple[tuple[str, tuple[float, float, float, float], _Steep, str], ...] = 
 """Name, bounds (max_rel, cosine, share_equal, rows), bounds of steep outputs, and reason."""
 
 TOLERANCES = {name: Tolerance(name, *bounds, reason, **steep) for name, bounds, steep, reason in _ROWS}
-"""By name. ``auto`` is not in it: see ``choose_tolerance``."""
+"""Tolerances by name, without ``auto``: see ``choose_tolerance``."""
 
 
 def find_tolerance(name: str) -> Tolerance:
-    """A tolerance by name, or ``rel:0.005`` for a bound of one's own on max|d| / max|reference|.
+    """Return a tolerance by name, or ``rel:0.005`` for a custom bound on max|d| / max|reference|.
 
     Bounds may follow: ``fp16-cpu,overlap=0.995,threshold=0.3/0.6``.
 
@@ -110,11 +111,11 @@ def _with_bounds(tolerance: Tolerance, name: str, bounds: list[str]) -> Toleranc
 
 
 def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str, few_bits: bool = False) -> Tolerance:
-    """The tolerance of a name; ``auto`` goes by what the candidate is.
+    """Return the tolerance of a name; ``auto`` depends on the candidate.
 
     Args:
         device: ``cpu``, ``dml``, or ``fp16-emulation`` for the FP16 emulation.
-        few_bits: whether its weights were rounded to a few bits, and those of the reference were not.
+        few_bits: whether the candidate's weights were rounded to a few bits, and the reference's were not.
 
     Raises:
         UsageError: there is no such tolerance.
@@ -132,7 +133,7 @@ def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str, few
 
 
 def proves(fp16: bool, device: DeviceInfo) -> str:
-    """What parity on a device proves of an FP16 candidate, for the verdict's details; empty where it proves all."""
+    """The limit of a proof on a device for an FP16 candidate, for the verdict's details; empty for a complete proof."""
     if fp16 and device.provider == "cpu":
         # The CPU provider has no FP16 kernels for most operators: it casts to FP32, where nothing overflows.
         return "computes FP16 nodes in FP32: proves weight rounding and graph surgery, not FP16 arithmetic"

@@ -1,4 +1,4 @@
-"""A measure of the user's own: a function in a Python file, which decides where it is given."""
+"""A measure of the user's own: a function in a Python file, which decides instead of the default measures."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SHAPE = "def NAME(reference, candidate): two dicts of arrays by output name; re
 
 @dataclass(frozen=True)
 class NamedMetric:
-    """A metric that a file names, whose code runs though no command line names it.
+    """A metric from a file, whose code runs although no command line names it.
 
     Attributes:
         name: ``file.py:function``.
-        folder: what the path in ``name`` is relative to; the working folder where there is none.
+        folder: base folder of the path in ``name``; the working folder by default.
     """
 
     name: str
@@ -30,7 +30,7 @@ class NamedMetric:
 
     @property
     def code(self) -> str:
-        """The code that runs: its file, as it is opened, and the function."""
+        """The code that runs: the path of its file, and the function."""
         return str((self.folder or Path()) / self.name)
 
     def __str__(self) -> str:
@@ -42,9 +42,9 @@ class UserMetric:
     """The user's function.
 
     Attributes:
-        call: takes the outputs of the original and of the candidate on one feed.
-        bound: the largest number that passes; ``None`` where the function decides itself.
-        named_by: the file that names it; empty where the caller does.
+        call: receives the outputs of the original and of the candidate on one feed.
+        bound: the largest number that passes; ``None`` if the function decides itself.
+        named_by: the file that names it; empty if the caller does.
     """
 
     name: str
@@ -54,10 +54,10 @@ class UserMetric:
     named_by: str = ""
 
     def judge(self, reference: Mapping[str, Array], candidate: Mapping[str, Array]) -> tuple[float, bool]:
-        """The number of one feed, and whether it passes.
+        """Return the number of one feed, and whether it passes.
 
         Raises:
-            InputError: the function fails, or gives neither a number nor a number with a boolean.
+            InputError: the function fails, or returns neither a number nor a number with a boolean.
         """
         try:
             answer = self.call(dict(reference), dict(candidate))
@@ -81,10 +81,10 @@ class UserMetric:
 
 
 def load_metric(given: str, bound: float | None = None, folder: Path | None = None) -> UserMetric | None:
-    """The function that ``file.py:function`` names; the file is run, as Python runs a module. ``None`` for no name.
+    """Load the function ``file.py:function``; the file is run, as Python runs a module. ``None`` for an empty name.
 
     Args:
-        folder: what the path is relative to; the working folder where there is none.
+        folder: base folder of the path; the working folder by default.
 
     Raises:
         UsageError: a bound without a metric, or a name of another form.

@@ -101,9 +101,7 @@ class Pass(ABC, Generic[O]):
         return self.gives
 
     def keeps_type(self, name: str) -> bool:
-        """Return whether the graph input or output ``name`` has the same element type after this pass. Names never
-        change.
-        """
+        """Return whether the input or output ``name`` keeps its element type in this pass. Names never change."""
         return True
 
     def keeps_input(self, name: str) -> bool:

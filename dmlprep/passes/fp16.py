@@ -199,8 +199,9 @@ class Fp16Pass(Pass[Fp16Options]):
         return changed or inlined
 
     def _chosen(self, model: Model) -> tuple[dict[int, str], dict[int, str], bool]:
-        """The nodes to keep and to convert, after functions are inlined. Options may use names from before or after
-        that.
+        """The nodes to keep and to convert, after functions are inlined.
+
+        Options may use names from before or after the inlining.
         """
         picks: list[dict[int, str]] = []
         rests: list[Selection] = []

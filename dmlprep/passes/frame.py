@@ -1,4 +1,4 @@
-"""The frame step: it adds the app's pre- and postprocessing to the graph, in operators that DirectML has kernels for."""
+"""The frame step: it adds the app's pre- and postprocessing to the graph, in operators with DirectML kernels."""
 
 from __future__ import annotations
 

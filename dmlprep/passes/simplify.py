@@ -196,7 +196,7 @@ def _is_noise(metrics: OutputMetrics, noise: float) -> bool:
 
 
 def _noise(model: Model, feed: Mapping[str, Array], reference: Mapping[str, Array], runner: Runner) -> dict[str, float]:
-    """The model's own noise on one feed (``metrics.noise_of``); empty if the model does not run without optimisation."""
+    """The model's own noise on one feed (``metrics.noise_of``); empty if the unoptimised model does not run."""
     try:
         plain = run_segments(partial(runner.run, optimized=False), model, feed)
         moved = run_segments(runner.run, model, nudged(feed))

@@ -1,6 +1,4 @@
-"""The weights step: MatMul and Gemm weights in 4 or 8 bits, as com.microsoft::MatMulNBits; tables and convolutions in
-8.
-"""
+"""The weights step: weights of products in 4 or 8 bits, as com.microsoft::MatMulNBits; tables and convolutions in 8."""
 
 from __future__ import annotations
 

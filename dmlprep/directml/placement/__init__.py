@@ -1,4 +1,4 @@
-"""Which node goes to DirectML and which to the CPU, why, what fuses, where tensors cross. All of it offline."""
+"""The placement of nodes on DirectML or the CPU, with reasons, fusions, and copies between devices. All offline."""
 
 from dmlprep.directml.placement.opset import choose_opset, off_directml
 from dmlprep.directml.placement.place import place

@@ -1,7 +1,8 @@
 """Inline functions as ONNX Runtime does before it places nodes.
 
-Model-local functions always; operators that ONNX defines by a function body where no provider has a kernel for this
-node (GroupNormalization, Mish; Gelu in FP16). Works on a ModelProto; remembers which node each new one comes from.
+Model-local functions are always inlined. Operators that ONNX defines by a function body are inlined if no provider has
+a kernel for the node (GroupNormalization, Mish; Gelu in FP16). The code works on a ModelProto, and remembers the
+original of each new node.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _BodyOf = Callable[[onnx.NodeProto], onnx.FunctionProto | None]
 def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
     """Inline every call of a model-local function, in place; ``origins`` gets first output -> label of the call.
 
-    ``graph.model.expansion`` counted the result when the model was opened. It also refuses rings of calls.
+    ``graph.model.expansion`` counted the result when the model was opened. It also refuses cycles of calls.
     """
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     imported = {o.domain for o in model.opset_import}
@@ -47,10 +48,10 @@ def expand(
     origins: dict[str, str],
     budget: Budget,
 ) -> bool:
-    """Inline the nodes of ``graph`` (built from ``model``) that are ``wanted``, in place; whether there were any.
+    """Inline the ``wanted`` nodes of ``graph`` (built from ``model``), in place; return whether there were any.
 
     Raises:
-        ModelRefused: DP014, they would be more nodes than ``budget`` has left.
+        ModelRefused: DP014, the result would have more nodes than ``budget`` has left.
     """
     bodies: dict[str, onnx.FunctionProto] = {}
     for node in graph.all_nodes():
@@ -72,7 +73,7 @@ def _taken(model: onnx.ModelProto) -> Names:
 
 
 def _count(nodes: Iterable[onnx.NodeProto]) -> int:
-    """Nodes, those of their subgraphs included; onnx's own bodies nest a graph or two."""
+    """The number of nodes, with nodes in subgraphs; onnx's own bodies nest a graph or two."""
     return sum(1 + sum(_count(graph.node) for graph in protos.bodies(node)) for node in nodes)
 
 
@@ -88,7 +89,7 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
     versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
     if not schema.has_context_dependent_function or not versions:
         return None
-    # An input that is left out has an empty type; one whose type is not known would crash onnx's builders.
+    # An omitted input has an empty type; an input of unknown type would crash onnx's builders.
     types = [onnx.TypeProto() if value is None else value.proto for value in node.inputs]
     if any(t is None for t in types):
         return None
@@ -101,7 +102,7 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
 
 
 def _first(node: onnx.NodeProto) -> str:
-    """The name of the first output that is not left out."""
+    """The name of the first output that is not omitted."""
     return next(filter(None, map(str, node.output)), "")
 
 
@@ -117,7 +118,7 @@ def _expand_graph(
     *,
     inside: bool = False,
 ) -> bool:
-    """Inline the nodes that have a body; with ``inside`` also those of these bodies, and so on."""
+    """Inline the nodes that have a body; with ``inside`` also the nodes of these bodies, and so on."""
     changed = False
     remaining: list[onnx.NodeProto] = []
     waiting = [(node, True) for node in reversed(graph.node)]
@@ -160,14 +161,14 @@ def _instantiate(call: onnx.NodeProto, body: onnx.FunctionProto, names: Names) -
         _rewrite(new, rename, attributes)
         yield new
     for formal, actual in outputs.items():
-        if formal in body.input:  # an output that is an input as it is
+        if formal in body.input:  # an output that is also an input
             yield onnx.helper.make_node("Identity", [known[formal]], [actual], name=f"{prefix}/Identity")
 
 
 def _rewrite(node: onnx.NodeProto, rename: Callable[[str], str], attributes: Mapping[str, AttributeProto]) -> None:
     inputs, outputs = [rename(i) for i in node.input], [rename(o) for o in node.output]
     while inputs and not inputs[-1]:
-        inputs.pop()  # trailing optional inputs that the call left out
+        inputs.pop()  # trailing optional inputs that the call omits
     del node.input[:], node.output[:]
     node.input.extend(inputs)
     node.output.extend(outputs)

@@ -1,4 +1,4 @@
-"""Walk the rules for one node, in the order ONNX Runtime applies them."""
+"""Explain the placement of one node: each rule, in the order of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from dmlprep.record import CODES
 
 
 def explain_node(model: Model, name: str, target: Target) -> list[str]:
-    """Lines that say where a node runs, and each rule on the way there.
+    """Return lines with the device of a node, and each rule on the way there.
 
     Args:
-        name: the node's name, with its graph's path where it stands in a subgraph (``If_3/then_branch/Add_1``); for
-            an inlined operator, the operator's own name: each node of its body is explained.
+        name: the node's name, in a subgraph with its graph's path (``If_3/then_branch/Add_1``). For an inlined
+            operator, the operator's own name: the lines explain each node of its body.
 
     Raises:
         UsageError: there is no such node, or the target's kernels are not known.

@@ -18,21 +18,22 @@ from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.collector import paused_collector
 
 LOWEST = 13
-"""No candidate below, unless the model is: no kernel of any release is lost before, and Resize means another thing
-below 11, Softmax below 13."""
+"""The lowest candidate, unless the model is lower. No kernel of any release is lost before it; below 11 Resize has
+another meaning, below 13 Softmax."""
 
 _ADAPTED = frozenset({"num_outputs", "noop_with_empty_axes", "allowzero"})
-"""Attributes that are new at some version and are lowered by writing the operator another way."""
+"""Attributes that are new at some version; the operator is lowered to another form without them."""
 
 
 def choose_opset(model: Model, target: Target, frozen: Frozen | None = None) -> int:
-    """The opset at which fewest compute nodes leave DirectML or have a quirk that a later opset mends. Ties: fewest
-    floating-point operations on the CPU, then the opset nearest to the model's own.
+    """Return the opset at which the fewest compute nodes leave DirectML, or have a quirk that a later opset fixes.
 
-    Supposes that the model is converted with each operator kept: a node counts by the version that its operator has at
-    the candidate. An operator that a candidate opset does not have yet counts by the function body that replaces it
-    (Gelu below opset 20); one without a body counts as off DirectML, so that no candidate is chosen to which it could
-    not be lowered, unless it leaves DirectML at every opset.
+    Ties: the fewest floating-point operations on the CPU, then the opset nearest to the model's own.
+
+    The count assumes that the model is converted with each operator kept: a node counts by its operator's version at
+    the candidate. An operator that a candidate opset lacks counts by the function body that replaces it (Gelu below
+    opset 20). An operator without a body counts as off DirectML. So no candidate is chosen that the operator cannot be
+    lowered to, unless it leaves DirectML at every opset.
 
     Raises:
         UsageError: the target's kernels are not known.
@@ -42,13 +43,13 @@ def choose_opset(model: Model, target: Target, frozen: Frozen | None = None) -> 
 
 
 def best_opset(graph: GraphFacts, own: int, target: Target, kind: Mapping[int, Role] | None = None) -> int:
-    """``choose_opset`` for facts that were read already; ``own`` is the model's opset, ``kind`` their ``roles``."""
+    """``choose_opset`` for facts that were read before; ``own`` is the model's opset, ``kind`` their ``roles``."""
     found = _by_opset(graph, own, target, kind)
     return min(found, key=lambda opset: (*found[opset], abs(opset - own), opset))
 
 
 def off_directml(model: Model, target: Target) -> dict[int, int]:
-    """How many compute nodes leave DirectML at each opset that the target loads, as ``choose_opset`` counts them.
+    """The number of compute nodes that leave DirectML at each opset of the target, as in ``choose_opset``.
 
     Raises:
         UsageError: the target's kernels are not known.
@@ -60,7 +61,7 @@ def off_directml(model: Model, target: Target) -> dict[int, int]:
 def _by_opset(
     graph: GraphFacts, own: int, target: Target, kind: Mapping[int, Role] | None = None
 ) -> dict[int, tuple[int, int]]:
-    """Nodes, and floating-point operations, that leave DirectML, or are wrong on it, at each opset."""
+    """Nodes, and floating-point operations, that leave DirectML or are wrong on it, at each opset."""
     top = target.max_opset
     kind = roles(graph) if kind is None else kind
     ours = [n for n in graph.all_nodes() if kind[id(n)] in ("compute", "control") and not n.domain]
@@ -106,7 +107,7 @@ def _on_dml(node: NodeFacts, opset: int, target: Target) -> bool:
 
 
 def _keeps_attributes(node: NodeFacts, opset: int) -> bool:
-    """Whether an older version of the operator has every attribute that the node sets away from its default."""
+    """Return whether an older version of the operator has every attribute that the node sets away from its default."""
     now, older = schema_of("", node.op, node.since), schema_of("", node.op, opset)
     if now is None or older is None:
         return now is older
@@ -118,7 +119,7 @@ def _keeps_attributes(node: NodeFacts, opset: int) -> bool:
 
 
 def _body_on_dml(node: NodeFacts, opset: int, target: Target) -> bool:
-    """Whether DirectML has kernels of the right versions for every operator of a function's body."""
+    """Return whether DirectML has kernels of the right versions for every operator of a function's body."""
     from dmlprep.directml.placement.expand import schema_body
 
     body, kernels = schema_body(node), target.tables.dml

@@ -1,4 +1,4 @@
-"""Place every node of a model on a target, offline: its device, what it is for, and the copies between devices."""
+"""Place every node of a model on a target, offline: its device, its role, and the copies between devices."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from dmlprep.graph.model.random_ops import RANDOM
 from dmlprep.record.aliases import SessionDevice
 
 LARGEST = 1 << 48
-"""Bytes of a tensor that is believed: no machine holds 256 TiB, and sums of many stay below 64 bits."""
+"""The largest plausible tensor, in bytes: no machine has 256 TiB of memory, and sums of many stay below 64 bits."""
 
 
 def nbytes(value: Value) -> int | None:
-    """Bytes of a tensor, ``None`` where its size or type is not known, or is beyond any machine."""
+    """Bytes of a tensor; ``None`` if its size or type is unknown, or beyond any machine."""
     dtype = value.dtype
     if dtype in (None, ir.DataType.UNDEFINED, ir.DataType.STRING) or value.size is None:
         return None
@@ -34,10 +34,10 @@ def nbytes(value: Value) -> int | None:
 
 
 def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -> list[Crossing]:
-    """Every value of every graph that a node makes on one device and another node reads on the other.
+    """Every value of every graph that a node writes on one device and another node reads on the other.
 
-    Feeds and results of the main graph, and initializers, are not counted: they move whatever the placement is. A feed
-    that both devices read is: ONNX Runtime hands it to the CPU and copies it in each run.
+    Feeds and results of the main graph, and initializers, do not count: every placement copies them. A feed that both
+    devices read counts: ONNX Runtime passes it to the CPU and copies it in each run.
     """
     found: list[Crossing] = []
     readers = _Readers(on_dml, kernels)
@@ -57,7 +57,7 @@ def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -
 
 
 class _Readers:
-    """On which device nodes read values; the inputs of each node are indexed once, however many they are."""
+    """The devices on which nodes read values; the inputs of each node are indexed once, however many they are."""
 
     def __init__(self, on_dml: set[int], kernels: dict[int, Kernel]) -> None:
         self._on_dml = on_dml
@@ -65,7 +65,7 @@ class _Readers:
         self._places: dict[int, dict[int, list[int]]] = {}
 
     def across(self, value: Value, made_on_dml: bool) -> NodeFacts | None:
-        """The first node that reads a value on the other device than the one that makes it."""
+        """The first node that reads a value on another device than the node that writes it."""
         return next((reader for reader in value.consumers if self._crosses(reader, value, made_on_dml)), None)
 
     def _crosses(self, reader: NodeFacts, value: Value, made_on_dml: bool) -> bool:
@@ -80,7 +80,7 @@ class _Readers:
 
 
 def feed_bytes(graph: GraphFacts) -> int | None:
-    """Bytes of the main graph's inputs and outputs, ``None`` where one is not known."""
+    """Bytes of the main graph's inputs and outputs; ``None`` if one is unknown."""
     sizes = [nbytes(v) for v in [*graph.inputs, *graph.outputs] if not v.initializer]
     known = [s for s in sizes if s is not None]
     return sum(known) if len(known) == len(sizes) else None
@@ -89,7 +89,7 @@ def feed_bytes(graph: GraphFacts) -> int | None:
 Role = Literal["compute", "shape", "control", "constant"]
 
 SHAPE_VALUE = 1024
-"""Elements up to which a value derived from shapes alone counts as shape arithmetic, not as data."""
+"""The most elements with which a value derived from shapes alone counts as shape arithmetic, not as data."""
 
 _WHOLE_NUMBERS = frozenset(["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"])
 
@@ -128,7 +128,7 @@ def _role(node: NodeFacts, constant: set[int], of_shape: set[int]) -> Role:
 
 
 def place(model: Model, target: Target, frozen: Frozen | None = None) -> Placement:
-    """Where each node of ``model`` runs on ``target``, and why. Reads no weights.
+    """Return the provider of each node of ``model`` on ``target``, and the reason. Reads no weights.
 
     Raises:
         UsageError: the target's kernels are not known.
@@ -144,7 +144,7 @@ def place_facts(
     kind: Mapping[int, Role] | None = None,
     divisions: Divisions | None = None,
 ) -> Placement:
-    """``place`` for facts that ``read_facts`` gave for this target's tables; ``kind`` is their ``roles``."""
+    """``place`` for facts from ``read_facts`` with this target's tables; ``kind`` is their ``roles``."""
     kind = roles(graph) if kind is None else kind
     divisions = Divisions(target) if divisions is None else divisions
     placed: list[PlacedNode] = []

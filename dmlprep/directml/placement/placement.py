@@ -1,4 +1,4 @@
-"""The answer: where each node of a model runs, and what that costs."""
+"""The result of placement: the device of each node of a model, and the costs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dmlprep.record.aliases import SessionDevice
 from dmlprep.record.placement import PlacementFacts
 
 FORMAT = 1
-"""Version of the JSON form. Raised when a field changes its meaning or goes away."""
+"""Version of the JSON form. It increases when a field changes its meaning or is removed."""
 
 ProviderName = Literal["DmlExecutionProvider", "CPUExecutionProvider"]
 
@@ -20,18 +20,19 @@ class PlacedNode(msgspec.Struct, frozen=True, omit_defaults=True):
     """One node as ONNX Runtime places it.
 
     Attributes:
-        name: the node's name; operator and first output in parentheses where it has none.
+        name: the node's name; without one, the operator and, in parentheses, the first output.
         graph: path of its graph: ``""`` the main graph, ``If_3/then_branch`` a subgraph.
         op: ``Conv``, ``com.microsoft::Gelu``.
-        provider: the CPU also where no provider has a kernel (``DP507``): ONNX Runtime leaves it there, and fails.
-        code: why it runs where it runs (``DP500``: DirectML takes it; ``dmlprep explain CODE``).
+        provider: the provider that runs it. Also the CPU if no provider has a kernel (``DP507``): ONNX Runtime leaves
+            the node there, and fails.
+        code: code of the reason for its placement (``DP500``: DirectML runs it; ``dmlprep explain CODE``).
         reason: one clause with this node's numbers.
-        partition: number of its fused partition in its graph, ``None`` where it is not fused.
-        not_fused: code of what keeps a node on DirectML out of a fused graph.
+        partition: number of its fused partition in its graph; ``None`` if it is not fused.
+        not_fused: code of the reason why a node on DirectML is not in a fused graph.
         not_fused_reason: one clause with this node's numbers.
         role: ``compute``; ``shape`` arithmetic; ``control`` flow and containers; ``constant``: folded at load.
-        origin: node that it was inlined from; empty where the model itself has it.
-        flops: floating-point operations, ``None`` where its shapes are not known.
+        origin: the node that it was inlined from; empty for a node of the model itself.
+        flops: floating-point operations; ``None`` if its shapes are unknown.
     """
 
     name: str
@@ -50,9 +51,9 @@ class PlacedNode(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Crossing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tensor that is made on one device and read on the other in each run.
+    """A tensor that is written on one device and read on the other in each run.
 
-    ``producer`` is empty for a graph input that both devices read; ``nbytes`` is ``None`` if it is not known.
+    ``producer`` is empty for a graph input that both devices read; ``nbytes`` is ``None`` if it is unknown.
     """
 
     value: str
@@ -64,18 +65,19 @@ class Crossing(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where every node of every graph runs on one target, without graph optimisation.
+    """The placement of every node of every graph on one target, without graph optimisation.
 
     Attributes:
-        nodes: Constant nodes left out: ONNX Runtime turns them into initializers.
-        dml_flops: floating-point operations on DirectML, of nodes whose shapes are known.
-        flops: of all nodes whose shapes are known.
-        partitions: fused graphs, of all graphs of the model.
-        crossing_bytes: of those whose size is known.
-        feed_bytes: bytes of the graph's inputs and outputs that go up and come down, where known.
-        compute_on_cpu: names of compute nodes on the CPU; shape arithmetic, control flow and what is folded at load do
-            not count.
-        free_dimensions: dim_param (or ``input[axis]`` where it has no name) -> the inputs that have it.
+        nodes: all nodes except Constant nodes: ONNX Runtime turns those into initializers.
+        dml_flops: floating-point operations on DirectML, for nodes with known shapes.
+        flops: floating-point operations of all nodes with known shapes.
+        partitions: number of fused graphs in all graphs of the model.
+        crossing_bytes: bytes of the crossings with a known size.
+        feed_bytes: bytes of the graph's inputs and outputs, which are copied to and from the device; ``None`` if
+            unknown.
+        compute_on_cpu: names of compute nodes on the CPU. Shape arithmetic, control flow and nodes that are folded at
+            load do not count.
+        free_dimensions: dim_param (or ``input[axis]`` without a name) -> the inputs that have it.
     """
 
     target: str
@@ -99,16 +101,16 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def flop_share(self) -> float | None:
-        """Share of floating-point operations on DirectML, ``None`` where the shapes of a compute node are not known.
+        """Share of floating-point operations on DirectML; ``None`` if the shapes of a compute node are unknown.
 
-        A share of those that are known would say more of which they are than of where they run.
+        A share of the known operations would describe which shapes are known, not where the operations run.
         """
         known = all(n.flops is not None for n in self.nodes if n.role == "compute")
         return self.dml_flops / self.flops if self.flops and known else None
 
     @property
     def runs(self) -> bool:
-        """Whether every node has a kernel somewhere, so that a session can be made."""
+        """Return whether every node has a kernel somewhere, so that a session can be created."""
         return all(n.code != "DP507" for n in self.nodes)
 
     def summary(self) -> PlacementFacts:

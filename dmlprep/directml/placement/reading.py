@@ -1,4 +1,4 @@
-"""From a model to the facts that the rules read: functions inlined, types and shapes inferred, weights untouched."""
+"""From a model to the facts that the rules read: functions are inlined, types and shapes inferred, weights not read."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from dmlprep.graph.model import Model, freeze, protos, thaw
 from dmlprep.graph.model.budget import Budget
 from dmlprep.graph.model.frozen import Frozen
 
-_ROUNDS = 16  # bodies of ONNX's operators hold others that have a body, a few deep
+_ROUNDS = 16  # bodies of ONNX's operators contain operators with bodies, a few levels deep
 
 
 class FactsReader:
-    """Reads the graphs of one model for several targets, which share what they do not inline differently.
+    """Reads the graphs of one model for several targets, which share them unless they inline different nodes.
 
-    A reading costs an inference of types and shapes; targets that inline the same nodes, mostly none, place the same
-    facts. The model must stay as it is meanwhile.
+    A reading costs an inference of types and shapes. Targets that inline the same nodes, usually none, place the same
+    facts. The model must not change while the reader is used.
     """
 
     def __init__(self, model: Model, frozen: Frozen | None = None) -> None:
         origins: dict[str, str] = {}
-        # What local functions are expanded in is changed.
+        # The expansion of local functions changes the model.
         plain = frozen is not None and frozen.complete and not model.ir.functions
         read = model.ir
         first = frozen if frozen is not None and plain else freeze(model.ir, attributes=False)
@@ -38,7 +38,7 @@ class FactsReader:
         self._plain = _Reading(_built(read, first, origins), first, origins, model.budget)
 
     def facts(self, tables: Tables | None = None) -> GraphFacts:
-        """``read_facts`` for one target's tables; not to be changed."""
+        """``read_facts`` for one target's tables; do not change the result."""
         reading = self._plain
         for _ in range(_ROUNDS):
             further = reading.inlining(tables) if tables is not None else None
@@ -50,7 +50,7 @@ class FactsReader:
 
 @dataclass(eq=False)
 class _Reading:
-    """The facts of one model, and of what it becomes where some of its nodes are inlined."""
+    """The facts of one model, and of its forms with some nodes inlined."""
 
     graph: GraphFacts
     frozen: Frozen
@@ -59,7 +59,7 @@ class _Reading:
     known: dict[frozenset[int], _Reading | None] = field(default_factory=dict)
 
     def inlining(self, tables: Tables) -> _Reading | None:
-        """With the nodes inlined that ONNX Runtime inlines; ``None`` where that changes nothing."""
+        """The reading with the nodes inlined that ONNX Runtime inlines; ``None`` if that changes nothing."""
         inlined = (n for n in self.graph.all_nodes() if is_function(n) and node_support(tables, n).inlined)
         chosen = frozenset(map(id, inlined))
         if chosen and chosen not in self.known:
@@ -69,7 +69,7 @@ class _Reading:
     def _without(self, chosen: frozenset[int]) -> _Reading | None:
         proto = protos.copy(self.frozen.proto)
         frozen, origins = Frozen(proto, self.frozen.tensors), dict(self.origins)
-        budget = self.budget.fork()  # what is only read does not count against what is made
+        budget = self.budget.fork()  # nodes that are only read do not count as new nodes
         if not expand(proto, self.graph, lambda node: id(node) in chosen, origins, budget):
             return None
         return _Reading(_built(thaw(frozen), frozen, origins), frozen, origins, budget)
@@ -79,8 +79,8 @@ def read_facts(model: Model, tables: Tables | None = None, frozen: Frozen | None
     """The graphs of a model as ONNX Runtime places them.
 
     Args:
-        tables: of the target: function operators for which no provider has a kernel are inlined. Without it only
-            model-local functions are.
+        tables: tables of the target: function operators for which no provider has a kernel are inlined. Without tables,
+            only model-local functions are inlined.
     """
     return FactsReader(model, frozen).facts(tables)
 

@@ -1,4 +1,4 @@
-"""``check``: everything that can be said of a model without running or changing it, as findings."""
+"""The findings of ``check``: everything about a model that needs no run and no change."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from dmlprep.record.nodes import NodeTables
 _NAMES_SHOWN = 20
 
 _BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
-"""What a rule raises on a node that its operator does not allow: too few inputs, an axis beyond the rank."""
+"""The errors that a rule raises on a node that its operator does not allow: too few inputs, an axis beyond the rank."""
 
 
 @dataclass(frozen=True)
 class Examined:
-    """A model looked at for one target, with the facts of the nodes that were placed.
+    """The result of checking a model for one target, with the facts of the placed nodes.
 
     Facts and placement are ``None`` for a target without kernels, and for a model that the rules do not fit.
     """
@@ -77,7 +77,7 @@ def examine(model: Model, target: Target) -> Examined:
 
 
 def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
-    """``examine`` for several targets: what is the same for all of them is done once."""
+    """``examine`` for several targets: work that is the same for all of them is done once."""
     began = time.perf_counter()
     files = _file_findings(model)
     refused = any(f.code == "DP003" for f in files) and bool(check(model.ir, full=False))
@@ -92,9 +92,9 @@ def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
         except _BROKEN:
             if not any(f.code == "DP003" for f in files):
                 raise
-            one = _examined(model, target, files, None)  # the rules suppose what the checker says is not so
+            one = _examined(model, target, files, None)  # the rules assume that the checker's errors are not there
         if refused:
-            one.record.exit_code = InputError.exit_code  # as every command that is given such a file
+            one.record.exit_code = InputError.exit_code  # as for every command with such a file
         one.record.seconds = round(time.perf_counter() - began, 3)
         found.append(one)
         began = time.perf_counter()
@@ -102,10 +102,10 @@ def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
 
 
 class _Shared:
-    """What targets share: the reading of a model, and what the operators in it decide alone.
+    """The parts that targets share: the reading of a model, and everything that its operators alone decide.
 
-    Targets that inline the same nodes, mostly none, have one graph, and so the same roles. Those whose kernels for its
-    operators are equal, as those of neighbouring releases mostly are, place its nodes alike.
+    Targets that inline the same nodes, usually none, have one graph, and so the same roles. Targets with equal kernels
+    for its operators, usually neighbouring releases, place its nodes the same way.
     """
 
     def __init__(self, model: Model) -> None:
@@ -114,7 +114,7 @@ class _Shared:
         self._graphs: dict[int, _Graph] = {}
 
     def placed(self, target: Target) -> tuple[_Graph, _Placed]:
-        """The nodes of the model as the target's ONNX Runtime places them, and where they run."""
+        """Return the nodes of the model as the target's ONNX Runtime places them, and their devices."""
         facts = self._reader.facts(target.tables)
         if id(facts) not in self._graphs:
             operators = {(node.key, node.since) for node in facts.all_nodes()}
@@ -132,7 +132,7 @@ class _Shared:
 
 @dataclass
 class _Graph:
-    """The nodes of a model as some targets read them, and how the kernels of these targets place them."""
+    """The nodes of a model for some targets, and their placement by these targets' kernels."""
 
     facts: GraphFacts
     roles: dict[int, Role]
@@ -143,7 +143,7 @@ class _Graph:
 
 @dataclass
 class _Placed:
-    """The placement by targets with equal kernels for the operators of a graph; ``hits`` by keys of their quirks."""
+    """The placement for targets with equal kernels for the operators of a graph; ``hits`` by keys of their quirks."""
 
     rows: Rows
     divisions: Divisions
@@ -186,7 +186,7 @@ def _file_findings(model: Model) -> list[Finding]:
 
 
 def _value_findings(model: Model) -> list[Finding]:
-    """Inputs whose value decides a branch, and those whose value was pinned."""
+    """Report inputs whose value decides a branch, and inputs with a pinned value."""
     pinned = pinned_values(model.ir)
     found = [
         finding("DP207", f"input {name} is pinned to {short_value(value)}", node=name) for name, value in pinned.items()
@@ -199,7 +199,7 @@ def _value_findings(model: Model) -> list[Finding]:
 
 
 def _name_findings(model: Model) -> list[Finding]:
-    """Data files that Windows cannot hold under the names that the model has for them."""
+    """Report data files whose names in the model are invalid on Windows."""
     found = []
     for name in named_data_files(model):
         wrong = next((f"{part!r} {why}" for part in name.split("/") if (why := file_name_problem(part))), "")
@@ -209,7 +209,7 @@ def _name_findings(model: Model) -> list[Finding]:
 
 
 def version_findings(model: Model, target: Target) -> list[Finding]:
-    """Whether the release loads the model's opset and IR version."""
+    """Report an opset or IR version that the release does not load."""
     found = []
     opset, version = model.opset, model.ir.ir_version
     if opset > (most := target.max_opset):
@@ -222,7 +222,7 @@ def version_findings(model: Model, target: Target) -> list[Finding]:
 
 
 def placement_findings(placement: Placement, best: int) -> list[Finding]:
-    """One finding for each group of nodes that leave DirectML, or that stay out of fused graphs for one reason.
+    """One finding for each group of nodes that leave DirectML, or that are outside of fused graphs for one reason.
 
     ``best`` is the opset at which most of the model runs on DirectML.
     """
@@ -249,7 +249,7 @@ def placement_findings(placement: Placement, best: int) -> list[Finding]:
 
 
 def _on_cpu(nodes: Sequence[PlacedNode], remedy: str | None) -> Finding:
-    """Nodes of one operator that leave DirectML for one reason: all of them compute, or none."""
+    """A finding about nodes of one operator that leave DirectML for one reason: all of them compute, or none."""
     first, names = nodes[0], _names(nodes)
     why = Counter(n.reason for n in nodes).most_common(1)[0][0]
     return finding(
@@ -267,7 +267,7 @@ def _on_cpu(nodes: Sequence[PlacedNode], remedy: str | None) -> Finding:
 
 
 def _unfused(nodes: Sequence[PlacedNode]) -> Finding:
-    """Nodes on DirectML that stay out of fused graphs for one reason."""
+    """A finding about nodes on DirectML that are outside of fused graphs for one reason."""
     ops = ", ".join(f"{op} {n}" for op, n in Counter(n.op for n in nodes).most_common(4))
     text = f"{_count(nodes)} on DirectML run unfused ({ops}): {nodes[0].not_fused_reason}"
     names = _names(nodes)

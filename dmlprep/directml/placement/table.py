@@ -1,4 +1,4 @@
-"""A placement as the table that a run record holds: bounded in nodes, names and crossings."""
+"""A placement as the table of a run record, with a limited number of nodes, names and crossings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HALF, _SINGLE = frozenset({"float16", "bfloat16"}), frozenset({"float", "double
 
 
 def node_table(graph: GraphFacts, placement: Placement) -> NodeTable:
-    """The nodes of ``placement``, which ``place_facts`` made of ``graph``, and how they hang together."""
+    """The nodes of ``placement``, which ``place_facts`` made of ``graph``, and the connections between them."""
     placed = {id(node): row for node, row in zip(graph.all_nodes(), placement.nodes, strict=True)}
     order = list(_in_order(graph))
     shown = order[:NODES]
@@ -51,7 +51,7 @@ def node_table(graph: GraphFacts, placement: Placement) -> NodeTable:
 
 
 def _in_order(graph: GraphFacts) -> Iterator[NodeFacts]:
-    """The nodes of the graph, those of a node's bodies after it."""
+    """The nodes of the graph in order; the nodes of a node's bodies come after it."""
     waiting = list(reversed(graph.nodes))
     while waiting:
         node = waiting.pop()
@@ -61,12 +61,12 @@ def _in_order(graph: GraphFacts) -> Iterator[NodeFacts]:
 
 
 def _place(places: dict[T, int], key: T) -> int:
-    """The place of what many nodes share, among all of its kind."""
+    """The index of a shared property among all of its kind."""
     return places.setdefault(key, len(places))
 
 
 def recorded_name(text: str) -> str:
-    """A name out of the file, as a record holds it."""
+    """A name from the file in the form for records."""
     return shortened(printable(text), NAME_LENGTH)
 
 
@@ -79,7 +79,7 @@ def _provider(row: PlacedNode) -> Literal["d", "c"]:
 
 
 def _floats(node: NodeFacts) -> str:
-    """Which floating types it computes in; a Cast from one to the other has both."""
+    """The floating-point types in which a node computes; a Cast from one to the other has both."""
     types = {value.type for value in [*node.inputs[:INPUTS], *node.outputs[:INPUTS]] if value is not None}
     half, single = bool(types & _HALF), bool(types & _SINGLE)
     return "m" if half and single else "h" if half else "s" if single else "n"
@@ -93,7 +93,7 @@ def _type(node: NodeFacts) -> str:
 def _shape(value: Value) -> str:
     if value.shape is None:
         return ""
-    # onnx's inference calls a size that it does not know unk__1
+    # onnx's inference names unknown sizes unk__1
     sizes = ("?" if size is None or str(size).startswith("unk__") else str(size) for size in value.shape)
     return f"[{','.join(sizes)}]"
 
@@ -105,7 +105,7 @@ def _inputs(node: NodeFacts, number: dict[int, int]) -> str:
 
 
 def _crossings(placement: Placement, rows: list[PlacedNode]) -> CrossingTable:
-    number = {row.name: index for index, row in reversed([*enumerate(rows)])}  # the first of a name
+    number = {row.name: index for index, row in reversed([*enumerate(rows)])}  # the first row of a name wins
     largest = sorted(placement.crossings, key=lambda c: -(c.nbytes or 0))[:CROSSINGS]
     return CrossingTable(
         total=len(placement.crossings),

@@ -1,4 +1,4 @@
-"""Forms of operators that DirectML accepts and then fails on, or computes wrongly: one module for each."""
+"""Forms of operators that DirectML accepts, but on which it fails or computes wrong results: one module for each."""
 
 from dmlprep.directml.quirks.catalog import code_row, codes, quirks
 from dmlprep.directml.quirks.find import Hit, Matches, concerned, find_quirks

@@ -1,7 +1,7 @@
-"""MultiHeadAttention whose keys and values come with their heads apart [batch, heads, tokens, size].
+"""MultiHeadAttention whose keys and values have separate heads: [batch, heads, tokens, size].
 
-So the decoder of an encoder-decoder model, such as Whisper, takes what was made of the encoder's states once.
-DirectML makes no session of it, or fails at the first run where sizes are free.
+The decoder of an encoder-decoder model, such as Whisper, reads keys and values of the encoder this way. DirectML fails
+to create a session for the model, or fails at the first run if sizes are free.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _BIAS = 3
 
 
 def _apart(node: NodeFacts) -> list[int]:
-    """Inputs with four dimensions."""
+    """The inputs with four dimensions."""
     return [place for place in _PLACES if node.rank(place) == 4]
 
 
@@ -23,7 +23,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Put the heads side by side, [batch, tokens, heads x size], before the node."""
+    """Join the heads, [batch, tokens, heads x size], before the node."""
     if _apart(facts) != list(_PLACES):
         return "only its keys or only its values have four dimensions"
     if facts.input(_BIAS) is not None:

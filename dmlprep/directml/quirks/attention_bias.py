@@ -11,7 +11,7 @@ _MASK, _BIAS = 3, 5
 
 
 def _wanted(node: NodeFacts) -> list[int] | None:
-    """[batch, heads, queries, keys]; ``None`` where they are not known, or a cache makes the keys more."""
+    """The needed shape [batch, heads, queries, keys]; ``None`` if it is unknown, or a cache adds keys."""
     query, heads = node.input(0), node.attribute("num_heads", 0)
     if node.op == "Attention":
         known = query is not None and query.static and query.rank == 3 and node.input(4) is None
@@ -32,7 +32,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Spread the bias out before the node."""
+    """Broadcast the bias before the node."""
     bias, wanted = edit.input(_BIAS), _wanted(facts) or []
     edit.set_input(_BIAS, edit.before("Expand", [bias, edit.integers(wanted, "shape")], like=bias, shape=wanted))
     return ""

@@ -1,6 +1,6 @@
-"""MultiHeadAttention with ``unidirectional``: DirectML's kernel does not read the attribute, and tokens see later ones.
+"""MultiHeadAttention with ``unidirectional``: DirectML's kernel ignores the attribute, so tokens attend to later ones.
 
-onnxruntime-genai's builder writes it into the decoder of a Whisper. A step of one token is right.
+onnxruntime-genai's builder sets the attribute in the decoder of a Whisper model. A step of one token is right.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dmlprep.directml.quirks.declaring import Edit, NodeFacts, Quirk
 
 _MASK, _BIAS, _PAST = 4, 5, 6
 _LOW = -65504.0
-"""The lowest number of FP16: its exponential beside any score of use is 0 in FP32 and in FP16."""
+"""The lowest number of FP16: compared with any useful score, its exponential is 0 in FP32 and in FP16."""
 
 _AXES_ARE_AN_INPUT = 13
 
@@ -23,7 +23,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Give it a bias that hides later tokens, in place of the attribute."""
+    """Replace the attribute by a bias that hides later tokens."""
     heads = int(facts.attribute("num_heads", 0))
     if facts.input(_MASK) is not None or facts.input(_BIAS) is not None:
         return "it already has a mask or a bias"
@@ -51,7 +51,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _computed_bias(edit: Edit, heads: int, kind: np.dtype) -> ir.Value:
-    """The bias [batch, heads, tokens, all tokens], of sizes that are known when it runs."""
+    """The bias [batch, heads, tokens, all tokens], for sizes that are known only at run time."""
     past = edit.optional(_PAST)
     sizes, keys = (edit.before("Shape", [edit.input(i)], dtype=ir.DataType.INT64, shape=(3,)) for i in (0, 1))
 

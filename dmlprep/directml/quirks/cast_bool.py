@@ -16,7 +16,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write Not(Equal(x, 0)): every value that differs from zero is true, NaN included."""
+    """Write Not(Equal(x, 0)): every nonzero value is true, and so is NaN."""
     x = facts.required()
     if x.type not in ("float", "float16", "int64", "uint64"):
         return f"DirectML does not compare {x.type}"

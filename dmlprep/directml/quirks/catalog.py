@@ -1,4 +1,4 @@
-"""All quirks that the modules of this room declare. The modules are imported at the first question."""
+"""All quirks from the modules of this room. The modules are imported at first use."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dmlprep.directml.quirks.quirk import Quirk
 from dmlprep.record import CODES, Code
 
 _MACHINERY = frozenset({"catalog", "declaring", "editing", "find", "page", "patterns", "quirk"})
-"""Modules of this room that declare no quirk. Any other one declares one or more, as constants."""
+"""Modules of this room that declare no quirk. Every other module declares one or more, as constants."""
 
 
 @lru_cache(maxsize=1)
 def quirks() -> tuple[Quirk, ...]:
-    """Every quirk known: modules in the order of their first codes, quirks of a module in its order."""
+    """Every known quirk: modules in the order of their first codes, quirks of a module in its order."""
     here = Path(__file__).parent
     measured = msgspec.json.decode((here / "measured.json").read_bytes(), type=dict[str, tuple[str, ...]])
     names = {module.name for module in pkgutil.iter_modules([str(here)])} - _MACHINERY
@@ -31,12 +31,14 @@ def quirks() -> tuple[Quirk, ...]:
 
 @lru_cache(maxsize=1)
 def codes() -> dict[str, Code]:
-    """Every finding code: those of ``record`` and those that quirks declare."""
+    """Every finding code: codes of ``record`` and codes that quirks declare."""
     return dict(sorted({**{q.code: q.code_row for q in quirks()}, **CODES}.items()))
 
 
 def code_row(code: str) -> Code:
-    """Title, severity and remedy of a finding code. Quirks are imported only where the code is not one of ``record``.
+    """Return title, severity and remedy of a finding code.
+
+    Quirks are imported only if ``record`` does not have the code.
 
     Raises:
         KeyError: there is no such code.

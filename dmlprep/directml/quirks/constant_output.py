@@ -1,4 +1,4 @@
-"""A constant that is a graph output and is read by nodes: it comes back empty."""
+"""A constant that is a graph output and is also read by nodes: the returned output is empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _folds(value: Value) -> bool:
 
 
 def _matches(node: NodeFacts) -> str:
-    """The node reads a constant that is a graph output as well."""
+    """The node reads a constant that is also a graph output."""
     read = (v for v in node.inputs if v is not None and v.graph_output)
     return next((f"the output {value.name} is constant" for value in read if _folds(value)), "")
 
@@ -32,7 +32,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _again(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """The same tensor once more, without a name; its values are not read."""
+    """A copy of the tensor, without a name; its values are not read."""
     shape = ir.Shape(tensor.shape.numpy())
     mapped = as_mapped(tensor)
     if mapped is not None:

@@ -1,4 +1,4 @@
-"""Operators of com.microsoft in forms that DirectML makes no session of, or without a zero point, where it crashes."""
+"""Operators of com.microsoft in forms with which DirectML creates no session, or crashes without a zero point."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _matches_zeros(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write the zeros that the operator takes by default."""
+    """Write the operator's default zeros as inputs."""
     for index, of in _PLACES[facts.op].items():
         typed = facts.input(of)
         if typed is None or typed.dtype is None:

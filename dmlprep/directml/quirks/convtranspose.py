@@ -14,7 +14,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write the pads. With SAME the output is stride times the input, so they follow from kernel, stride and dilation.
+    """Write the pads. With SAME, they follow from kernel, stride and dilation: the output is stride times the input.
 
     total = output_padding + (kernel - 1) * dilation + 1 - stride (ONNX, ConvTranspose, with output = input * stride).
     """

@@ -1,8 +1,8 @@
-"""A fused graph of which nothing is read: nodes that lead nowhere, such as a pass or an exporter leaves behind.
+"""A fused graph whose results are all unused: nodes that a pass or an exporter left behind.
 
-DirectML compiles each fused graph with its outputs. One that has none is refused with E_INVALIDARG at
-DmlGraphFusionHelper.cpp, and with it the whole model. A node that leads nowhere does no harm where a live node is in
-the same fused graph, where its sizes are free, or where ONNX Runtime takes it out.
+DirectML compiles each fused graph with its outputs. It refuses a fused graph without outputs, with E_INVALIDARG at
+DmlGraphFusionHelper.cpp, and so the whole model. An unused node does no harm if its fused graph also has a used node,
+if its sizes are free, or if ONNX Runtime removes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 from dmlprep.directml.quirks.patterns import FUSION_HELPER, does_nothing, readers
 
 _FEW = 1000
-"""Nodes."""
+"""The most nodes that a search for constants visits."""
 
 
 def _read_by(node: NodeFacts) -> list[NodeFacts]:
@@ -23,7 +23,7 @@ def _read_by(node: NodeFacts) -> list[NodeFacts]:
 
 
 def _is_output(node: NodeFacts) -> bool:
-    """Whether a result of the node is an output of the graph, by way of nodes that do nothing as well."""
+    """Return whether a result of the node is an output of the graph, directly or through nodes that do nothing."""
     stack, seen = [node], {id(node)}
     while stack:
         for value in stack.pop().outputs:
@@ -36,7 +36,10 @@ def _is_output(node: NodeFacts) -> bool:
 
 
 def _is_folded(node: NodeFacts) -> bool:
-    """Whether the node computes from constants alone: from few, as a model of many may have many such nodes."""
+    """Return whether the node computes from constants alone.
+
+    The search stops at ``_FEW`` nodes: a large model may have many such nodes.
+    """
     stack, seen = [node], {id(node)}
     while stack:
         if len(seen) > _FEW:
@@ -64,9 +67,9 @@ def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bo
 
 
 def _alone(node: NodeFacts, partitions: Mapping[int, int], known: dict[int, bool]) -> bool:
-    """Whether nothing else comes out of the fused graph of a node.
+    """Return whether the fused graph of a node has no used result.
 
-    The nodes of a fused graph are joined by the values they share, and have one answer, which ``known`` gets.
+    The nodes of a fused graph are joined by the values they share, and have one answer, which is stored in ``known``.
     """
     own = partitions.get(id(node))
     if own is None:
@@ -89,7 +92,7 @@ def _alone(node: NodeFacts, partitions: Mapping[int, int], known: dict[int, bool
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Remove the node, what reads it, and what only it read."""
+    """Remove the node, its readers, and the nodes that only it read."""
     stack: list[ir.Node] = [edit.node]
     while stack:
         node = stack[-1]

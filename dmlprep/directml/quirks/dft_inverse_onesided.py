@@ -1,4 +1,4 @@
-"""DFT of half a spectrum back to real numbers: since ONNX Runtime 1.25 the CPU does it, and DirectML fails on it."""
+"""DFT of half a spectrum back to real numbers: the CPU supports it since ONNX Runtime 1.25, DirectML fails on it."""
 
 from __future__ import annotations
 

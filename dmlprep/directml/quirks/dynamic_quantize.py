@@ -9,9 +9,9 @@ from dmlprep.directml.quirks.declaring import MEASURED, Edit, NodeFacts, Quirk
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write the function that ONNX gives for it, with ONNX Runtime's scale of 1 for a tensor of zeros.
+    """Write ONNX's function for it, with ONNX Runtime's scale of 1 for a tensor of zeros.
 
-    The range holds 0; scale = (max - min) / 255; the zero point is -min in steps of the scale.
+    The range includes 0; scale = (max - min) / 255; the zero point is -min in steps of the scale.
     """
     data = edit.input()
     if facts.required().type != "float":

@@ -16,11 +16,11 @@ from dmlprep.graph.rewriting.names import Names
 Attribute = int | float | str | Sequence[int] | Sequence[float]
 
 END = int(np.iinfo(np.int64).max)
-"""Of a Slice: up to the last element."""
+"""The end of a Slice up to the last element."""
 
 
 class Edit(GraphBuilder):
-    """Edits around ``node``, which stands in ``graph``."""
+    """Edits around ``node`` in ``graph``."""
 
     graph: ir.Graph
 
@@ -35,11 +35,11 @@ class Edit(GraphBuilder):
         return self.node.outputs[0]
 
     def optional(self, index: int) -> ir.Value | None:
-        """The input of the node at a position, ``None`` where it is left out."""
+        """The input of the node at a position; ``None`` if it is omitted."""
         return self.node.inputs[index] if index < len(self.node.inputs) else None
 
     def input(self, index: int = 0) -> ir.Value:
-        """The input of the node at a position, of which the caller knows that the node has it."""
+        """The input of the node at a position, which the caller knows to exist."""
         value = self.node.inputs[index]
         assert value is not None
         return value
@@ -52,11 +52,11 @@ class Edit(GraphBuilder):
         )
 
     def value_name(self, wish: str) -> str:
-        """A free name for a value, which begins with the node's."""
+        """A free name for a value; it begins with the node's name."""
         return self.names.new(f"{self._base}_{wish}")
 
     def node_name(self, wish: str) -> str:
-        """A free name for a node, which begins with the node's."""
+        """A free name for a node; it begins with the node's name."""
         return self.value_name(f"{wish}_node")
 
     def integers(self, numbers: Iterable[int], what: str) -> ir.Value:
@@ -81,11 +81,11 @@ class Edit(GraphBuilder):
         return output
 
     def at(self, node: ir.Node) -> Edit:
-        """Edits around another node, at the cost of the same budget."""
+        """Edits around another node, with the same budget."""
         return Edit(self.graph, node, self.names, self._budget)
 
     def twin(self) -> ir.Value:
-        """A node like this one, with its inputs and attributes as they are now, before it; its first output."""
+        """Insert a copy of this node in its present form before it, and return the first output of the copy."""
         node = self.node
         output = self.before(node.op_type, list(node.inputs), node.attributes, like=self.output)
         output.producer().domain = node.domain  # type: ignore[union-attr]
@@ -118,7 +118,7 @@ class Edit(GraphBuilder):
         return self.before("Slice", inputs, like=data if like is None else like, shape=shape)
 
     def single(self, value: ir.Value, kind: str) -> ir.Value:
-        """``value``, of element type ``kind`` as facts write it, in FP32."""
+        """``value`` in FP32; ``kind`` is its element type in the form of facts."""
         return value if kind == "float" else self.cast(value, ir.DataType.FLOAT)
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
@@ -135,18 +135,18 @@ class Edit(GraphBuilder):
             self.node.attributes.pop(name, None)
 
     def set_input(self, index: int, value: ir.Value | None) -> None:
-        """Set an input; where the node has fewer, the inputs between are left out."""
+        """Set an input; if the node has fewer inputs, those between are omitted."""
         if index >= len(self.node.inputs):
             self.node.resize_inputs(index + 1)
         self.node.replace_input_with(index, value)
 
     def shorten(self) -> None:
-        """Take off the inputs at the end that are left out."""
+        """Remove omitted inputs at the end."""
         while self.node.inputs[-1] is None:
             self.node.resize_inputs(len(self.node.inputs) - 1)
 
     def forget(self, values: Iterable[ir.Value | None]) -> None:
-        """Take weights out of their graphs that nothing reads any more."""
+        """Remove weights that are no longer read from their graphs."""
         for value in values:
             if value is None or not isinstance(value.graph, ir.Graph) or not value.is_initializer():
                 continue
@@ -154,17 +154,17 @@ class Edit(GraphBuilder):
                 value.graph.initializers.pop(value.name or "")
 
     def replace_output(self, new: ir.Value, index: int = 0) -> None:
-        """Let ``new`` stand for an output of the node everywhere, under its name."""
+        """Replace an output of the node by ``new`` everywhere, and keep its name."""
         replace_value(self.node.outputs[index], new, self.value_name("before"))
 
     def become(self, new: ir.Value, index: int = 0) -> str:
-        """Let ``new`` stand for the output that is used, and remove the node; the answer of a rewrite that is done."""
+        """Replace the used output by ``new``, remove the node, and return the answer of a finished rewrite."""
         self.replace_output(new, index)
         self.remove()
         return ""
 
     def correct_shape(self, value: ir.Value, shape: Sequence[int | str | None]) -> None:
-        """Note the shape of ``value``, and forget the sizes that were noted for what is computed from it."""
+        """Set the shape of ``value``, and remove the stored sizes of values that are computed from it."""
         stack, seen = [value], {value}
         while stack:
             current = stack.pop()
@@ -178,5 +178,5 @@ class Edit(GraphBuilder):
         value.shape = ir.Shape(shape)
 
     def remove(self) -> None:
-        """Remove the node; nothing may read its outputs any more."""
+        """Remove the node; its outputs must be unused."""
         self.graph.remove(self.node, safe=True)

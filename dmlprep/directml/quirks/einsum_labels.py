@@ -16,8 +16,8 @@ _Labels = list[str]
 def _matches(node: NodeFacts) -> str:
     """Five labels, one of them summed and four in the result, unless each operand has a label of its own there.
 
-    A label for rows, one for columns and one that is summed make a matrix product, and so does an element-wise
-    product of five dimensions that is summed along one. DirectML computes any other form wrongly.
+    A label for rows, one for columns and one that is summed make a matrix product. So does an element-wise product of
+    five dimensions that is summed along one. DirectML computes any other form wrong.
     """
     left, arrow, right = _equation(node)
     terms = [set(term) for term in left.split(",")]
@@ -36,14 +36,14 @@ def _equation(node: NodeFacts) -> tuple[str, str, str]:
 
 
 def _wanted(left: str, arrow: str, right: str) -> _Labels:
-    """The labels of the result, which are those that stand once where the equation has none."""
+    """The labels of the result. If the equation has none, these are the labels that occur once."""
     return [*right] if arrow else sorted(label for label in left if label != "," and left.count(label) == 1)
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write Transpose, Reshape and MatMul: shared labels are batches if the result has them, else MatMul sums them.
+    """Write Transpose, Reshape and MatMul. Shared labels are batches if the result has them; MatMul sums the others.
 
-    DirectML takes at most two operands and no ellipsis; the CPU provider has the others.
+    DirectML supports at most two operands and no ellipsis; the CPU provider runs the other forms.
     """
     read = _read(facts)
     if isinstance(read, str):
@@ -62,7 +62,9 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _read(facts: NodeFacts) -> tuple[list[_Labels], _Labels, dict[str, int]] | str:
-    """The labels of each operand and of the result, one per dimension, and their sizes; or why it has no equal form."""
+    """The labels of the operands and the result, one for each dimension, and their sizes; or why there is no equal
+    form.
+    """
     out = facts.output()
     if out is None or out.type not in ("float", "float16"):
         return "DirectML has no MatMul for its type"
@@ -115,7 +117,7 @@ class _Work:
         return [prod(self.sizes[label] for label in group) for group in groups]
 
     def summed(self, labels: _Labels, value: ir.Value, needed: set[str]) -> tuple[_Labels, ir.Value]:
-        """Without the dimensions that nothing needs."""
+        """Sum over the dimensions that are no longer needed."""
         axes = [i for i, label in enumerate(labels) if label not in needed]
         if not axes:
             return labels, value

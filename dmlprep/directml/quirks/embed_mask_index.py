@@ -1,4 +1,4 @@
-"""EmbedLayerNormalization that gives the index of a mask and has no mask: DirectML does not write it."""
+"""EmbedLayerNormalization that outputs the index of a mask but has no mask: DirectML does not write the output."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _MASK, _INDEX = 7, 1
 def _matches(node: NodeFacts) -> str | Match:
     index = node.output(_INDEX)
     is_read = index is not None and (index.graph_output or bool(index.consumers))
-    # What it gives is what the memory held before; fused graphs gave zeros.
+    # The output has the previous contents of the memory; fused graphs gave zeros.
     return Match("its mask index is used, but it has no mask", sure=False) if is_read and not node.input(_MASK) else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Give it a mask of zeros: their sum is the index that the CPU gives, and nothing else depends on it."""
+    """Add a mask of zeros: its sum is the index that the CPU returns, and nothing else depends on it."""
     ids = edit.input()
     edit.set_input(_MASK, edit.before("Sub", [ids, ids], like=ids, shape=facts.required().shape))
     return ""

@@ -1,4 +1,4 @@
-"""Reductions of nothing, matrix products with an inner size of 0, and outputs without elements."""
+"""Reductions of no elements, matrix products with an inner size of 0, and outputs without elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write the neutral element, where ONNX defines one."""
+    """Write the neutral element, if ONNX defines one."""
     out = facts.output()
     if facts.op not in _NEUTRAL:
         return f"{facts.op} of an empty tensor is not defined"
@@ -63,7 +63,7 @@ def _matches_product(node: NodeFacts) -> str:
 
 
 def _rewrite_product(facts: NodeFacts, edit: Edit) -> str:
-    """Write zeros in place of the product."""
+    """Write zeros instead of the product."""
     out = facts.output()
     if out is None or not out.type or not out.static:
         return "the sizes of its output are not known"
@@ -85,13 +85,13 @@ QUIRK_PRODUCT = Quirk(
 
 
 def _matches_output(node: NodeFacts) -> str:
-    """The model has an empty output; the provider stops copying outputs to the CPU at it."""
+    """The model has an empty output; at this output, the provider stops copying outputs to the CPU."""
     empty = [v.name for v in node.outputs if v is not None and v.graph_output and v.size == 0]
     return f"the output {empty[0]} is empty" if empty and not node.graph else ""
 
 
 def _rewrite_output(facts: NodeFacts, edit: Edit) -> str:
-    """Make the empty output a constant, which lies on the CPU and is not copied."""
+    """Make the empty output a constant, which is on the CPU and is not copied."""
     if facts.subgraphs:
         return "it has a subgraph"
     for index, value in enumerate(facts.outputs):

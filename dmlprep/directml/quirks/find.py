@@ -1,4 +1,4 @@
-"""Look for quirks in a model's graphs."""
+"""Find quirks in a model's graphs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A node that a quirk concerns, and why, as in ``Match``."""
+    """A node with a quirk, and the reason, as in ``Match``."""
 
     quirk: Quirk
     node: NodeFacts
@@ -30,7 +30,7 @@ class Hit:
         return code_row(self.quirk.code)
 
     def finding(self) -> Finding:
-        """The hit as a finding, with the severity of its code; a warning where it may not be so."""
+        """The hit as a finding, with the severity of its code; a warning if it is not sure."""
         row = self.code_row
         return Finding(
             code=self.quirk.code,
@@ -49,9 +49,9 @@ class Hit:
 
 
 class Matches:
-    """What quirks say of the nodes of one graph, and of its subgraphs: each is asked once, for however many targets.
+    """The matches of quirks in one graph and its subgraphs: each quirk is matched once, for any number of targets.
 
-    The nodes must stay as they are meanwhile.
+    The nodes must not change while this object is used.
     """
 
     def __init__(self, graph: GraphFacts) -> None:
@@ -62,7 +62,7 @@ class Matches:
         self._known: dict[str, list[tuple[NodeFacts, Match]]] = {}
 
     def of(self, quirk: Quirk) -> list[tuple[NodeFacts, Match]]:
-        """The nodes that a quirk concerns, and what of them."""
+        """The nodes with a quirk, and the match of each."""
         if quirk.key not in self._known:
             asked = [node for op in quirk.ops for node in self._by_op.get(op, ())] if quirk.ops else self._nodes
             answers = [(node, answer) for node in asked if (answer := quirk.matches(node))]
@@ -73,7 +73,7 @@ class Matches:
 def find_quirks(
     graph: GraphFacts, target: Target, matches: Matches | None = None, divisions: Divisions | None = None
 ) -> list[Hit]:
-    """Every node of ``graph`` and its subgraphs that a quirk of the target's release concerns."""
+    """Return every node of ``graph`` and its subgraphs that has a quirk of the target's release."""
     from dmlprep.directml.targets.fusion import Divisions
 
     matches = Matches(graph) if matches is None else matches
@@ -90,12 +90,12 @@ def find_quirks(
 
 
 def concerned(target: Target) -> list[Quirk]:
-    """The quirks of the target's release; those for any operator come last."""
+    """The quirks of the target's release; quirks of any operator come last."""
     return sorted((q for q in quirks() if q.concerns(target.release)), key=lambda q: not q.ops)
 
 
 def _shown(hits: list[Hit], graph: GraphFacts, divisions: Divisions) -> list[Hit]:
-    """Of the hits in one graph, those that show; a quirk that shows in fused graphs only is asked for all at once."""
+    """The hits of one graph that take effect; a quirk of fused graphs is called once for all its nodes."""
     answers: dict[tuple[str, int], bool | Match] = {}
     for quirk in {hit.quirk.key: hit.quirk for hit in hits}.values():
         if quirk.fused is not None:

@@ -1,4 +1,4 @@
-"""A constant of four bits that its file holds as int32_data, as ONNX Runtime's quantizer writes zero points."""
+"""A constant of four bits that its file stores as int32_data, as ONNX Runtime's quantizer writes zero points."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """The same values as raw data, two elements to a byte, for all that read them."""
+    """Store the same values as raw data, two elements to a byte, for all readers."""
     for value in edit.node.inputs:
         tensor = _unfit(value)
         if value is None or tensor is None:

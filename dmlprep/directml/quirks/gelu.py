@@ -12,7 +12,7 @@ from dmlprep.directml.quirks.declaring import MEASURED, Edit, GraphFacts, NodeFa
 from dmlprep.directml.quirks.patterns import only_consumer, scalar
 
 GELU_OPSET = 20
-"""From this opset on GeluFusion (level 1, ONNX Runtime 1.20 and later) makes ai.onnx Gelu of a decomposed one."""
+"""From this opset on GeluFusion (level 1, ONNX Runtime 1.20 and later) fuses a decomposed GELU into ai.onnx Gelu."""
 
 _INNER, _CUBIC = (2 / math.pi) ** 0.5, 0.044715
 
@@ -20,8 +20,8 @@ _INNER, _CUBIC = (2 / math.pi) ** 0.5, 0.044715
 def gelu_trap(graph: GraphFacts) -> list[NodeFacts]:
     """The Erf nodes of decomposed GELUs in FP32: ``x * 0.5 * (1 + erf(x / sqrt(2)))`` in either order of factors.
 
-    Source: onnxruntime/core/optimizer/gelu_fusion.cc. FP16 is left out: fused, it is inlined again, as the CPU has no
-    FP16 kernel either.
+    Source: onnxruntime/core/optimizer/gelu_fusion.cc. FP16 is excluded: the fused node is inlined again, because the
+    CPU has no FP16 kernel either.
     """
     return [node for node in graph.all_nodes() if node.op == "Erf" and _is_gelu(node)]
 
@@ -32,11 +32,12 @@ def _is_fast_gelu(node: NodeFacts) -> str:
 
 
 def _by_tanh(node: NodeFacts) -> str:
-    """A Tanh in a GELU by tanh that FastGeluFusion (level 2) makes com.microsoft FastGelu of.
+    """A Tanh in a GELU by tanh that FastGeluFusion (level 2) fuses into com.microsoft FastGelu.
 
-    ``x * 0.5 * (1 + tanh(0.79788 * (x + 0.044715 * x^3)))``, with the cube by Pow or multiplied out around x. Nothing
-    is fused where a value of it is a graph output. Source: onnxruntime/core/optimizer/fast_gelu_fusion.cc; both forms
-    are measured. FP16 is left out: the fused operator is the more exact one there.
+    ``x * 0.5 * (1 + tanh(0.79788 * (x + 0.044715 * x^3)))``, with the cube by Pow or multiplied out around x. ONNX
+    Runtime does not fuse nodes if one of their values is a graph output. Source:
+    onnxruntime/core/optimizer/fast_gelu_fusion.cc; both forms are measured. FP16 is excluded: the fused operator is
+    more exact there.
     """
     data = node.input(0)
     if data is None or data.type != "float" or data.producer is None or data.producer.op != "Mul":
@@ -49,7 +50,7 @@ def _by_tanh(node: NodeFacts) -> str:
 
 
 def _product_with_one_more(node: NodeFacts) -> NodeFacts | None:
-    """The Mul that alone reads the Add of 1 that alone reads a node."""
+    """The Mul that is the only reader of the Add of 1 that is the only reader of a node."""
     add = only_consumer(node.output())
     if add is None or add.op != "Add" or not _has_scalar(add, 1.0):
         return None
@@ -58,7 +59,7 @@ def _product_with_one_more(node: NodeFacts) -> NodeFacts | None:
 
 
 def _other(node: NodeFacts, op: str) -> NodeFacts | None:
-    """The node of this kind that makes an operand."""
+    """The operand's producer, if it has this operator."""
     makers = (v.producer for v in node.inputs if v is not None)
     return next((maker for maker in makers if maker is not None and maker.op == op), None)
 

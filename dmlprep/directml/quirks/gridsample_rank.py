@@ -1,4 +1,4 @@
-"""GridSample of data that does not have four dimensions (volumes). No equal form is known."""
+"""GridSample of data that does not have four dimensions (volumes). There is no known equal form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GroupQueryAttention with inputs or attributes that DirectML ignores, or of which it makes no session."""
+"""GroupQueryAttention with inputs or attributes that DirectML ignores, or with which it fails to create a session."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""GroupQueryAttention that norms its queries and keys: DirectML makes no session of it.
+"""GroupQueryAttention that normalizes its queries and keys: DirectML fails to create a session.
 
-The rewrite norms each head before the node. The node norms before it rotates: `grouped-rotary` waits for this rewrite.
+The rewrite normalizes each head before the node. The node normalizes before it rotates: `grouped-rotary` waits for this
+rewrite.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ _SIDES = (("num_heads", "q_norm_epsilon"), ("kv_num_heads", "k_norm_epsilon"))
 
 
 def norms(node: NodeFacts) -> bool:
-    """Return whether a GroupQueryAttention norms its queries and keys itself."""
+    """Return whether a GroupQueryAttention normalizes its queries and keys itself."""
     return any(node.input(index) is not None for index in _WEIGHTS)
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Norm queries and keys before the node, head by head."""
+    """Normalize queries and keys before the node, head by head."""
     heads = [int(facts.attribute(name, 0)) for name, _ in _SIDES]
     if any(facts.input(index) is None for index in (0, *_WEIGHTS)) or min(heads) < 1:
         return "it normalizes only queries or only keys"

@@ -1,7 +1,7 @@
-"""GroupQueryAttention without its caches as outputs, of which DirectML makes no session, and behind a cache.
+"""GroupQueryAttention without its caches as outputs, for which DirectML creates no session; or with a past cache.
 
-Its kernel reads the memory of the present keys and values. This holds the past ones only where the application bound
-both to the same memory, and for one token alone.
+Its kernel reads the memory of the present keys and values. The past ones are there only if the application bound both
+to the same memory, and for one token alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Name the outputs, which nothing reads."""
+    """Name the outputs, which stay unused."""
     node = edit.node
     node.resize_outputs(max(_OUTPUTS, len(node.outputs)))
     for value in node.outputs[:_OUTPUTS]:
@@ -53,7 +53,7 @@ def _matches_cache(node: NodeFacts) -> str | Match:
         text = "a cache is read only if the application binds past and present to one memory"
         return Match(text, sure=False)
     if max(known, default=0) + 1 <= tokens:
-        return ""  # the whole sequence is given
+        return ""  # the input is the whole sequence
     if tokens > 1:
         return f"{tokens} tokens follow a cache, which DirectML reads only for one token"
     return Match("DirectML reads the cache only if the application binds past and present to one memory", sure=False)

@@ -1,4 +1,4 @@
-"""GroupQueryAttention whose queries, keys and values are one input: DirectML makes no session of it."""
+"""GroupQueryAttention whose queries, keys and values are one input: DirectML fails to create a session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def unpack(facts: NodeFacts, edit: Edit) -> str:
-    """Cut the first input into queries, keys and values."""
+    """Split the first input into queries, keys and values."""
     old, shape = edit.input(), facts.required().shape
     heads, groups = int(facts.attribute("num_heads", 0)), int(facts.attribute("kv_num_heads", 0))
     if shape is None or len(shape) != 3 or not isinstance(shape[2], int):

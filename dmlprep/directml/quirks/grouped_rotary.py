@@ -1,7 +1,7 @@
-"""GroupQueryAttention that rotates its queries and keys itself: DirectML does not rotate them, and says nothing.
+"""GroupQueryAttention that rotates its queries and keys itself: DirectML does not rotate them, and reports no error.
 
-The rewrite writes the rotation as two RotaryEmbedding before the node, at the positions that the node counts from the
-lengths of its sequences. All that it adds but a size runs on DirectML, so that a graph can still be captured.
+The rewrite inserts the rotation as two RotaryEmbedding nodes, at the positions that the node computes from the lengths
+of its sequences. All new nodes but one size run on DirectML, so that a graph can still be captured.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dmlprep.directml.quirks.grouped_norm import norms
 
 _QUERY, _KEY, _LENGTHS, _COSINES, _SINES, _POSITIONS = 0, 1, 5, 7, 8, 9
 _MADE = "dmlprep.positions"
-"""Where a value of lengths keeps, while the model is in memory, the positions that were made of it."""
+"""Key in the ``meta`` of the lengths, while the model is in memory: the positions computed from them."""
 
 _LEAST = 128
 """Rows of a table of positions: ONNX Runtime keeps nodes that read at most 100 constant numbers on the CPU."""
 
 
 def _table(value: Value | None) -> tuple[int, int] | None:
-    """Rows and columns of a table; the most rows where an If chooses between tables of equal width."""
+    """Rows and columns of a table; the most rows if an If chooses between tables of equal width."""
     maker = value.producer if value is not None else None
     if value is not None and maker is not None and maker.op == "If":
         place = maker.outputs.index(value)
@@ -35,7 +35,7 @@ def _table(value: Value | None) -> tuple[int, int] | None:
 
 
 def _matches(node: NodeFacts) -> str:
-    """A node that norms as well does so before it rotates: its norm is rewritten first."""
+    """A node that also normalizes does so before it rotates: its normalization is rewritten first."""
     return "it rotates its queries and keys" if node.attribute("do_rotary", 0) and not norms(node) else ""
 
 
@@ -78,10 +78,11 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _positions(facts: NodeFacts, edit: Edit, query: ir.Value, lengths: ir.Value, rows: int) -> ir.Value:
-    """The position of each token, int64 [batch, tokens]: one value for all nodes that have the same lengths and tokens.
+    """The position of each token, int64 [batch, tokens]: one value for all nodes with the same lengths and tokens.
 
-    Sequence b has lengths[b] + 1 tokens, of which the last T come now: token t is at lengths[b] - (T - 1 - t). Of a
-    prompt whose shorter sequences are padded on the right, which has no cache, it is at t, the larger of the two.
+    Sequence b has lengths[b] + 1 tokens; the present tokens are the last T: token t is at lengths[b] - (T - 1 - t). In
+    a prompt without a cache, whose shorter sequences are padded on the right, the token is at t. The larger of the two
+    is right in both cases.
     """
     tokens = facts.required(_QUERY).dims[:2]
     cached = lengths.meta.get(_MADE)

@@ -21,7 +21,8 @@ def _matches(node: NodeFacts) -> str:
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write Reshape, MatMul, Reshape: the leading dimensions are folded into one, and unfolded in the product.
 
-    reshape([..., M, K] @ [..., K, N]) = [P, M, K] @ [P, K, N]; a matrix as second operand takes all rows at once.
+    reshape([..., M, K] @ [..., K, N]) = [P, M, K] @ [P, K, N]; if the second operand is a matrix, all rows are one
+    batch.
     """
     second = 3 if facts.op == "QLinearMatMul" else 1
     a, b = facts.required(0), facts.required(second)
@@ -55,7 +56,7 @@ def _unknown(dims: Sequence[Dim]) -> int:
 
 
 def _product_shape(a: Sequence[Dim], b: Sequence[Dim]) -> list[Dim] | None:
-    """Shape of A @ B by numpy's rule; ``None`` where the leading sizes cannot be told apart."""
+    """Shape of A @ B by numpy's rule; ``None`` if the leading sizes are ambiguous."""
     rank = max(len(a), len(b)) - 2
     lead: list[Dim] = []
     for x, y in zip([1] * (rank - len(a) + 2) + list(a[:-2]), [1] * (rank - len(b) + 2) + list(b[:-2]), strict=True):
@@ -75,7 +76,7 @@ def _fold(edit: Edit, value: ir.Value, dims: Sequence[Dim]) -> ir.Value:
 
 
 def _spread(edit: Edit, value: ir.Value, dims: Sequence[Dim], lead: list[int]) -> ir.Value:
-    """Broadcast the leading dimensions to ``lead``, where they are not that already."""
+    """Broadcast the leading dimensions to ``lead``, if they differ."""
     if list(dims[:-2]) == lead:
         return value
     sizes = [*lead, *(d for d in dims[-2:] if isinstance(d, int))]

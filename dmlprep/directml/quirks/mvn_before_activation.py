@@ -1,4 +1,4 @@
-"""MeanVarianceNormalization whose result an activation reads: the fused operator is refused."""
+"""MeanVarianceNormalization whose result an activation reads: DirectML refuses the fused operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Put the activation between Unsqueeze and Squeeze, which the fusion does not look through."""
+    """Put the activation between Unsqueeze and Squeeze, which stop the fusion."""
     uses = list(edit.output.uses())
     if fused_activation(facts) is None or len(uses) != 1:
         return "its activation was not found"

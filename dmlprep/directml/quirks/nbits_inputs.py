@@ -1,7 +1,7 @@
-"""MatMulNBits with zero points of which DirectML computes other numbers, and with a bias or with indices of groups.
+"""MatMulNBits with zero points with which DirectML computes other numbers, and with a bias or with indices of groups.
 
-The rewrites pack zero points that are whole numbers, and add the bias behind the node. They leave out zero points that
-are all the middle of the numbers, and indices that change nothing.
+The rewrites pack zero points that are whole numbers, and add the bias after the node. They remove zero points that are
+all in the middle of the numbers, and indices without effect.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _blocks(node: NodeFacts) -> int:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Pack the zero points, or leave them out."""
+    """Pack the zero points, or remove them."""
     tensor = edit.stored(_ZEROS)
     if tensor is None:
         return "its zero points are not constant"
@@ -85,7 +85,7 @@ def _matches_bias(node: NodeFacts) -> str:
 
 
 def _rewrite_bias(facts: NodeFacts, edit: Edit) -> str:
-    """Add the bias behind the node, and drop indices that are in order."""
+    """Add the bias after the node, and remove indices that are in order."""
     if edit.optional(_GROUPS) is not None:
         tensor = edit.stored(_GROUPS)
         if tensor is None:

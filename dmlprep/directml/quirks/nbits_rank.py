@@ -1,4 +1,4 @@
-"""MatMulNBits of a vector, or of more than four dimensions; MatMul of a vector, which ONNX Runtime makes one of."""
+"""MatMulNBits of a vector, or of more than four dimensions; MatMul of a vector, which ONNX Runtime turns into one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dmlprep.directml.quirks.quantize_axis import per_axis
 from dmlprep.directml.quirks.quantize_blocked import becomes_nbits
 
 _MOST = 4
-"""Dimensions that the kernel takes; it takes two at least."""
+"""The most dimensions of the kernel; the fewest are two."""
 
 _TYPES = frozenset({"int4", "uint4", "int8", "uint8"})
 
@@ -23,7 +23,7 @@ def _matches_nbits(node: NodeFacts) -> str:
 
 
 def _weights_of(node: NodeFacts) -> NodeFacts | None:
-    """The DequantizeLinear that gives a MatMul with a vector its weights alone."""
+    """The DequantizeLinear that gives the weights of a MatMul with a vector, and has no other reader."""
     weights = node.input(1)
     maker = weights.producer if weights is not None else None
     if node.rank(0) != 1 or maker is None or maker.key != "DequantizeLinear":
@@ -47,7 +47,7 @@ def _matches_fused_blocks(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Lay the data out as a matrix before the node, and the product as it was behind it."""
+    """Reshape the data to a matrix before the node, and reshape the product back after it."""
     out, value = facts.output(), edit.input()
     if facts.rank(0) == 1:
         rows, result = [1, -1], [-1]

@@ -8,12 +8,12 @@ from dmlprep.directml.quirks.declaring import Edit, Match, NodeFacts, Quirk
 
 
 def _matches(node: NodeFacts) -> Match:
-    """Optional types run on the CPU. ONNX Runtime may fold the node where it has no input."""
+    """Optional types run on the CPU. ONNX Runtime may fold the node if it has no input."""
     return Match("it crashes") if node.input(0) is not None else Match("no input", sure=False)
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write the constant: tensors and sequences are there."""
+    """Write the constant: tensors and sequences always have an element."""
     value = facts.input(0)
     if value is not None and not value.type:
         return "the type of its input is not known"

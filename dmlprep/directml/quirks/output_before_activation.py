@@ -1,4 +1,4 @@
-"""A graph output that also feeds an activation: the provider fuses both nodes, and the output comes back empty.
+"""A graph output that also feeds an activation: the provider fuses both nodes, and the returned output is empty.
 
 The Python package of ONNX Runtime 1.24.4 refuses such a model on Windows: "Failed to find node output or a constant
 initializer producing output".

@@ -14,7 +14,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Crop by Slice, then Pad by what is left."""
+    """Crop by Slice, then Pad by the rest."""
     x, pads = facts.required(), facts.integers(1)
     if pads is None or x.rank is None:
         return "its pads or its rank are not known"
@@ -79,7 +79,7 @@ def _matches_pool(node: NodeFacts) -> str | Match:
     if x.producer is not None and _is_negative_nowhere(x.producer):
         return ""
     half, mode = len(pads) // 2, node.attribute("mode", "constant")
-    outer = pads[:2] + pads[half : half + 2]  # of batch and channels: not fused
+    outer = pads[:2] + pads[half : half + 2]  # pads of batch and channels: not fused
     if node.input(3) is not None or mode != "constant" or not any(pads) or min(pads) < 0 or any(outer):
         return ""
     zero = node.attribute("value", 0.0) == 0 if value is None else scalar(value) == 0
@@ -87,7 +87,7 @@ def _matches_pool(node: NodeFacts) -> str | Match:
 
 
 def _rewrite_pool(facts: NodeFacts, edit: Edit) -> str:
-    """Pad between Unsqueeze and Squeeze, which the fusion does not look through."""
+    """Put the Pad between Unsqueeze and Squeeze, which stop the fusion."""
     pads = _pads(facts)
     half = len(pads) // 2
     pads = [0, *pads[:half], 0, *pads[half:]]

@@ -1,4 +1,4 @@
-"""The page of a quirk's finding code, made from what the quirk declares."""
+"""The page of a quirk's finding code, from the quirk's declaration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dmlprep.directml.quirks.quirk import Quirk
 
 
 def page(code: str) -> str:
-    """The page of a code for which ``docs/codes`` has none, Markdown.
+    """Return the Markdown page of a code that has no page in ``docs/codes``.
 
     Raises:
         KeyError: no quirk declares the code.
@@ -37,7 +37,7 @@ def _said(documented: object) -> str:
 
 
 def releases(found: Sequence[Quirk]) -> str:
-    """The line of a page that says which releases are concerned, and how sure that is."""
+    """The line of a page with the affected releases, and the confidence."""
     spans = [f"ort-{q.first} and later" if q.last is None else f"ort-{q.first} to ort-{q.last}" for q in found]
     by_outcome = [f"{span} ({quirk.outcome})" for span, quirk in zip(spans, found, strict=True)]
     seen = sorted({m for q in found for m in q.measured_on}, key=lambda m: [int(n) for n in m.split(".")])

@@ -1,8 +1,9 @@
 """A contiguous part of a tensor that an element-wise operator overwrites: Slice or Split between computed values.
 
-Inside a fused graph DirectML makes no copy for a Slice whose elements lie together in memory and begin at a multiple of
-16 bytes, and lets an element-wise operator write over an input that nothing else reads. Both at once it refuses with
-E_INVALIDARG. Where Transposes stand before and behind, it moves them behind the Slice, so that other axes lie together.
+Inside a fused graph, DirectML makes no copy for a Slice if its elements are contiguous in memory and begin at a
+multiple of 16 bytes. It also lets an element-wise operator overwrite an input without other readers. It refuses both
+together with E_INVALIDARG. If there are Transposes before and after the Slice, DirectML moves them behind it, which
+changes the axes that are contiguous.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dmlprep.directml.quirks.patterns import FUSION_HELPER, does_nothing, reader
 from dmlprep.graph.rewriting.builder import move_readers
 
 _ALIGNED = 16
-"""Bytes. Measured in FP32 at 0, 4, 8, 12, 16, 24, 32 bytes and more; other types at multiples of 16 only."""
+"""Alignment in bytes. Measured in FP32 at 0, 4, 8, 12, 16, 24, 32 bytes and more; other types at multiples of 16 only.
+"""
 
 # fmt: off
 _UNARY = frozenset({
@@ -30,24 +32,24 @@ _BINARY = frozenset({
     "PRelu", "Pow", "Sub", "Sum", "Xor",
 })
 # fmt: on
-"""Operators that write over an input. Those that DirectML makes of several, or that change the type, do not: Mish,
-HardSwish, Cast, comparisons, Where, normalizations."""
+"""Operators of two operands that overwrite an input. Operators that DirectML composes of several, or that change the
+type, do not: Mish, HardSwish, Cast, comparisons, Where, normalizations."""
 
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 _CARRY = (_UNARY | _BINARY | {"Concat", "Pad", "Slice", "Softmax", "LogSoftmax", "Tile", "Mish", "HardSwish"}) - {
     "CumSum"
 }
-"""Operators behind which Transposes are moved."""
+"""Operators that Transposes are moved past."""
 
 _LET_MEET = ("Gather", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "Squeeze", "Unsqueeze")
-"""More operators behind a part that let them meet the next Transpose."""
+"""Further operators after a part that let the Transposes reach the next Transpose."""
 
 _HELD = Match("; a Reshape after it might block the Transposes", sure=False)
-"""Added where it is not known which way Transposes before the part and behind a Reshape move."""
+"""Text for parts where the direction in which Transposes move is unknown, before the part and after a Reshape."""
 
 
 class _Fused:
-    """One fused graph: which values it computes, who reads them there, and in which order their axes lie in memory."""
+    """One fused graph: the values it computes, their readers there, and the order of their axes in memory."""
 
     def __init__(self, partitions: Mapping[int, int], own: int) -> None:
         self.partitions = partitions
@@ -58,7 +60,7 @@ class _Fused:
         return node is not None and self.partitions.get(id(node)) == self.own
 
     def reader(self, value: Value) -> NodeFacts | None:
-        """What alone reads a value, once; nodes that lead nowhere do not count."""
+        """The only reader of a value, if it reads it once; unused nodes do not count."""
         if _is_output(value):
             return None
         live = [n for n in readers(value) if any(v is not None and (v.graph_output or v.consumers) for v in n.outputs)]
@@ -67,18 +69,21 @@ class _Fused:
         return live[0] if sum(v is not None and _kept(v) is _kept(value) for v in live[0].inputs) == 1 else None
 
     def computed(self, value: Value | None, moved: bool = False) -> bool:
-        """Whether a node of the graph writes the value, not only another view of an input; a Transpose if not moved."""
+        """Return whether a node of the graph writes the value, and it is not a view of an input.
+
+        ``moved``: a Transpose is a view, too.
+        """
         views = _RESHAPES | ({"Expand", "Transpose"} if moved else {"Expand"})
         value = _kept(value)
         while value is not None and self.has(value.producer):
             assert value.producer is not None
             if value.producer.op not in views:
-                return value.producer.op != "DequantizeLinear"  # which ONNX Runtime moves behind the part
+                return value.producer.op != "DequantizeLinear"  # ONNX Runtime moves it behind the part
             value = _kept(value.producer.input(0))
         return False
 
     def order(self, value: Value) -> tuple[int, ...]:
-        """Axes longer than 1, the slowest in memory first, if Transposes are moved behind what reads them."""
+        """Axes longer than 1, the slowest in memory first, if Transposes are moved behind the readers."""
         value = _kept(value) or value
         if id(value) not in self._orders:
             self._orders[id(value)] = plain = tuple(a for a, n in enumerate(value.sizes) if n != 1)
@@ -116,7 +121,7 @@ class _Fused:
         return self.order(out)[: len(kept)] == kept
 
     def moves_on(self, value: Value) -> bool:
-        """Whether a Transpose behind a value takes up those that are moved there."""
+        """Return whether a Transpose after a value absorbs the Transposes that are moved there."""
         stack, seen = [value], {value}
         while stack:
             current = stack.pop()
@@ -129,9 +134,9 @@ class _Fused:
         return False
 
     def held(self, value: Value) -> tuple[bool, bool]:
-        """Whether a Reshape stands between a value and a Transpose, and whether it may count as a Transpose itself.
+        """Return whether a Reshape is between a value and a Transpose, and whether it may count as a Transpose itself.
 
-        DirectML takes a Reshape that moves a size of 1 for a Transpose; one that only drops leading ones it does not.
+        DirectML treats a Reshape that moves a size of 1 as a Transpose, but not one that only drops leading ones.
         """
         held = moves = False
         stack, seen = [value], {id(value)}
@@ -151,7 +156,7 @@ class _Fused:
         return held, moves
 
     def _turned_next(self, value: Value) -> bool:
-        """Whether a Transpose reads a value, by way of more Reshapes as well."""
+        """Return whether a Transpose reads a value, directly or through further Reshapes."""
         return any(
             node.op == "Transpose"
             or (node.op in _RESHAPES and (out := node.output()) is not None and self._turned_next(out))
@@ -160,7 +165,7 @@ class _Fused:
 
 
 def _moves_ones(before: Value, after: Value) -> bool:
-    """Whether a Reshape takes a size of 1 from behind a longer axis, and splits no axis."""
+    """Return whether a Reshape removes a size of 1 that follows a longer axis, and splits no axis."""
     sizes = before.sizes
     longer = [axis for axis, size in enumerate(sizes) if size != 1]
     behind_one = bool(longer) and 1 in sizes[longer[0] :]
@@ -168,14 +173,14 @@ def _moves_ones(before: Value, after: Value) -> bool:
 
 
 def _kept(value: Value | None) -> Value | None:
-    """The value that nodes which do nothing hand on."""
+    """The value before nodes that do nothing."""
     while value is not None and value.producer is not None and does_nothing(value.producer):
         value = value.producer.input(0)
     return value
 
 
 def _is_output(value: Value) -> bool:
-    """Whether a value is an output of the graph, by way of nodes that do nothing as well."""
+    """Return whether a value is an output of the graph, directly or through nodes that do nothing."""
     stack = [value]
     while stack:
         current = stack.pop()
@@ -186,7 +191,7 @@ def _is_output(value: Value) -> bool:
 
 
 def _split_axes(order: tuple[int, ...], before: list[int], after: list[int]) -> tuple[int, ...] | None:
-    """The order of axes after a Reshape that splits axes, or adds or removes sizes of 1; ``None`` for another."""
+    """The order of axes after a Reshape that splits axes, or adds or removes sizes of 1; ``None`` for other ones."""
     parts: dict[int, list[int]] = {}
     left = [(axis, size) for axis, size in enumerate(after) if size != 1]
     for axis, size in enumerate(before):
@@ -202,12 +207,12 @@ def _split_axes(order: tuple[int, ...], before: list[int], after: list[int]) -> 
 
 
 def _spans(value: Value, whole: Value) -> bool:
-    """Whether a value has as many axes longer than 1 as another: it is not broadcast."""
+    """Return whether a value has at least as many axes longer than 1 as another, so that it is not broadcast."""
     return len(value.sizes) == len(whole.sizes) and sum(n != 1 for n in value.sizes) >= sum(n != 1 for n in whole.sizes)
 
 
 def _part(node: NodeFacts) -> tuple[Value, Value, list[int]] | None:
-    """Of a Slice or Split with known sizes: its data, the one part that is read, and where that begins."""
+    """The data of a Slice or Split with known sizes, its only used part, and the start of that part."""
     data, used = _kept(node.input(0)), [v for v in node.outputs if v is not None and (v.consumers or v.graph_output)]
     if data is None or len(used) != 1 or not data.static or not used[0].static or data.constant:
         return None
@@ -235,7 +240,7 @@ def _part(node: NodeFacts) -> tuple[Value, Value, list[int]] | None:
 
 
 def _is_view(data: Value, part: Value, starts: list[int], order: tuple[int, ...]) -> bool:
-    """Whether the part is not the whole, lies together in memory, and begins at a multiple of 16 bytes."""
+    """Return whether the part is not the whole, is contiguous in memory, and begins at a multiple of 16 bytes."""
     sizes, cut = data.sizes, part.sizes
     if sizes == cut or not part.size:
         return False
@@ -288,7 +293,7 @@ def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | Match:
 
 
 def _orders(graph: _Fused, data: Value, part: Value, out: Value) -> tuple[list[tuple[int, ...]], bool]:
-    """The orders of the axes of ``data`` in memory that are possible, and whether that is more than one guess."""
+    """The possible orders of the axes of ``data`` in memory, and whether there is more than one guess."""
     order = graph.order(data)
     plain = tuple(sorted(order))
     if order != plain and graph.moves_on(out):
@@ -301,13 +306,13 @@ def _orders(graph: _Fused, data: Value, part: Value, out: Value) -> tuple[list[t
 
 
 def _meet(graph: _Fused, writer: NodeFacts, value: Value) -> bool:
-    """Whether all inputs of ``writer`` lie in memory as ``value`` does, once Transposes are moved."""
+    """Return whether all inputs of ``writer`` have the memory order of ``value``, after Transposes are moved."""
     others = [v for v in map(_kept, writer.inputs) if v is not None and not v.constant and _spans(v, value)]
     return all(graph.order(v) == graph.order(value) for v in others)
 
 
 def _is_another_view(node: NodeFacts) -> bool:
-    """Whether a node only adds or removes leading sizes of 1, or hands on its input as it is."""
+    """Return whether a node only adds or removes leading sizes of 1, or forwards its input unchanged."""
     source, out = node.input(0), node.output()
     if source is None or out is None or not source.static or not out.static:
         return False
@@ -318,7 +323,7 @@ def _is_another_view(node: NodeFacts) -> bool:
 
 
 def _overwrites(graph: _Fused, node: NodeFacts, value: Value, moved: bool) -> bool:
-    """Whether DirectML lets the node write its result over ``value``: the last of its inputs that it can."""
+    """Return whether DirectML lets the node overwrite ``value``: the last of its inputs for which it can."""
     out = node.output()
     inputs = [v for v in node.inputs if v is not None]
     known = node.op == "Clip" or node.op in (_BINARY if len(inputs) == 2 else _UNARY)
@@ -326,7 +331,7 @@ def _overwrites(graph: _Fused, node: NodeFacts, value: Value, moved: bool) -> bo
         return False
     makers = [v.producer for v in inputs if v.sizes == out.sizes and v.rank == 2 and v.producer is not None]
     if node.op == "Add" and any(maker.op == "MatMul" for maker in makers):
-        return False  # ONNX Runtime makes a Gemm of both
+        return False  # ONNX Runtime fuses both into a Gemm
     for candidate in reversed(inputs):
         same = candidate.sizes == out.sizes
         if _kept(candidate) is _kept(value):
@@ -339,7 +344,7 @@ def _overwrites(graph: _Fused, node: NodeFacts, value: Value, moved: bool) -> bo
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Copy the part by a Concat of it alone: nothing is written over a part of another tensor then."""
+    """Copy the part by a Concat with one input: then no node overwrites a part of another tensor."""
     found = _part(facts)
     assert found is not None
     old = next(v for v in edit.node.outputs if v.name == found[1].name)

@@ -1,4 +1,4 @@
-"""What the matchers of several quirks look for in a graph."""
+"""Patterns that the matchers of several quirks search for in a graph."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _ACTIVATIONS = frozenset({
 
 
 def scalar(value: Value | None) -> float | None:
-    """The number of a constant of one element."""
+    """The number in a constant of one element."""
     array = value.array() if value is not None and value.size == 1 else None
     return None if array is None or array.dtype.kind != "f" else float(array.reshape(-1)[0])
 
 
 def only_consumer(value: Value | None) -> NodeFacts | None:
-    """The node that alone reads a value; ``None`` where there are more or none, or where it is a graph output."""
+    """The only reader of a value; ``None`` if there are more or no readers, or if it is a graph output."""
     return value.consumers[0] if value is not None and not value.graph_output and len(value.consumers) == 1 else None
 
 
@@ -39,21 +39,21 @@ def fused_activation(node: NodeFacts) -> NodeFacts | None:
 
 
 def without_identities(value: Value | None) -> Value | None:
-    """The value behind Identities, which ONNX Runtime removes."""
+    """The value before Identities, which ONNX Runtime removes."""
     while value is not None and value.producer is not None and value.producer.key == "Identity":
         value = value.producer.input(0)
     return value
 
 
 def does_nothing(node: NodeFacts) -> bool:
-    """Whether ONNX Runtime takes the node out at load."""
+    """Return whether ONNX Runtime removes the node when it loads the model."""
     source, out = node.input(0), node.output()
     same_type = source is not None and out is not None and source.type == out.type
     return node.key in ("Identity", "Dropout") or (node.key == "Cast" and same_type)
 
 
 def readers(value: Value) -> list[NodeFacts]:
-    """What reads a value once ONNX Runtime has taken out the nodes that do nothing."""
+    """The readers of a value after ONNX Runtime has removed the nodes that do nothing."""
     found: list[NodeFacts] = []
     stack = list(value.consumers)
     while stack:

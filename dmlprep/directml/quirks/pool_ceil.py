@@ -23,7 +23,7 @@ class _Axis(NamedTuple):
 
     @property
     def ceiled(self) -> int:
-        """The number of windows, with those that start in the padding."""
+        """The number of windows, including those that start in the padding."""
         return ceil((self.size + self.before + self.after - self.reach) / self.stride) + 1
 
     @property
@@ -33,7 +33,7 @@ class _Axis(NamedTuple):
 
 
 def _geometry(node: NodeFacts) -> list[_Axis] | None:
-    """The spatial axes; ``None`` where the input's spatial sizes are not known."""
+    """The spatial axes; ``None`` if the input's spatial sizes are unknown."""
     x = node.input(0)
     kernel = list(node.attribute("kernel_shape", []))
     if x is None or x.shape is None or not kernel or node.attribute("auto_pad", "NOTSET") != "NOTSET":
@@ -80,7 +80,7 @@ def _rewrite_pool(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _note_sizes(facts: NodeFacts, edit: Edit) -> None:
-    """Onnx infers one element too many for windows that start in the padding."""
+    """Correct the sizes: onnx infers one element too many for windows that start in the padding."""
     edit.correct_shape(edit.output, [*facts.required().dims[:2], *(axis.out for axis in _geometry(facts) or ())])
 
 
@@ -95,9 +95,9 @@ def _floor_pads(facts: NodeFacts) -> list[int] | str:
 
 
 def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
-    """Average without counting padding, and multiply by the part of each window that is data.
+    """Average without counting padding, and multiply by the share of data in each window.
 
-    From opset 19 on padding counts in the divisor, and what lies beyond the padding does not. A Pad before the pooling
+    From opset 19 on, padding counts in the divisor, and elements beyond the padding do not. A Pad before the pooling
     does not work: ONNX Runtime 1.20 fuses it into the AveragePool, which then counts differently.
     """
     axes = _geometry(facts)
@@ -130,12 +130,12 @@ def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _data_part(axis: _Axis, kernel: int) -> NDArray[np.float64]:
-    """For each window of an axis: elements of data by elements of data and padding."""
+    """The share of data for each window of an axis: elements of data, divided by elements of data and padding."""
     dilation = (axis.reach - 1) // (kernel - 1) if kernel > 1 else 1
     first = np.arange(axis.out) * axis.stride - axis.before
 
     def below(end: int) -> NDArray[np.int64]:
-        """How many elements of each window lie before ``end``."""
+        """The number of elements of each window before ``end``."""
         return np.clip(-((first - end) // dilation), 0, kernel)
 
     return np.asarray((below(axis.size) - below(0)) / below(axis.size + axis.after), np.float64)

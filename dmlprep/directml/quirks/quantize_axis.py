@@ -17,11 +17,12 @@ _EXACT = {"int8", "uint8", "int16", "uint16"}
 """Types whose differences are exact in FP32."""
 
 _WIDER = {"int4": "int8", "uint4": "uint8"}
-"""Types of four bits, of which there is no Cast on DirectML, and up to ONNX Runtime 1.21 none at all."""
+"""Types of four bits and wider types: DirectML has no Cast for four bits, and ONNX Runtime up to 1.21 has none at all.
+"""
 
 
 def per_axis(node: NodeFacts) -> int | None:
-    """The axis (0 or more) of a per-axis QuantizeLinear or DequantizeLinear; ``None`` for others, or if not known."""
+    """The axis (0 or more) of a per-axis QuantizeLinear or DequantizeLinear; ``None`` for other or unknown axes."""
     rank, scale = node.rank(0), node.input(1)
     if rank is None or scale is None or scale.rank != 1 or scale.size == 1 or node.attribute("block_size", 0):
         return None
@@ -37,14 +38,14 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """The arithmetic: ONNX Runtime's optimizer removes a Transpose to the last axis, which the kernel does right."""
+    """Write arithmetic: ONNX Runtime would remove a Transpose to the last axis, with which the kernel is right."""
     trailing = (facts.rank(0) or 0) - (per_axis(facts) or 0) - 1
     return rewrite(facts, edit, Layout(scale=(-1, *[1] * trailing) if trailing else ()))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The shapes in which plain arithmetic broadcasts data, and scale and zero point; empty for one that stays."""
+    """The shapes in which plain arithmetic broadcasts data, and scale and zero point; empty for an unchanged shape."""
 
     data: tuple[int, ...] = ()
     scale: tuple[int, ...] = ()
@@ -56,7 +57,7 @@ class Layout:
 
 
 def reshaped(edit: Edit, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
-    """``value`` in FP32 in another shape; itself where there is none."""
+    """``value`` in another shape; unchanged for an empty shape."""
     if not shape:
         return value
     return edit.before("Reshape", [value, edit.integers(shape, "along")], dtype=ir.DataType.FLOAT)
@@ -68,7 +69,7 @@ def rewrite(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
 
 
 def _widen(edit: Edit) -> str:
-    """Store the data and the zero point of a DequantizeLinear, constants of four bits, in eight; or why not."""
+    """Store the constant data and zero point of a DequantizeLinear in eight instead of four bits; or return why not."""
     tensors = {index: held_tensor(edit.optional(index)) for index in (0, 2) if edit.optional(index) is not None}
     if any(tensor is None or tensor.dtype.name.lower() not in _WIDER for tensor in tensors.values()):
         return "data or zero point of four bits is not constant"
@@ -82,7 +83,7 @@ def _widen(edit: Edit) -> str:
 
 
 def _wider(tensor: ir.TensorProtocol, wide: ir.DataType) -> ir.TensorProtocol:
-    """The same numbers in a wider type, which stay in their file until they are written."""
+    """The same numbers in a wider type; they stay in their file until they are written."""
     shape = ir.Shape(tensor.shape.numpy())
     return ir.LazyTensor(lambda: ir.Tensor(tensor.numpy().astype(wide.numpy())), dtype=wide, shape=shape)
 
@@ -142,11 +143,11 @@ QUIRK = Quirk(
 
 
 _TYPES = {"int8", "uint8", "int32"}
-"""Quantized types; of 4 bits DirectML refuses a vector whatever its axis, so that a scalar scale would not help."""
+"""Quantized types. DirectML refuses vectors of 4 bits whatever their axis, so a scalar scale would not help."""
 
 
 def _matches_missing(node: NodeFacts) -> str | Match:
-    """The axis is 1 where none is written, which a vector does not have; opset 10 has no axis."""
+    """The default axis is 1, which a vector does not have; opset 10 has no axis."""
     x, scale = node.input(0), node.input(1)
     quantized = node.output() if node.op == "QuantizeLinear" else x
     if node.since < 13 or quantized is None or quantized.type not in _TYPES:
@@ -163,7 +164,7 @@ def _matches_missing(node: NodeFacts) -> str | Match:
 
 
 def _rewrite_missing(facts: NodeFacts, edit: Edit) -> str:
-    """Write the scale (and zero point) as a scalar; where they are computed, write axis=0."""
+    """Write the scale (and zero point) as a scalar; if they are computed, write axis=0."""
     arrays = [(name, v.array()) for name, v in zip(("scale", "zero_point"), facts.inputs[1:3], strict=False) if v]
     constant = [(name, array) for name, array in arrays if array is not None]
     if len(constant) < len(arrays):

@@ -1,8 +1,8 @@
-"""Blocked QuantizeLinear and DequantizeLinear: since ONNX Runtime 1.25 DirectML reads scales that are not there.
+"""Blocked QuantizeLinear and DequantizeLinear: since ONNX Runtime 1.25 DirectML reads scales that do not exist.
 
-Weights of four bits that a MatMul reads have no session up to 1.21: ONNX Runtime's optimizer makes a MatMulNBits of the
-two nodes, whose weights the fused graph then does not find. Here they become a MatMulNBits with the same numbers, on
-these releases and since 1.25, so that they stay small.
+Four-bit weights that a MatMul reads prevent a session up to 1.21. ONNX Runtime's optimizer fuses the two nodes into a
+MatMulNBits, whose weights the fused graph then lacks. On these releases and since 1.25, dmlprep writes a MatMulNBits
+with the same numbers, so that the weights stay small.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dmlprep.graph.model.constants import held_tensor
 from dmlprep.portable.arrays import Array
 
 _BLOCKS = frozenset({16, 32, 64, 128, 256})
-"""Sizes of blocks that MatMulNBits takes on DirectML."""
+"""Sizes of blocks that MatMulNBits supports on DirectML."""
 
 
 def becomes_nbits(node: NodeFacts) -> bool:
-    """Whether a DequantizeLinear has weights of four bits in blocks along the depth, which a MatMul alone reads."""
+    """Return whether a MatMul alone reads a DequantizeLinear of four-bit weights in blocks along the depth."""
     reader, stored, block = only_consumer(node.output()), node.input(0), node.attribute("block_size", 0)
     if node.key != "DequantizeLinear" or reader is None or reader.key != "MatMul" or block not in _BLOCKS:
         return False
@@ -48,7 +48,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _as_arithmetic(facts: NodeFacts, edit: Edit) -> str:
-    """The arithmetic, on data whose blocked axis is two: the number of blocks, and the block."""
+    """Write arithmetic, on data whose blocked axis is split in two: the number of blocks, and the block."""
     x, block = facts.required(), int(facts.attribute("block_size", 0))
     if not x.static:
         return "the shape of its data is not known"
@@ -63,10 +63,10 @@ def _as_arithmetic(facts: NodeFacts, edit: Edit) -> str:
 
 @dataclass(frozen=True)
 class _Weights:
-    """Weights of a blocked DequantizeLinear, [depth, columns], as MatMulNBits has them.
+    """Weights of a blocked DequantizeLinear, [depth, columns], in the layout of MatMulNBits.
 
     Its numbers are unsigned, two to a byte with the first one in the low bits: [columns, blocks, block / 2]. Scales and
-    zero points are [columns, blocks], the latter packed alike. (ONNX Runtime, docs/ContribOperators.md)
+    zero points are [columns, blocks]; zero points are packed in the same way (ONNX Runtime, docs/ContribOperators.md).
     """
 
     numbers: ir.TensorProtocol
@@ -76,7 +76,7 @@ class _Weights:
 
     @property
     def signed(self) -> bool:
-        """Whether zero is the middle of the numbers, as it is without zero points in MatMulNBits."""
+        """Return whether zero is the middle of the numbers, as in a MatMulNBits without zero points."""
         return self.numbers.dtype == ir.DataType.INT4
 
     @property
@@ -117,7 +117,7 @@ def _later(make: Callable[[], Array], dtype: ir.DataType, shape: tuple[int, ...]
 
 
 def _as_nbits(facts: NodeFacts, edit: Edit) -> str:
-    """One MatMulNBits in the place of both nodes."""
+    """Replace both nodes by one MatMulNBits."""
     reader = only_consumer(facts.output())
     numbers, scales, zeros = ([held_tensor(value) for value in edit.node.inputs] + [None])[:3]
     if reader is None or numbers is None or scales is None:

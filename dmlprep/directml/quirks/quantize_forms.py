@@ -1,4 +1,4 @@
-"""QuantizeLinear and DequantizeLinear without a zero point, and of opset 21 on data of five dimensions or more."""
+"""QuantizeLinear and DequantizeLinear without a zero point, or of opset 21 on data of five dimensions or more."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUIRK = Quirk(
 
 
 _MOST = 4
-"""Dimensions that the kernel takes."""
+"""The most dimensions of the kernel."""
 
 
 def _matches(node: NodeFacts) -> str:
@@ -42,7 +42,7 @@ def _matches(node: NodeFacts) -> str:
     if node.since < 21 or rank <= _MOST or node.attribute("block_size", 0):
         return ""
     if node.rank(1) not in (0, 1) or per_axis(node) not in (None, rank - 1):
-        return ""  # of the other axes quantize-axis tells
+        return ""  # quantize-axis reports other axes
     return f"data of {rank} dimensions"
 
 

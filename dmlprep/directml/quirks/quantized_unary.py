@@ -1,5 +1,6 @@
-"""Softmax or LeakyRelu between DequantizeLinear and QuantizeLinear: ONNX Runtime
-makes a quantized operator of it, for which DirectML has no kernel.
+"""Softmax or LeakyRelu between DequantizeLinear and QuantizeLinear.
+
+ONNX Runtime fuses the three into a quantized operator, for which DirectML has no kernel.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Put a Sum of one operand before it, which ONNX Runtime neither removes nor looks through."""
+    """Insert a Sum of one operand before it: ONNX Runtime does not remove it, and does not fuse through it."""
     edit.set_input(0, edit.before("Sum", [edit.input()], like=edit.input()))
     return ""
 

@@ -1,4 +1,4 @@
-"""What a quirk is: a form of an operator that DirectML accepts and then fails on, or computes wrongly."""
+"""The declaration of a quirk: an operator in a form that DirectML accepts, but cannot run or computes wrong."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _EXPORT = "export the model in another form (see the page of the code)"
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The reason why a quirk concerns a node, in one clause that may quote names of the model.
+    """The reason why a node has a quirk, in one clause that may quote names of the model.
 
-    A reason is not sure, and the finding a warning, where the quirk depends on a value that is not known.
+    If the quirk depends on an unknown value, the reason is not sure and the finding is a warning.
     """
 
     text: str
@@ -39,24 +39,25 @@ class Quirk:
     """One quirk of DirectML's kernels, on some releases.
 
     Attributes:
-        id: its name, as ``skip`` of the fix-quirks pass and the case files name it (``reshape-allowzero``).
+        id: its name in ``skip`` of the fix-quirks pass and in the case files (``reshape-allowzero``).
         code: finding code; it has a page in ``docs/codes``.
-        title: of the code, a few words; empty where the code has its row in ``record.findings``.
-        ops: operator keys that it concerns (``Conv``, ``com.microsoft::FastGelu``); empty for any.
-        first: oldest release concerned (``1.15``), of those that dmlprep knows.
-        last: newest release concerned, ``None`` while it lasts.
-        confidence: ``measured`` on the real provider, of ``measured_on``; ``source``: read in the provider's source;
+        title: title of the code, a few words; empty if ``record.findings`` has a row for the code.
+        ops: keys of the operators that can have it (``Conv``, ``com.microsoft::FastGelu``); empty for any.
+        first: oldest affected release (``1.15``) that dmlprep knows.
+        last: newest affected release; ``None`` if the newest release has it.
+        confidence: ``measured`` on the real provider, of ``measured_on``; ``source``: from the provider's source code;
             ``reported`` by users; ``environment``: measured, but the CPU driver may be the cause.
-        measured_on: releases on which it was seen, from ``measured.json`` where it stands there. Others between
-            ``first`` and ``last`` are inferred.
-        matches: says in one clause what makes a node a quirk; ``""`` where it is not one; a ``Match`` where that is not
-            certain. It gets only nodes that run on DirectML.
-        fused: where the quirk shows in fused graphs only: whether it does, for each of the nodes of one graph that
-            ``matches`` takes, by the number of the fused graph that each node of the graph is in (by ``id(node)``). A
-            ``Match`` in its answer is added to the clause.
-        rewrite: replaces the node by an equal form and returns ``""``. Where it cannot, it returns why, and the graph
-            computes what it did before. ``None`` where no equal form is known.
-        mended_at: the opset from which the operator has no such quirk; 0 where none does. ``auto`` raises models to it.
+        measured_on: releases on which it was measured, from ``measured.json`` if it has a row there. Other releases
+            between ``first`` and ``last`` are inferred.
+        matches: returns a clause that explains why a node has the quirk; ``""`` if it does not; a ``Match`` if that is
+            not certain. Its nodes all run on DirectML.
+        fused: for a quirk that takes effect in fused graphs only: returns whether it does, for each of the nodes of one
+            graph that ``matches`` found. The second argument maps each node's ``id(node)`` to the number of its fused
+            graph. The clause of a returned ``Match`` is added to the reason.
+        rewrite: replaces the node by an equal form and returns ``""``. Otherwise it returns the reason, and the graph
+            computes the same as before. ``None`` if no equal form is known.
+        mended_at: the opset from which the operator no longer has the quirk; 0 if there is none. ``auto`` raises models
+            to it.
     """
 
     id: str
@@ -77,7 +78,7 @@ class Quirk:
 
     @property
     def key(self) -> str:
-        """Its name in ``measured.json``: some ids stand once for each span of releases."""
+        """Its name in ``measured.json``: some ids occur once for each span of releases."""
         return f"{self.id} from {self.first}"
 
     @property
@@ -86,5 +87,5 @@ class Quirk:
         return Code(self.title, self.severity, _FIX if self.rewrite is not None else _EXPORT)
 
     def concerns(self, release: tuple[int, int]) -> bool:
-        """Whether a release (``(1, 24)``) is among those concerned."""
+        """Return whether a release (``(1, 24)``) is affected."""
         return within(release, self.first, self.last)

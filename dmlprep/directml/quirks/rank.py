@@ -36,10 +36,10 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Rewrite the node, and all that share a value of more than 8 dimensions with it, on fewer dimensions.
+    """Rewrite the node on fewer dimensions, with all nodes that share a value of more than 8 dimensions with it.
 
-    Any tensor with the same elements in the same order can stand for such a value. Reshape then does nothing,
-    element-wise operators take their operands with neighbouring dimensions merged, and Transpose those that stay
+    Any tensor with the same elements in the same order can replace such a value. Reshape then does nothing.
+    Element-wise operators use operands with merged neighbouring dimensions; Transpose merges dimensions that stay
     neighbours.
     """
     region = _region(facts)
@@ -64,7 +64,7 @@ def _high(value: Value | None) -> bool:
 
 
 def _region(start: NodeFacts) -> list[NodeFacts] | str:
-    """The nodes joined by values of more than 8 dimensions, in the graph's order; or why they cannot be rewritten."""
+    """The nodes joined by values of more than 8 dimensions, in the graph's order; or why they have no rewrite."""
     found: dict[int, NodeFacts] = {}
     stack = [start]
     while stack:
@@ -86,7 +86,7 @@ def _region(start: NodeFacts) -> list[NodeFacts] | str:
 
 
 class _Plan(NamedTuple):
-    """How a node is rewritten: shapes of its operands with merged dimensions (``None``: unchanged), and ``perm``."""
+    """The rewrite of a node: shapes of its operands with merged dimensions (``None``: unchanged), and ``perm``."""
 
     operands: Sequence[Sequence[int] | None]
     perm: Sequence[int] = ()

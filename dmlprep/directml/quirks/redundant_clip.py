@@ -17,9 +17,9 @@ _UNSIGNED = frozenset({"Conv", "MatMul"})
 def _matches(node: NodeFacts) -> str | Match:
     """A node between DequantizeLinear and QuantizeLinear whose Relu or Clip the QuantizeLinear makes redundant.
 
-    Source: onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc. From 1.21 on the selection
-    of such a group looks through the Relu or Clip, and does not hand it on to what builds the quantized operator: the
-    new node takes the name and the inputs of the old one, and the old one stays, because the Relu still reads it.
+    Source: onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc. From 1.21 on, the selection
+    of such a group skips the Relu or Clip, but does not pass it to the code that builds the quantized operator. The new
+    node gets the name and the inputs of the old node, and the old node stays, because the Relu still reads it.
     """
     clip = only_consumer(node.output())
     if clip is None or clip.domain or clip.op not in ("Relu", "Clip") or clip.graph != node.graph:
@@ -47,7 +47,7 @@ def _quantization(quantize: NodeFacts) -> tuple[float, int, str] | None:
 
 
 def _is_redundant(clip: NodeFacts, scale: float, zero: int, kind: str) -> bool:
-    """Whether what the clip cuts off saturates to the same integer without it."""
+    """Return whether the values that the clip cuts off saturate to the same integer without it."""
     if kind not in LIMITS or scale <= 0:
         return False
     lowest, highest = LIMITS[kind]
@@ -61,7 +61,7 @@ def _is_redundant(clip: NodeFacts, scale: float, zero: int, kind: str) -> bool:
 
 
 def _bounds(clip: NodeFacts) -> tuple[float, float] | None:
-    """min and max of a Clip where both are constant or left out."""
+    """The min and max of a Clip, if both are constant or omitted."""
     if clip.since < 11:
         return float(clip.attribute("min", -np.inf)), float(clip.attribute("max", np.inf))
     free = {1: np.float32(-np.inf), 2: np.float32(np.inf)}
@@ -71,9 +71,9 @@ def _bounds(clip: NodeFacts) -> tuple[float, float] | None:
 
 
 def dequantized(node: NodeFacts, kind: str) -> bool:
-    """Whether the inputs of the node are what a quantized operator takes: dequantized from ``kind``.
+    """Return whether a quantized operator accepts the inputs of the node: they are dequantized from ``kind``.
 
-    A constant bias is quantized by ONNX Runtime itself, and constant weights where there is no quantized bias.
+    ONNX Runtime itself quantizes a constant bias, and constant weights if there is no quantized bias.
     """
     sources = [_source(value) for value in node.inputs if value is not None]
     if not sources or sources[0] != kind:
@@ -87,7 +87,7 @@ def dequantized(node: NodeFacts, kind: str) -> bool:
 
 
 def _source(value: Value) -> str:
-    """Element type that a value is dequantized from; ``constant``, or ``other``."""
+    """The element type from which a value is dequantized; ``constant``, or ``other``."""
     if value.constant:
         return "constant"
     maker = value.producer
@@ -96,7 +96,7 @@ def _source(value: Value) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Remove the Relu or Clip: what it cuts off saturates to the same integer."""
+    """Remove the Relu or Clip: the values that it cuts off saturate to the same integer."""
     (clip, _), *_ = edit.node.outputs[0].uses()
     (reader, index), *_ = clip.outputs[0].uses()
     reader.replace_input_with(index, edit.node.outputs[0])

@@ -21,9 +21,9 @@ def _sizes(node: NodeFacts) -> tuple[Dim, ...]:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Remove allowzero where the shape contains no 0: it only says what a 0 means.
+    """Remove allowzero if the shape contains no 0: it only defines the meaning of a 0.
 
-    ONNX forbids a 0 next to -1 under allowzero. A shape without one follows from data or a result that is not empty.
+    ONNX forbids a 0 next to -1 under allowzero. Data or a result with elements shows that the shape has no 0.
     """
     sizes, ends = _sizes(facts), (facts.input(0), facts.output())
     if -1 not in sizes and not any(v is not None and v.static and v.size for v in ends):

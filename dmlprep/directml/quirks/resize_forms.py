@@ -1,6 +1,6 @@
-"""Resize in forms that DirectML computes wrongly: constant weights or indices for each axis.
+"""Resize in forms that DirectML computes wrong: the rewrite uses constant weights or indices for each axis.
 
-Coordinates are computed in FP32 as ONNX's text of Resize and ONNX Runtime's CPU provider do
+Coordinates are computed in FP32 as in ONNX's text of Resize and in ONNX Runtime's CPU provider
 (onnxruntime/core/providers/cpu/tensor/upsamplebase.h, upsample_antialias.h).
 """
 
@@ -18,13 +18,14 @@ from dmlprep.graph.model.dims import Dim
 from dmlprep.portable.arrays import Array
 
 _UNSTABLE = frozenset({("align_corners", "floor"), ("align_corners", "round_prefer_ceil")})
-"""Coordinates that should be whole numbers or halves are rounded down, for some sizes (8 to 2, 3, 5, 9)."""
+"""Modes with unstable rounding: coordinates that should be whole numbers or halves are rounded down, for some sizes (8
+to 2, 3, 5, 9)."""
 
 Floats = NDArray[np.float32]
 _F = np.float32
 
 _MOST = 1 << 22
-"""Most weights of one axis (16 MiB): beyond it the file would be larger than the model."""
+"""The most weights of one axis (16 MiB): with more, the file would be larger than the model."""
 
 
 def _computed_otherwise(node: NodeFacts) -> str | Match:
@@ -67,7 +68,7 @@ def _place(node: NodeFacts) -> str:
 
 
 def _scales(node: NodeFacts) -> Floats | None:
-    """The scales of an Upsample, or of a Resize; ``None`` where they are not constant."""
+    """The scales of an Upsample, or of a Resize; ``None`` if they are not constant."""
     scales = node.attribute("scales") if node.has("scales") else node.array(1 if node.since < 11 else 2)
     return np.asarray(scales, _F).reshape(-1) if scales is not None and np.size(scales) else None
 
@@ -79,7 +80,7 @@ def _resized(node: NodeFacts) -> list[tuple[Dim, Dim]]:
 
 
 def _shrinks(node: NodeFacts) -> Match | None:
-    """The text to add to the detail where an axis gets shorter, or may; ``None`` where none does."""
+    """The text to add to the detail if an axis becomes shorter, or may; ``None`` if no axis does."""
     pairs = _resized(node)
     if any(isinstance(a, int) and isinstance(b, int) and b < a for a, b in pairs):
         return Match(" to a smaller size")
@@ -96,7 +97,7 @@ def _crops_axes(node: NodeFacts) -> str:
 
 @dataclass(frozen=True)
 class _Axis:
-    """One resized axis: where in the input, in elements, each of the ``coordinates`` of the output lies."""
+    """One resized axis: the position in the input, in elements, for each output element (``coordinates``)."""
 
     axis: int
     size: int
@@ -171,11 +172,11 @@ def _axes(facts: NodeFacts, edit: Edit) -> list[_Axis] | str:
         if where is None:
             return f"coordinates of {place}"
         found.append(_Axis(axis, size, float(scale), where))
-    return sorted(found, key=lambda a: len(a.coordinates) / a.size)  # what shrinks goes first
+    return sorted(found, key=lambda a: len(a.coordinates) / a.size)  # shrinking axes go first
 
 
 def _coordinates(place: str, size: int, out: int, scale: np.float32, start: np.float32, end: np.float32) -> Any:
-    """Place in the input of each element of the output, in FP32; ``None`` for a mode that is not known."""
+    """The position in the input for each element of the output, in FP32; ``None`` for an unknown mode."""
     at = np.arange(out, dtype=_F)
     half = _F(0.5)
     if place == "half_pixel" or (place == "pytorch_half_pixel" and out > 1):
@@ -215,7 +216,7 @@ def _weights(facts: NodeFacts, a: _Axis) -> Floats:
 
 
 def _triangles(a: _Axis) -> Floats:
-    """Weights of a triangle as wide as two input elements of the shrunk image; what lies outside goes to the edge."""
+    """Weights of a triangle as wide as two input elements of the shrunk image; the edge gets the weights outside."""
     found = np.zeros((len(a.coordinates), a.size), np.float64)
     reach = _F(1) / _F(a.scale)
     for row, place in enumerate(a.coordinates):
@@ -252,9 +253,9 @@ def _weighted(edit: Edit, value: ir.Value, weights: Floats, axis: int, shape: li
 
 
 def _outside(facts: NodeFacts, edit: Edit, value: ir.Value, axes: list[_Axis], shape: list[int]) -> ir.Value:
-    """tf_crop_and_resize gives 0 where a coordinate lies beyond the input.
+    """Write 0 where a coordinate is beyond the input, as tf_crop_and_resize does.
 
-    DirectML takes no other ``extrapolation_value``, and no ``exclude_outside``.
+    DirectML supports no other ``extrapolation_value``, and no ``exclude_outside``.
     """
     if facts.attribute("coordinate_transformation_mode") != "tf_crop_and_resize":
         return value
@@ -307,7 +308,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite_aspect(facts: NodeFacts, edit: Edit) -> str:
-    """Write the scales that the policy means, where they give the same sizes."""
+    """Write the scales that the policy means, if they give the same sizes."""
     x, sizes = facts.required(), facts.integers(3)
     if sizes is None or x.shape is None:
         return "its sizes are not constant, or its rank is not known"

@@ -1,4 +1,4 @@
-"""RoiAlign in mode max, which has no equal form, and with coordinates that are not moved by half an element."""
+"""RoiAlign in mode max, which has no equal form, or with coordinates that are not moved by half an element."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _matches(node: NodeFacts) -> str | Match:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Move the boxes by half an element, give them at least the length of one, and move the coordinates back."""
+    """Move the boxes by half an element, make them at least one element long, and move the coordinates back."""
     if facts.since < 16:
         return "it is of opset 10 to 15: let the opset step choose (version = auto)"
     if facts.required(1).type != "float":

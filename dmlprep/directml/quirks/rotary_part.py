@@ -1,8 +1,8 @@
-"""RotaryEmbedding of a later output of a node, such as of the second part of a Split.
+"""RotaryEmbedding of a later output of a node, such as the second part of a Split.
 
-In a fused graph, DirectML's kernel reads the node's first output in its place: keys that stand behind queries in one
-product become rotated queries. Nodes with free sizes are fused where the session captures its graph, as sessions of
-language models do.
+In a fused graph, DirectML's kernel reads the node's first output instead: keys that follow queries in one product
+become rotated queries. Nodes with free sizes are fused if the session captures its graph, as sessions of language
+models do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dmlprep.directml.quirks.patterns import without_identities
 
 
 def _misread(node: NodeFacts) -> dict[int, tuple[Value, NodeFacts]]:
-    """Inputs that are later outputs of nodes. Data of which a part of each head is rotated is read rightly."""
+    """Inputs that are later outputs of nodes. DirectML reads the right data if only a part of each head is rotated."""
     partial = int(node.attribute("rotary_embedding_dim", 0)) > 0
     read = {index: without_identities(node.input(index)) for index in range(1 if partial else 0, 4)}
     makers = {i: (v, v.producer) for i, v in read.items() if v is not None and v.producer is not None}
@@ -28,7 +28,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | Match:
-    """Whether both nodes are in one fused graph, or may be where the session captures."""
+    """Return whether both nodes are in one fused graph, or may be if the session captures."""
     own = partitions.get(id(node))
     if own is None:
         return Match("; this matters where the session captures its graph", sure=False)
@@ -36,7 +36,7 @@ def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | Match:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Put a Concat of the value alone before the node: its one output is the first."""
+    """Insert a Concat of the value alone before the node: its only output is the first."""
     for index in _misread(facts):
         value, shape = edit.input(index), facts.required(index).shape
         edit.set_input(index, edit.before("Concat", [value], {"axis": 0}, like=value, shape=shape))

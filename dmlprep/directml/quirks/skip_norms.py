@@ -41,7 +41,7 @@ def _matches(node: NodeFacts) -> str | Match:
 
 
 def _rewrite_spread(facts: NodeFacts, edit: Edit) -> str:
-    """Spread the skip out before the node."""
+    """Broadcast the skip before the node."""
     data = facts.required()
     size = edit.integers(data.sizes, "shape") if data.static else edit.before("Shape", [edit.input()])
     edit.set_input(1, edit.before("Expand", [edit.input(1), size], like=edit.input(), shape=data.dims))

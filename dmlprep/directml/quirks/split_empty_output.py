@@ -1,4 +1,4 @@
-"""Split with a part of size 0 that is read."""
+"""Split with a used part of size 0."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _concat_without(reader: ir.Node, part: ir.Value) -> None:
-    """Take an empty part out of a Concat that has others: an empty tensor keeps DirectML from fusing it."""
+    """Remove an empty part from a Concat with other inputs: an empty tensor prevents DirectML from fusing it."""
     rest = [v for v in reader.inputs if v is not part]
     if reader.op_type != "Concat" or reader.domain or not rest:
         return

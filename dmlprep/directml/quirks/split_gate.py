@@ -7,14 +7,14 @@ from dmlprep.directml.quirks.patterns import without_identities
 
 
 def _gated(node: NodeFacts) -> tuple[int, Value, NodeFacts] | None:
-    """Of a Mul of one part of a Split and the Sigmoid of another: input that is the part, the part, the Split."""
+    """Match a Mul of one part of a Split and the Sigmoid of another: the index of the part, the part, and the Split."""
     for index in (0, 1):
         part, gate = (without_identities(node.input(i)) for i in (index, 1 - index))
         sigmoid = gate.producer if gate is not None else None
         if part is None or gate is None or sigmoid is None or sigmoid.key != "Sigmoid":
             continue
         if len(gate.consumers) != 1 or gate.graph_output:
-            continue  # the product is fused with a Sigmoid that nothing else reads
+            continue  # the provider fuses the product only with a Sigmoid that has no other reader
         other, split = without_identities(sigmoid.input(0)), part.producer
         if other is None or other is part or split is None or split.key != "Split":
             continue

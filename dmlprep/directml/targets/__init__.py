@@ -1,4 +1,6 @@
-"""What one DirectML release can run. The rules for nodes are in ``support``, the values they read in ``facts``."""
+"""The releases of DirectML, and their capabilities. ``support`` has the rules for nodes, ``facts`` the values they
+read.
+"""
 
 from dmlprep.directml.targets.target import Target, find_target, latest_target, target_names
 

@@ -1,4 +1,4 @@
-"""Read a model and what is known of its values into facts: one walk, which reads no weights."""
+"""Build facts from a model and the knowledge of its values: one walk, which reads no weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dmlprep.graph.analysis.shapes import Inference
 from dmlprep.graph.analysis.symbolic import known_in_parts
 from dmlprep.graph.model.walk import attribute_graphs, join_path
 
-_TENSOR_BYTES = 1024  # of an initializer whose values the rules look at
+_TENSOR_BYTES = 1024  # limit of an initializer whose values the rules read
 
 
 def build(model: ir.Model, known: Knowledge, origins: Mapping[str, str] | None = None) -> GraphFacts:
@@ -49,7 +49,7 @@ class _Builder:
         return facts
 
     def _value(self, value: ir.Value, path: str) -> Value:
-        """The facts of a value; ``path`` is that of the graph where it is met first."""
+        """The facts of a value; ``path`` is the path of the graph that uses it first."""
         found = self.values.get(value)
         if found is None:
             found = self.values[value] = Value(value.name or "", path)
@@ -114,7 +114,7 @@ def _set_constant(value: Value, tensor: ir.TensorProtocol | None) -> None:
 
 
 def set_type(value: Value, proto: onnx.TypeProto) -> None:
-    """Note the type, as kernel tables write it (a plain tensor is its element type), and the shape where it has one."""
+    """Set the type in the form of kernel tables (a plain tensor is its element type), and the shape if it has one."""
     value.proto = proto
     text = type_string(proto)
     value.type = text[len("tensor(") : -1] if text.startswith("tensor(") else text
@@ -123,9 +123,9 @@ def set_type(value: Value, proto: onnx.TypeProto) -> None:
 
 
 def infer_contrib(model: ir.Model, graph: GraphFacts) -> None:
-    """Types and shapes behind com.microsoft operators, where onnx's inference of the whole graph stops.
+    """Infer types and shapes after com.microsoft operators, where onnx's inference of the whole graph stops.
 
-    The node-by-node inference goes on through them. A model without such operators costs one look at each node.
+    The node-by-node inference continues through them. A model without such operators costs one check of each node.
     """
     nodes = list(graph.all_nodes())
     own = (n for n in nodes if n.domain == "com.microsoft" or n.since == 1)
@@ -133,7 +133,7 @@ def infer_contrib(model: ir.Model, graph: GraphFacts) -> None:
         return
     try:
         known = Inference.of(model)
-    except ModelRefused:  # shapes that contradict each other: the checker's finding says so
+    except ModelRefused:  # shapes that contradict each other: the checker's finding reports it
         return
     for node in nodes:
         for output, facts in zip(node.ir.outputs, node.outputs, strict=True):

@@ -1,4 +1,4 @@
-"""What changes between two releases."""
+"""The changes between two releases."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def compare_targets(a: Target, b: Target) -> dict[str, list[str]]:
-    """Limits and kernels that differ: ``Pad-21`` for a kernel, ``Pad-18: fuses`` for one that changed.
+    """Limits and kernels that differ: ``Pad-21`` for a kernel, ``Pad-18: fuses`` for a changed kernel.
 
     Raises:
-        UsageError: only opset and IR version of one of them are known.
+        UsageError: one of them has a known opset and IR version only.
     """
     limits = [
         f"{field} {getattr(a, field)} -> {getattr(b, field)}"

@@ -1,8 +1,8 @@
-"""A model as the rules see it: graphs of nodes whose values have types, shapes and, where constant, a size or a value.
+"""A model for the rules: graphs of nodes whose values have types, shapes and, where constant, a size or a value.
 
-``building.build`` makes them of a model and what is known of its values. The rules of this room, placement and the
-quirks all speak of these. Element types are written as ONNX Runtime writes them in kernel tables: ``float``,
-``float16``, ``int64``, ``seq(tensor(float))``, ``optional(tensor(float))``; ``""`` is unknown.
+``building.build`` makes them from a model and the knowledge of its values. The rules of this room, placement and the
+quirks all use them. Element types have the form of ONNX Runtime's kernel tables: ``float``, ``float16``, ``int64``,
+``seq(tensor(float))``, ``optional(tensor(float))``; ``""`` is unknown.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from dmlprep.graph.model.walk import join_path
 from dmlprep.portable.arrays import Array
 
 INTERNAL_SINCE = {"SimplifiedLayerNormalization": 1, "LayerNormalization": 1, "Affine": 1, "Crop": 1, "ImageScaler": 1}
-"""Operators that ONNX Runtime itself defines in ai.onnx, where ONNX has no schema at the model's opset
+"""Operators that ONNX Runtime itself defines in ai.onnx, if ONNX has no schema at the model's opset
 (onnxruntime/core/graph/contrib_ops/contrib_defs.cc)."""
 
 _LIKE: dict[type, tuple[type, ...]] = {
     str: (str,), int: (int,), float: (int, float), list: (list, tuple), tuple: (list, tuple), range: (list, tuple)
 }  # fmt: skip
-"""Type of a default -> those that an attribute's value may have; a string that is no UTF-8 is bytes."""
+"""Type of a default -> types that an attribute's value may have; a string that is not UTF-8 is bytes."""
 
 
 def since_version(domain: str, op: str, opset: int) -> int:
-    """Version of the operator that an opset means; 1 for operators of domains without schemas, 0 for none."""
+    """The version of the operator at an opset; 1 for operators of domains without schemas, 0 for none."""
     schema = schema_of(domain, op, opset)
     if schema is not None:
         return int(schema.since_version)
@@ -45,15 +45,15 @@ class Value:
     """One tensor (or sequence, or optional) of a graph.
 
     Attributes:
-        graph: path of the graph that it belongs to; ``graph_input`` and ``graph_output`` are about that graph.
-        type: element type, ``""`` where unknown.
-        proto: the type as ONNX writes it, ``None`` where unknown.
-        shape: sizes, ``None`` where not even the rank is known.
-        constant: an initializer or the output of Constant that nothing can override.
-        initializer: an initializer, also one that is a graph input as well.
-        consumers: the nodes that read it, those that read it inside a subgraph included.
-        tensor: of a small initializer or Constant; ``None`` where only type and shape are at hand.
-        elements: sizes in the shape of a Reshape with allowzero, as ``known_in_parts`` gives them.
+        graph: path of its graph; ``graph_input`` and ``graph_output`` refer to that graph.
+        type: element type; ``""`` if unknown.
+        proto: the type in ONNX's form; ``None`` if unknown.
+        shape: sizes; ``None`` if not even the rank is known.
+        constant: whether it is an initializer or the output of Constant that cannot be overridden.
+        initializer: whether it is an initializer, even one that is also a graph input.
+        consumers: the nodes that read it, including nodes inside subgraphs.
+        tensor: the tensor of a small initializer or Constant; ``None`` if only type and shape are available.
+        elements: sizes in the shape of a Reshape with allowzero, from ``known_in_parts``.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Value:
 
     @property
     def dtype(self) -> ir.DataType | None:
-        """Element type of a tensor; ``None`` where it is not known, or where the value is no tensor."""
+        """Element type of a tensor; ``None`` if it is unknown, or if the value is not a tensor."""
         return ir.DataType[self.type.upper()] if self.type and "(" not in self.type else None
 
     @property
@@ -82,7 +82,7 @@ class Value:
 
     @property
     def rank(self) -> int | None:
-        """Number of dimensions, ``None`` where unknown."""
+        """Number of dimensions; ``None`` if unknown."""
         return None if self.shape is None else len(self.shape)
 
     @property
@@ -93,17 +93,17 @@ class Value:
 
     @property
     def static(self) -> bool:
-        """Whether every size is known."""
+        """Return whether every size is known."""
         return self.shape is not None and all(isinstance(d, int) for d in self.shape)
 
     @property
     def sizes(self) -> list[int]:
-        """The sizes that are known, in order: all of them where it is static."""
+        """The known sizes, in order: all sizes of a static value."""
         return [d for d in self.shape or () if isinstance(d, int)]
 
     @property
     def size(self) -> int | None:
-        """Number of elements, ``None`` where not static."""
+        """Number of elements; ``None`` if not static."""
         if self.shape is None:
             return None
         total = 1
@@ -114,11 +114,11 @@ class Value:
         return total
 
     def array(self) -> Array | None:
-        """Its value where it is a small constant, ``None`` otherwise."""
+        """Its value, if it is a small constant; ``None`` otherwise."""
         return np.asarray(self.tensor.numpy()) if self.tensor is not None and self.constant else None
 
     def integers(self) -> list[int] | None:
-        """Its values as integers, flattened, where it is a small constant of integers."""
+        """Its values as flat integers, if it is a small constant of integers; ``None`` otherwise."""
         array = self.array()
         return None if array is None or array.dtype.kind not in "iu" else [int(v) for v in array.reshape(-1)]
 
@@ -134,15 +134,15 @@ class NodeFacts:
         ir: the node itself.
         graph: path of its graph.
         opset: version of the operator's domain that the model imports.
-        index: its place in the topological order of its graph, Constant nodes left out.
-        inputs, outputs: explicit ones, ``None`` for one left out.
+        index: its place in the topological order of its graph, without Constant nodes.
+        inputs, outputs: explicit ones; ``None`` for an omitted one.
         implicit: outer values that its subgraphs read.
         subgraphs: attribute name -> graph.
-        origin: label of the node that it was inlined from, empty for a node of the model itself.
-        supported: the last question about who has a kernel for it, and the answer: each target asks several times.
-        name: as the model writes it, may be empty.
-        key: ``Conv`` for ai.onnx, ``com.microsoft::Gelu`` for others.
-        since: since_version of the operator at the model's opset, 0 where ONNX has none.
+        origin: label of the node that it was inlined from; empty for a node of the model itself.
+        supported: the last result of the kernel search, with its tables: each target searches several times.
+        name: its name in the model; may be empty.
+        key: ``Conv`` for ai.onnx, ``com.microsoft::Gelu`` for other domains.
+        since: since_version of the operator at the model's opset; 0 if ONNX has none.
     """
 
     ir: ir.Node
@@ -168,7 +168,7 @@ class NodeFacts:
 
     @property
     def label(self) -> str:
-        """Its name, or operator and first output where it has none."""
+        """Its name; without one, the operator and the first output."""
         return self.name or f"{self.op}({next((o.name for o in self.outputs if o is not None), '')})"
 
     @property
@@ -177,33 +177,33 @@ class NodeFacts:
         return join_path(self.graph, self.label)
 
     def has(self, name: str) -> bool:
-        """Whether the attribute is written."""
+        """Return whether the node has the attribute."""
         return name in self.ir.attributes
 
     def attribute(self, name: str, default: object = None) -> Any:
-        """An attribute's value; ``default`` where it is not written, or is of another type than the default."""
+        """An attribute's value; ``default`` if it is absent, or has another type than the default."""
         found = self.ir.attributes.get(name)
         if found is None or (default is not None and not isinstance(found.value, _LIKE.get(type(default), (object,)))):
             return default
         return found.value
 
     def input(self, index: int) -> Value | None:
-        """The explicit input at a position, ``None`` where there is none."""
+        """The explicit input at a position; ``None`` if there is none."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def required(self, index: int = 0) -> Value:
-        """The explicit input at a position, of which the caller knows that the node has it."""
+        """The explicit input at a position, which the caller knows to exist."""
         value = self.inputs[index]
         assert value is not None
         return value
 
     def rank(self, index: int) -> int | None:
-        """The number of dimensions of an input, ``None`` where it is left out or not known."""
+        """The number of dimensions of an input; ``None`` if it is omitted or unknown."""
         value = self.input(index)
         return None if value is None else value.rank
 
     def array(self, index: int) -> Array | None:
-        """The value of an input that is a small constant, ``None`` otherwise."""
+        """The value of an input that is a small constant; ``None`` otherwise."""
         value = self.input(index)
         return None if value is None else value.array()
 
@@ -213,7 +213,7 @@ class NodeFacts:
         return None if value is None else value.integers()
 
     def output(self, index: int = 0) -> Value | None:
-        """The output at a position, ``None`` where there is none."""
+        """The output at a position; ``None`` if there is none."""
         return self.outputs[index] if index < len(self.outputs) else None
 
     def __repr__(self) -> str:
@@ -225,8 +225,8 @@ class GraphFacts:
     """One graph: the main graph (path ``""``) or a subgraph (``If_3/then_branch``).
 
     Attributes:
-        nodes: in topological order, Constant nodes left out (ONNX Runtime turns them into initializers).
-        constants: the Constant nodes left out.
+        nodes: in topological order, without Constant nodes (ONNX Runtime turns them into initializers).
+        constants: the Constant nodes.
     """
 
     path: str
@@ -242,7 +242,7 @@ class GraphFacts:
         return [graph for node in self.nodes for graph in node.subgraphs.values()]
 
     def all_graphs(self) -> Iterator[GraphFacts]:
-        """This graph and all below it, a node's graphs right after the graph it stands in."""
+        """This graph and all graphs below it; a node's graphs come right after the node's own graph."""
         stack = [self]
         while stack:
             graph = stack.pop()
@@ -250,5 +250,5 @@ class GraphFacts:
             stack.extend(reversed(graph.subgraphs))
 
     def all_nodes(self) -> Iterator[NodeFacts]:
-        """The nodes of this graph and of all below it; Constant nodes left out."""
+        """The nodes of this graph and of all graphs below it, without Constant nodes."""
         return (node for graph in self.all_graphs() for node in graph.nodes)

@@ -15,10 +15,10 @@ _NO_ARITHMETIC = {
 
 
 def flops(node: NodeFacts) -> int | None:
-    """Multiply-adds count as two. ``None`` where a shape that matters is not known.
+    """The operations of a node; a multiply-add counts as two. ``None`` if a needed shape is unknown.
 
-    Convolutions, matrix products and recurrent layers by their formulas; data movement 0; anything else one operation
-    for each element of its largest input or output.
+    Convolutions, matrix products and recurrent layers count by their formulas. Data movement counts 0. Any other
+    operator counts one operation for each element of its largest input or output.
     """
     if node.op in _NO_ARITHMETIC:
         return 0

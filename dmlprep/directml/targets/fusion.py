@@ -1,4 +1,4 @@
-"""Which nodes of a graph DirectML gets, which of them run inside a fused graph, and what keeps the others out.
+"""The nodes of a graph that DirectML runs, the fused graphs, and the reasons why other nodes are not fused.
 
 Source: ONNX Runtime, DmlExecutionProvider/src/GraphPartitioner.cpp and DmlGraphFusionTransformer.cpp.
 """
@@ -14,7 +14,7 @@ from dmlprep.directml.targets.support import Support, dml_kernel
 from dmlprep.directml.targets.target import Target
 
 _SMALL_INITIALIZER = 100
-"""Elements; kSmallInitializerThreshold in fallback_cpu_capability.cc."""
+"""Number of elements: kSmallInitializerThreshold in fallback_cpu_capability.cc."""
 
 _STOPS_SEARCH = frozenset(
     ["float16", "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float4e2m1"]
@@ -23,12 +23,12 @@ _STOPS_SEARCH = frozenset(
 
 @dataclass(frozen=True)
 class Division:
-    """How a target divides the nodes of one graph. Every key is ``id(node)``.
+    """The division of one graph's nodes by a target. Every key is ``id(node)``.
 
     Attributes:
         kernels: the DirectML kernel that a node's version and types match.
-        answers: who has a kernel for each node.
-        barred: code and reason why a node on DirectML cannot join a fused graph; empty where it can.
+        answers: the provider that has a kernel for each node.
+        barred: code and reason why a node on DirectML cannot join a fused graph; empty if it can.
         partitions: number of the fused graph that a node is in.
     """
 
@@ -39,9 +39,9 @@ class Division:
 
 
 class Divisions:
-    """How one target, and every target with the same kernels, divides graphs: each once, when it is asked for.
+    """The division of graphs by one target, and by every target with the same kernels. Each is computed at first use.
 
-    The graphs must stay as they are meanwhile.
+    The graphs must not change while this object is used.
     """
 
     def __init__(self, target: Target) -> None:
@@ -56,7 +56,7 @@ class Divisions:
 
 
 def divide(graph: GraphFacts, target: Target) -> Division:
-    """Who runs each node of ``graph`` (not of its subgraphs), and in which fused graph.
+    """Return the provider of each node of ``graph`` (not of its subgraphs), and the fused graphs.
 
     Raises:
         UsageError: the target's kernels are not known.
@@ -77,7 +77,7 @@ def _answer(target: Target, node: NodeFacts, stays: bool) -> Support:
     answer = target.support(node)
     if stays and answer.provider == "dml":
         return Support("cpu", "DP506", "reads only shapes and small constants on the CPU", node.since)
-    if answer.inlined:  # and yet it is here: its body could not be made for these inputs
+    if answer.inlined:  # but it is here, because its body has no form for these inputs
         return Support("none", "DP507", "no kernel in this release, and no function body for these inputs", node.since)
     return answer
 
@@ -105,7 +105,7 @@ def cpu_preferred(graph: GraphFacts, kernels: dict[int, Kernel]) -> set[int]:
         kernel = kernels.get(id(node))
         if kernel is not None:
             extend(node.output(index) for index in kernel.cpu_out)
-    # Topological order: whatever makes a node a candidate stands before it.
+    # Topological order: the nodes that make a node a candidate come before it.
     for node in graph.nodes:
         if id(node) not in candidates:
             continue
@@ -119,19 +119,19 @@ def cpu_preferred(graph: GraphFacts, kernels: dict[int, Kernel]) -> set[int]:
 
 
 def _from_cpu(graph: GraphFacts, value: Value | None, index: int, kernel: Kernel, on_cpu: set[int]) -> bool:
-    """Whether an input lets its node stay on the CPU."""
+    """Return whether an input allows its node to stay on the CPU."""
     if value is None or value.type in _STOPS_SEARCH:
         return False
     if value.initializer and (value.size or 0) <= _SMALL_INITIALIZER and value.size is not None:
         return True
     if value.graph_input and value.graph == graph.path:
         return True
-    # A tensor that the DirectML kernel reads on the CPU anyway is no reason to leave DirectML.
+    # A tensor that the DirectML kernel reads on the CPU anyway is not a reason to leave DirectML.
     return id(value) in on_cpu and index not in kernel.cpu_in
 
 
 def unfusable(graph: GraphFacts, node: NodeFacts, kernel: Kernel, *, has_subgraph: bool) -> tuple[str, str]:
-    """Code and reason why a node on DirectML cannot join a fused graph; empty where it can."""
+    """Code and reason why a node on DirectML cannot join a fused graph; empty if it can."""
     if has_subgraph:
         return "DP513", "a node of this graph has a subgraph"
     if not kernel.fuses:
@@ -165,8 +165,8 @@ def _not_static(value: Value) -> str:
 def partitions(graph: GraphFacts, fusable: set[int]) -> dict[int, int]:
     """``id(node)`` of each fused node -> number of its partition, counted from 0 in order of first nodes.
 
-    Nodes are met in ONNX Runtime's order. A node joins the open partitions that feed it (several become one); a
-    partition is closed as soon as a node outside reads from it.
+    Nodes are visited in ONNX Runtime's order. A node joins the open partitions that feed it (several become one). A
+    partition is closed when a node outside reads from it.
     """
     parent: list[int] = []
     closed: set[int] = set()
@@ -199,7 +199,7 @@ def partitions(graph: GraphFacts, fusable: set[int]) -> dict[int, int]:
 
 
 def _as_visited(graph: GraphFacts) -> list[NodeFacts]:
-    """The nodes as ONNX Runtime orders them: behind what they read, those that lead to the last leaf first.
+    """The nodes in ONNX Runtime's order: after the nodes that they read, those that lead to the last leaf first.
 
     Source: ONNX Runtime, core/graph/graph_viewer.cc and Graph::ReverseDFSFrom.
     """

@@ -1,6 +1,6 @@
-"""Kernel tables: which operator versions a release has kernels for, on DirectML and on the CPU.
+"""Kernel tables: the operator versions for which a release has kernels, on DirectML and on the CPU.
 
-``data/kernels.json`` (read out of packages by ``scripts/read_release.py``) has the kernels of all releases:
+``data/kernels.json`` (from packages, by ``scripts/read_release.py``) has the kernels of all releases:
 
 * ``releases``: name -> the facts of ``dmlprep.directml.targets.target.Target``;
 * ``types``: sets of element types, referred to by position;
@@ -9,10 +9,15 @@
 
 ``releases`` of a row is the range that has it: ``1.21-1.29``, or ``1.21-`` to the newest.
 
-Extra keys of a DirectML row: ``const`` inputs that must be constant on the CPU to be fused, ``cpu_in`` other inputs
-read from CPU memory, ``cpu_out`` outputs left in CPU memory, ``fuses`` false where no fused graph takes it,
-``fused_inputs`` the number of inputs that a fused graph needs, ``query`` the name of its support query, ``made_by``
-``cpu_kernel`` or ``shader`` where the kernel is not a DirectML operator.
+Extra keys of a DirectML row:
+
+* ``const``: inputs that must be constant on the CPU to be fused;
+* ``cpu_in``: other inputs that are read from CPU memory;
+* ``cpu_out``: outputs that stay in CPU memory;
+* ``fuses``: false if no fused graph accepts it;
+* ``fused_inputs``: the number of inputs that a fused graph needs;
+* ``query``: the name of its support query;
+* ``made_by``: ``cpu_kernel`` or ``shader`` if the kernel is not a DirectML operator.
 """
 
 from __future__ import annotations
@@ -31,15 +36,15 @@ from dmlprep.graph.analysis.schemas import schema_of
 
 
 class Kernel(NamedTuple):
-    """One DirectML kernel. It serves nodes of exactly ``since``.
+    """One DirectML kernel. It runs nodes of exactly ``since``.
 
     Attributes:
-        types: label of the schema's type constraint (``T``) -> element types taken.
+        types: label of the schema's type constraint (``T``) -> accepted element types.
         const: inputs that are read on the CPU and must be initializers to be fused.
-        cpu_in: all inputs read from CPU memory, ``const`` included.
-        cpu_out: outputs left in CPU memory.
-        fuses: whether a fused graph can take it.
-        fused_inputs: how many inputs a fused graph needs, 0 for any.
+        cpu_in: all inputs read from CPU memory, including ``const``.
+        cpu_out: outputs that stay in CPU memory.
+        fuses: whether a fused graph accepts it.
+        fused_inputs: the number of inputs that a fused graph needs, 0 for any.
         query: name of its support query, empty for none.
         made_by: ``dml``, ``cpu_kernel`` or ``shader``.
     """
@@ -56,14 +61,14 @@ class Kernel(NamedTuple):
 
 
 class CpuKernel(NamedTuple):
-    """One CPU kernel; it serves nodes of ``since`` and, where it ends, of any version up to ``until``."""
+    """One CPU kernel; it runs nodes of ``since`` and, with ``until``, of any version up to that one."""
 
     since: int
     until: int | None
     types: dict[str, frozenset[str]]
 
     def serves(self, version: int) -> bool:
-        """Whether it takes nodes of a version."""
+        """Return whether it runs nodes of a version."""
         return self.since == version or (self.until is not None and self.since <= version <= self.until)
 
 
@@ -82,17 +87,19 @@ class _File(msgspec.Struct):
 
 
 Rows = dict[tuple[str, int], tuple[object, list[dict[str, frozenset[str]]]]]
-"""Operator key and version -> what a release's tables decide by about such nodes."""
+"""Operator key and version -> the rows in a release's tables that decide about such nodes."""
 
 
 def rows_for(tables: Tables, operators: Iterable[tuple[str, int]]) -> Rows:
-    """The rows of ``tables`` that count for nodes of these operators and versions. Where two releases have equal ones,
-    their providers take the same of these nodes, for the same reasons."""
+    """The rows of ``tables`` that decide about these operators and versions.
+
+    If two releases have equal rows, their providers run the same nodes, for the same reasons.
+    """
     found: Rows = {}
     for key, since in operators:
         dml = tables.dml.get(key, {})
         cpu = [row.types for row in tables.cpu.get(key, ()) if row.serves(since)]
-        found[key, since] = dml.get(since) or dml, cpu  # the others are named where there is none of this version
+        found[key, since] = dml.get(since) or dml, cpu  # without a kernel of this version, messages name the others
     return found
 
 
@@ -128,7 +135,7 @@ def load_tables(release: tuple[int, int]) -> Tables:
 
 
 def _kernel(since: int, types: dict[str, frozenset[str]], extra: Mapping[str, Any] | None = None) -> Kernel:
-    """A kernel of a row whose last part may have any of the other fields."""
+    """A kernel from a row whose last part may have any of the other fields."""
     if not extra:
         return Kernel(since, types)
     const, cpu_in, cpu_out = (frozenset(extra.get(name, ())) for name in ("const", "cpu_in", "cpu_out"))
@@ -136,7 +143,7 @@ def _kernel(since: int, types: dict[str, frozenset[str]], extra: Mapping[str, An
 
 
 _CONTRIB: dict[str, dict[str, str]] = {
-    # label -> inputs (i0) and outputs (o0) that carry it, from onnxruntime/core/graph/contrib_ops/*_defs.cc
+    # label -> inputs (i0) and outputs (o0) that have it, from onnxruntime/core/graph/contrib_ops/*_defs.cc
     "Attention": {"T": "i0 i1 i2 o0", "M": "i3"},
     "MultiHeadAttention": {"T": "i0 i1 i2 i3 o0", "M": "i4"},
     "GroupQueryAttention": {"T": "i0 i1 i2 o0", "M": "i5 i6"},
@@ -162,7 +169,7 @@ _CONTRIB: dict[str, dict[str, str]] = {
 
 @lru_cache(maxsize=8192)
 def _positions(domain: str, op: str, since: int) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Label (type string, or name of a parameter) -> where it stands: (``i`` or ``o``, position)."""
+    """Label (type string, or name of a parameter) -> its positions: (``i`` or ``o``, position)."""
     schema = schema_of(domain, op, since)
     found: dict[str, list[tuple[str, int]]] = {}
     if schema is None or schema.since_version != since:
@@ -178,13 +185,13 @@ def _positions(domain: str, op: str, since: int) -> dict[str, tuple[tuple[str, i
 def mismatch(
     node: NodeFacts, types: dict[str, frozenset[str]], stand_in: dict[str, str] | None = None
 ) -> tuple[str, Value] | None:
-    """The first type constraint that a node breaks: its label and the value; ``None`` where it breaks none.
+    """The first type constraint that a node violates: its label and the value; ``None`` if it violates none.
 
-    As ONNX Runtime does (core/framework/kernel_registry.cc), only the first value present is looked at for each label.
-    A value of unknown type breaks nothing.
+    As in ONNX Runtime (core/framework/kernel_registry.cc), only the first value present counts for each label. A value
+    of unknown type violates no constraint.
 
     Args:
-        stand_in: element types to take for others (``float16`` for ``float``: what the CPU provider does by casts).
+        stand_in: element types that replace others (``float16`` for ``float``: the CPU provider casts them).
     """
     positions = _positions(node.domain, node.op, node.since)
     for label, allowed in types.items():

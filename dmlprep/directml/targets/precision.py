@@ -1,6 +1,6 @@
-"""The table of precision faults: operators that a target runs in FP16, and what they then do wrong.
+"""The table of precision faults: operators that a target runs in FP16, and their errors there.
 
-Facts only. ``precision.policy`` decides how careful to be about them, and finds where in a graph they lie.
+Facts only. ``precision.policy`` decides how careful to be about them, and finds them in a graph.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ class PrecisionFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         id: name of the fault, and of the policy's rule about it (``normalisation``).
-        ops: operator types that it concerns, or that a stretch of the graph which it concerns is made of; empty for
-            any.
-        when: ``always``, whatever the values are (the file does not load); ``usual``: with the values that models
-            have; ``by value``: only with some, which the range profile finds; ``never kept``: known, but so common an
-            operator that FP16 would gain nothing without it.
-        limits: the numbers from which on it goes wrong, by what is measured (``standard_deviation``).
-        first: oldest release concerned (``1.15``), of those that dmlprep knows.
-        last: newest release concerned, ``None`` while it lasts.
-        confidence: ``measured`` on ``measured_on``; ``source``: follows from the number format, or read in a source;
+        ops: operator types with the fault, or the operators of a stretch with it; empty for any.
+        when: the values with which it occurs. ``always``: any values (the file does not load). ``usual``: the values
+            that models usually have. ``by value``: some values only, which the range profile finds. ``never kept``:
+            known, but the operator is so common that FP16 would have no gain without it.
+        limits: the numbers from which on it goes wrong, by the measured property (``standard_deviation``).
+        first: oldest affected release (``1.15``) that dmlprep knows.
+        last: newest affected release; ``None`` if the newest release has it.
+        confidence: ``measured`` on ``measured_on``; ``source``: follows from the number format, or from a source;
             ``reported`` by users; ``environment``: measured, but the CPU driver may be the cause.
-        measured_on: releases on which it was seen. Others between ``first`` and ``last`` are inferred.
+        measured_on: releases on which it was measured. Other releases between ``first`` and ``last`` are inferred.
     """
 
     id: str
@@ -46,7 +45,7 @@ class PrecisionFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: list[str]
 
     def concerns(self, release: tuple[int, int]) -> bool:
-        """Whether a release (``(1, 24)``) is among those concerned."""
+        """Return whether a release (``(1, 24)``) is affected."""
         return within(release, self.first, self.last)
 
 
@@ -62,7 +61,7 @@ def _all() -> tuple[PrecisionFault, ...]:
 
 
 def precision_faults(target: Target | None = None) -> tuple[PrecisionFault, ...]:
-    """The faults of a target's release; every fault known where the target names none."""
+    """The faults of a target's release; every known fault if the target names no release."""
     if target is None or target.opset_only:
         return _all()
     return tuple(fault for fault in _all() if fault.concerns(target.release))

@@ -1,6 +1,6 @@
-"""Support queries: what DirectML's provider refuses although the kernel's version and types match.
+"""Support queries: nodes that DirectML's provider refuses although the kernel's version and types match.
 
-Each says why a node is refused, ``""`` where it is not. Source: ONNX Runtime, onnxruntime/core/providers/dml/
+Each returns why a node is refused, ``""`` if it is not. Source: ONNX Runtime, onnxruntime/core/providers/dml/
 DmlExecutionProvider/src/Operators/DmlOperator*.cpp, the function of the same name.
 """
 
@@ -81,4 +81,4 @@ QUERIES: dict[str, Callable[[NodeFacts], str]] = {
     "QueryQAttention": _quantized_attention,
     "QueryMatMulNBits": _matmul_nbits,
 }
-"""Name in the kernel table -> why a node is refused."""
+"""Name in the kernel table -> the function that returns why a node is refused."""

@@ -10,5 +10,5 @@ def release_number(text: str) -> tuple[int, int]:
 
 
 def within(release: tuple[int, int], first: str, last: str | None) -> bool:
-    """Whether a release (``(1, 24)``) is one from ``first`` (``1.15``) to ``last``, ``None`` for no end."""
+    """Return whether a release (``(1, 24)``) is from ``first`` (``1.15``) to ``last``; ``None`` for no end."""
     return release_number(first) <= release and (last is None or release <= release_number(last))

@@ -1,8 +1,8 @@
-"""The rules for one node: does DirectML have a kernel that takes it, and if not, who does.
+"""The rules for one node: whether a DirectML kernel accepts it, and if not, which provider does.
 
 Source: ONNX Runtime, core/framework/kernel_registry.cc (VerifyVersion, types) and core/providers/dml/
-DmlExecutionProvider/src/ExecutionProvider.cpp (IsNodeSupportedByDml, DoesNodeContainSupportedDataTypes).
-What depends on the graph around a node (shape arithmetic, fusion) is placement's.
+DmlExecutionProvider/src/ExecutionProvider.cpp (IsNodeSupportedByDml, DoesNodeContainSupportedDataTypes). Rules that
+depend on the graph around a node (shape arithmetic, fusion) belong to placement.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ _SEQUENCE_OPS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """Who has a kernel for a node.
+    """The provider that has a kernel for a node.
 
     Attributes:
-        provider: ``none`` where neither has one: a function operator is inlined (``inlined``), anything else fails.
-        code: reason code (``DP501``); ``DP500`` where DirectML takes it.
+        provider: ``none`` if no provider has one: a function operator is inlined (``inlined``), any other operator
+            fails.
+        code: reason code (``DP501``); ``DP500`` if DirectML runs it.
         reason: one clause with this node's numbers (``kernel 11, node 22``).
-        inlined: ONNX Runtime replaces the node by its function body before it places nodes.
+        inlined: whether ONNX Runtime replaces the node by its function body before it places nodes.
     """
 
     provider: Provider
@@ -48,19 +49,19 @@ class Support:
 
 
 def dml_kernel(tables: Tables, node: NodeFacts) -> Kernel | None:
-    """The DirectML kernel whose version and types match, whatever its support query says."""
+    """The DirectML kernel whose version and types match, whatever the result of its support query."""
     kernel = tables.dml.get(node.key, {}).get(node.since)
     return kernel if kernel is not None and mismatch(node, kernel.types) is None else None
 
 
 def cpu_kernel(tables: Tables, node: NodeFacts, stand_in: dict[str, str] | None = None) -> CpuKernel | None:
-    """The CPU kernel that takes the node; ``stand_in`` as in ``kernels.mismatch``."""
+    """The CPU kernel that runs the node; ``stand_in`` as in ``kernels.mismatch``."""
     rows = tables.cpu.get(node.key, ())
     return next((row for row in rows if row.serves(node.since) and mismatch(node, row.types, stand_in) is None), None)
 
 
 def node_support(tables: Tables, node: NodeFacts) -> Support:
-    """Apply the rules to one node, whose facts must stay as they are from then on, but for its version."""
+    """Apply the rules to one node. Its facts must not change afterwards, except for its version."""
     if node.supported is not None and node.supported[0] is tables and node.supported[1] == node.since:
         return cast(Support, node.supported[2])
     answer = _apply(tables, node)
@@ -82,7 +83,7 @@ def _apply(tables: Tables, node: NodeFacts) -> Support:
 
 
 def _refusal(tables: Tables, node: NodeFacts) -> tuple[str, str]:
-    """Code and reason why DirectML does not take a node; empty where it does."""
+    """Code and reason why DirectML does not run a node; empty if it does."""
     rows = tables.dml.get(node.key)
     if not rows:
         return "DP502", "DirectML has no kernel for this operator"
@@ -106,7 +107,7 @@ def _refusal(tables: Tables, node: NodeFacts) -> tuple[str, str]:
 
 
 def _unknown(node: NodeFacts, value: Value) -> str:
-    """Why DirectML does not know the data type of a value; empty where it does."""
+    """Why DirectML does not know the data type of a value; empty if it does."""
     kind = value.type
     if kind.startswith("seq("):
         if node.op not in _SEQUENCE_OPS:
@@ -116,7 +117,7 @@ def _unknown(node: NodeFacts, value: Value) -> str:
 
 
 def is_function(node: NodeFacts) -> bool:
-    """Whether ONNX gives the operator a body that this opset can hold (Relu has one from opset 18 on)."""
+    """Return whether ONNX gives the operator a body that this opset supports (Relu has one from opset 18 on)."""
     return _has_body(node.domain, node.op, node.since, node.opset)
 
 

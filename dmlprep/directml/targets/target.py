@@ -1,4 +1,4 @@
-"""Targets: a release of ONNX Runtime with DirectML, and what it can run."""
+"""Targets: releases of ONNX Runtime with DirectML, and the models that each can run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from dmlprep.directml.targets.support import Support
 
 Kind = Literal["onnxruntime", "windowsml", "windows"]
-"""Releases of ONNX Runtime, those of Windows ML (which carry one of them), and Windows itself, whose kernels are not
-known."""
+"""Releases of ONNX Runtime, releases of Windows ML (which include one of them), and Windows itself, whose kernels are
+unknown."""
 
 _WINDOWSML, _WINDOWS = "windowsml-", "winml-"
 
@@ -32,16 +32,16 @@ class Target:
 
     Attributes:
         name: ``ort-1.24``.
-        directml_version: of the DirectML.dll in the wheel.
+        directml_version: version of the DirectML.dll in the wheel.
         max_opset: highest ai.onnx opset whose models load.
         max_ir: highest IR version that loads.
-        dml_opset: highest opset at which no operator of note loses its DirectML kernel by a version bump.
-        feature_level: of that DirectML.dll.
-        package: where it comes from (``onnxruntime-windowsml``); empty for Windows itself.
+        dml_opset: highest opset at which no common operator loses its DirectML kernel by a version change.
+        feature_level: feature level of that DirectML.dll.
+        package: name of its package (``onnxruntime-windowsml``); empty for Windows itself.
         windows: the oldest Windows that its package runs on.
-        served: where its fixes come from, or until when, as a phrase.
+        served: the source of its fixes, or the end of its support, as a phrase.
         carries: the target whose kernels it has; empty for its own.
-        options: the provider's options, and those of its sessions; empty where they were not read.
+        options: the options of the provider and of its sessions; empty if they were not read.
         opset_only: only opset and IR version are known (Windows ML in the box), no kernels.
     """
 
@@ -63,7 +63,7 @@ class Target:
 
     @property
     def release(self) -> tuple[int, int]:
-        """Major and minor version of ONNX Runtime, ``(0, 0)`` for a target of opset and IR version only."""
+        """Major and minor version of ONNX Runtime; ``(0, 0)`` for a target of opset and IR version only."""
         return (0, 0) if self.opset_only else release_number(self.ort_version)
 
     @property
@@ -80,7 +80,7 @@ class Target:
         return load_tables(self.release)
 
     def support(self, node: NodeFacts) -> Support:
-        """Which provider has a kernel for a node, and why DirectML has none.
+        """Return the provider that has a kernel for a node, and why DirectML has none.
 
         Raises:
             UsageError: only opset and IR version of this target are known.
@@ -193,12 +193,12 @@ def _load(name: str) -> Target:
 
 
 def latest_target() -> str:
-    """The name that ``latest`` stands for: the newest release of ONNX Runtime with DirectML."""
+    """The target behind ``latest``: the newest release of ONNX Runtime with DirectML."""
     return target_names()[-1]
 
 
 def find_target(name: str = "latest") -> Target:
-    """The target of a name; ``latest`` is the newest release of ONNX Runtime with DirectML.
+    """Return the target of a name; ``latest`` is the newest release of ONNX Runtime with DirectML.
 
     A bare number is a release of ONNX Runtime: ``1.24`` is ``ort-1.24``.
 

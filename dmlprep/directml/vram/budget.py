@@ -1,4 +1,4 @@
-"""Hold an estimate against the memory that a device has."""
+"""Compare an estimate with the memory of a device."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _UNITS |= {f"{p}IB": 1024**n for n, p in enumerate("KMGT", 1)} | {p: 1000**n for
 _AMOUNT = re.compile(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]{0,3})\s*", re.ASCII)
 
 _NAMED = 3
-"""Tensors and ways that a sentence names; the facts have all."""
+"""The most tensors and ways that a sentence names; the facts have all."""
 
 
 def vram_bytes(text: str | int) -> int:
-    """``4GB``, ``800 MB`` (powers of 1000), ``4GiB`` (powers of 1024), or a number of bytes.
+    """Return the bytes of ``4GB``, ``800 MB`` (powers of 1000), ``4GiB`` (powers of 1024), or a number of bytes.
 
     Raises:
-        UsageError: it is no amount of memory.
+        UsageError: it is not an amount of memory.
     """
     if isinstance(text, int) and not isinstance(text, bool) and text > 0:
         return text
@@ -35,7 +35,7 @@ def vram_bytes(text: str | int) -> int:
 
 
 def over_budget(found: MemoryEstimate, vram: int) -> Finding | None:
-    """DP530 where a session needs more than ``vram`` bytes, DP531 where that is not known; ``None`` where it fits."""
+    """DP530 if a session needs more than ``vram`` bytes, DP531 if its memory is unknown; ``None`` if it fits."""
     if not found.known:
         return finding("DP531", not_enough(found, vram), vram=vram)
     if found.peak <= vram:
@@ -57,7 +57,7 @@ def over_budget(found: MemoryEstimate, vram: int) -> Finding | None:
 
 
 def not_enough(found: MemoryEstimate, vram: int) -> str:
-    """What ``over_budget`` found, in one clause."""
+    """The result of ``over_budget``, in one clause."""
     if not found.known:
         return f"how much memory it needs is not known: {found.unknown}"
     return f"a session needs {bytes_text(found.peak)} of the device's memory, and it has {bytes_text(vram)}"

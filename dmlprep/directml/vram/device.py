@@ -1,4 +1,4 @@
-"""How ONNX Runtime's DirectML provider and Direct3D 12 round what they are asked for, in bytes.
+"""The rounding of buffer sizes, in bytes, by ONNX Runtime's DirectML provider and Direct3D 12.
 
 Sources: ONNX Runtime, ``core/providers/dml/DmlExecutionProvider/src`` (BucketizedBufferAllocator, PooledUploadHeap,
 ReadbackHeap); D3D12_DEFAULT_RESOURCE_PLACEMENT_ALIGNMENT. Measured on 1.30.0: ``docs/memory.md``.
@@ -11,26 +11,26 @@ from collections.abc import Iterable
 from dmlprep.graph.analysis.liveness import Buffer, live_peak
 
 PAGE = 1 << 16
-"""Bytes that every buffer of Direct3D 12 takes a multiple of; the smallest bucket has as many."""
+"""Bytes: every buffer of Direct3D 12 has a multiple of this size, and the smallest bucket has exactly this size."""
 
 _CHUNK = 1 << 20
-"""Bytes of the smallest buffer that goes up or comes down."""
+"""Bytes of the smallest buffer for copies to or from the device."""
 
 
 def committed_bytes(nbytes: int) -> int:
-    """What a buffer of its own takes: weights, and what DirectML keeps of them."""
+    """The bytes of a separate buffer: for weights, and for DirectML's copies of them."""
     return -(-max(nbytes, 1) // PAGE) * PAGE
 
 
 def bucket_bytes(nbytes: int) -> int:
-    """What a tensor of a run takes: a power of two, so that its buffer can be used again."""
+    """The bytes of a tensor's buffer in a run: a power of two, so that the buffer can be used again."""
     return max(PAGE, 1 << (max(nbytes, 1) - 1).bit_length())
 
 
 def upload_bytes(sizes: Iterable[int]) -> int:
-    """Buffers that hold all of this on its way up, none of which is used again meanwhile.
+    """The bytes of the upload buffers for tensors of these sizes, if no buffer is used twice meanwhile.
 
-    Each new one is as large as all before it, so that there are few.
+    Each new buffer is as large as all before it together, so that there are few.
     """
     total = room = 0
     for size in sizes:
@@ -42,14 +42,14 @@ def upload_bytes(sizes: Iterable[int]) -> int:
 
 
 def readback_bytes(largest: int) -> int:
-    """The buffer through which outputs come down, one after the other: it doubles until the largest fits."""
+    """The buffer for copies of outputs to the CPU, one after the other: it doubles until the largest output fits."""
     return max(_CHUNK, 1 << (max(largest, 1) - 1).bit_length())
 
 
 def pool_bytes(buffers: Iterable[Buffer]) -> int:
-    """All buffers that one session ever makes for its tensors.
+    """The bytes of all buffers that one session ever makes for its tensors.
 
-    One that is no longer needed serves the next tensor whose size rounds to the same; none is given back.
+    A buffer that is no longer needed is used for the next tensor with the same rounded size; no buffer is freed.
     """
     by_size: dict[int, list[Buffer]] = {}
     for one in buffers:

@@ -1,6 +1,6 @@
-"""Estimate what a DirectML session on a model holds of the device's memory. Reads no weights and runs nothing.
+"""Estimate the device memory that a DirectML session on a model needs. Reads no weights and runs no model.
 
-``docs/memory.md`` says what is counted, where each rule comes from, and how far estimates are from measurements.
+``docs/memory.md`` describes the parts of the estimate, the source of each rule, and the error of estimates.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _BEYOND = "larger than any machine's memory"
 
 
 def estimate(graph: GraphFacts, placement: Placement, target: Target, vram: int | None = None) -> MemoryEstimate:
-    """What a session needs.
+    """Estimate the memory that a session needs.
 
     Args:
-        graph: what ``place_facts`` made the placement of.
-        vram: bytes of memory that the device has: where that is less, the estimate says what would help.
+        graph: the graph from which ``place_facts`` made the placement.
+        vram: bytes of memory of the device: if that is too little, the estimate lists ways to need less.
 
     Returns:
-        its ``unknown`` says why, where a size that counts is free or not known.
+        the estimate; its ``unknown`` is the reason if a needed size is free or unknown.
     """
     rows, graphs = iter(placement.nodes), graph.all_graphs()
     units = {g.path: units_of(g, list(islice(rows, len(g.nodes))), target.tables) for g in graphs}
@@ -80,7 +80,7 @@ def _estimated(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf, *,
 
 
 def _unknown(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf) -> str:
-    """Why nothing can be said: the first size that is not known, of what lies on the device."""
+    """The reason why there is no estimate: the first unknown size of a value on the device."""
     for value in _on_device(graph, units):
         if value.type.startswith(("seq(", "optional(", "map(")) or value.type == "string" or size(value) is not None:
             continue
@@ -105,7 +105,7 @@ def _on_device(graph: GraphFacts, units: dict[str, list[Unit]]) -> Iterator[Valu
 
 
 def _largest_sizes(graph: GraphFacts) -> dict[str, int]:
-    """Name of a size -> the largest that it can be, where its operator's inputs show it."""
+    """Name of a size -> its largest possible value, if its operator's inputs show it."""
     sizes: dict[str, int] = {}
     for node in graph.all_nodes():
         most = _most(node)
@@ -116,7 +116,7 @@ def _largest_sizes(graph: GraphFacts) -> dict[str, int]:
 
 
 def _size_at_most(graph: GraphFacts) -> SizeOf:
-    """Bytes of each value at most; ``None`` where that is not known either."""
+    """The most bytes of each value; ``None`` if that is unknown as well."""
     bounds = _largest_sizes(graph)
 
     def size(value: Value) -> int | None:
@@ -133,7 +133,7 @@ def _size_at_most(graph: GraphFacts) -> SizeOf:
 
 
 def _most(node: NodeFacts) -> int | None:
-    """How many its operator selects at most; ``None`` where it selects nothing, or that is not known."""
+    """The most elements that its operator selects; ``None`` if it selects nothing, or that is unknown."""
     first = node.input(0)
     if first is None or not first.static:
         return None
@@ -149,21 +149,22 @@ def _most(node: NodeFacts) -> int | None:
 
 
 _WORTH = 0.97
-"""Share of today's peak below which a way is worth naming."""
+"""The largest share of today's peak at which a way is worth a mention."""
 
 _Change = Callable[[Value, int], int]
-"""From a value and its bytes to its bytes where the way is taken."""
+"""From a value and its bytes to its bytes with the way applied."""
 
 _INT4_BITS = 4.5
-"""Bits a weight: four, and one FP16 scale for every 32 (MatMulNBits with blocks of 32)."""
+"""Bits for each weight: four, and one FP16 scale for every 32 (MatMulNBits with blocks of 32)."""
 
 
 def ways(graph: GraphFacts, peak: int, size: SizeOf, peak_with: Callable[[SizeOf, bool], int]) -> list[Way]:
-    """Ways to need less of the device's memory, the best first.
+    """Return ways to need less device memory, the best first.
 
     Args:
-        peak: bytes of the device's own memory as the model is.
-        peak_with: the same with other sizes of its values, and where asked with rows that fill tiles.
+        peak: bytes of the device's own memory for the unchanged model.
+        peak_with: returns the same with other sizes of its values and, if the second argument is true, with rows that
+            fill tiles.
     """
     tried: list[tuple[str, str, _Change]] = [
         ("FP16", "dmlprep prepare with an FP16 recipe (@vision-fp16, @transformer-fp16)", _half),
@@ -199,7 +200,7 @@ def _int4(value: Value, whole: int) -> int:
 
 
 def _batch(graph: GraphFacts) -> int:
-    """The size of the first dimension of every input that has two or more; 1 where they differ."""
+    """The size of the first dimension of every input with two or more dimensions; 1 if they differ."""
     sizes = {value.shape[0] for value in graph.inputs if not value.initializer and value.shape and len(value.shape) > 1}
     only = next(iter(sizes)) if len(sizes) == 1 else 1
     return only if isinstance(only, int) else 1
@@ -211,7 +212,7 @@ def _smaller(batch: int, value: Value, whole: int) -> int:
 
 
 def _pictures(graph: GraphFacts) -> bool:
-    """Whether the model takes a picture of some size: [N, C, H, W] in floats."""
+    """Return whether the model has a floating-point picture of some size as input: [N, C, H, W]."""
     fed = (v for v in graph.inputs if not v.initializer and v.type in ("float", "float16") and v.rank == 4)
     return any(all(isinstance(side, int) and side >= 256 for side in value.dims[2:]) for value in fed)
 

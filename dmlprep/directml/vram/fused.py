@@ -1,12 +1,13 @@
-"""The memory inside one fused graph: what DirectML keeps of the weights, and the block in which its tensors lie.
+"""The memory inside one fused graph: DirectML's copies of the weights, and the block of its tensors.
 
-Measured on DirectML 1.15.4 with the sizes that its compiled graphs ask for (``docs/memory.md``):
+Measured on DirectML 1.15.4, from the sizes that its compiled graphs request (``docs/memory.md``):
 
-* an operator whose result takes as many bytes as its input writes over it, where nothing else reads that input;
-* a constant weight that DequantizeLinear widens is made while the two before it are still held: three of them lie there
-  at once (``tests/directml/vram/test_widened_weights.py``);
-* reshapes, slices and splits are views, and what is concatenated is written in its place at once;
-* inputs and outputs of the graph are the session's; a result that only such steps lead to an output is written there.
+* An operator with as many bytes in its result as in its input overwrites that input, if the input has no other reader.
+* When DequantizeLinear widens a constant weight, the two weights before it are still in memory: three at a time
+  (``tests/directml/vram/test_widened_weights.py``).
+* Reshapes, slices and splits are views. The inputs of a Concat are written directly into its result.
+* Inputs and outputs of the graph belong to the session. A result that becomes an output through these steps alone is
+  written there.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.graph.analysis.liveness import Buffer
 
 SizeOf = Callable[[Value], int | None]
-"""Bytes of a value on the device, ``None`` where they are not known."""
+"""Bytes of a value on the device; ``None`` if they are unknown."""
 
 _VIEWS = frozenset(["Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Slice", "Split"])
 
 _AHEAD = 2
-"""Widened weights that are still held when the next one is made."""
+"""Widened weights that are still in memory when the next one is computed."""
 
 _IN_PLACE = frozenset(
-    # One element of the result needs the elements at its own place only.
+    # An element of the result needs only the elements at its own position.
     [
         *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Elu"),
         *("Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "Neg", "Not"),
@@ -39,11 +40,11 @@ _IN_PLACE = frozenset(
 
 
 def inner_buffers(nodes: Sequence[NodeFacts], made: Callable[[Value], bool], size: SizeOf) -> list[Buffer]:
-    """The tensors inside one fused graph, each with the steps (places in ``nodes``) that it is held at.
+    """The tensors inside one fused graph, each with the steps (places in ``nodes``) during which it is in memory.
 
     Args:
-        nodes: of the fused graph, in the order of execution.
-        made: whether a value is an output of the fused graph.
+        nodes: nodes of the fused graph, in the order of execution.
+        made: returns whether a value is an output of the fused graph.
     """
     places = _Places(made, size)
     for step, node in enumerate(nodes):
@@ -52,7 +53,7 @@ def inner_buffers(nodes: Sequence[NodeFacts], made: Callable[[Value], bool], siz
 
 
 def _widens(node: NodeFacts) -> bool:
-    """Whether a node makes a weight of what is constant."""
+    """Return whether a node computes a weight from constants."""
     if node.key not in ("DequantizeLinear", "com.microsoft::DequantizeLinear"):
         return False
     return all(value is None or value.constant for value in node.inputs)
@@ -60,7 +61,7 @@ def _widens(node: NodeFacts) -> bool:
 
 @dataclass
 class _Held:
-    """One place in memory, and the largest value in it; ``outside`` is the session's: an input, output or weight."""
+    """One place in memory, and its largest value. ``outside``: it is an input, output or weight of the session."""
 
     value: Value
     nbytes: int
@@ -101,10 +102,10 @@ class _Places:
             self._join(node)
 
     def _shared(self, node: NodeFacts, value: Value) -> _Held | None:
-        """The place of an input that the result takes over."""
+        """The place of an input that the result reuses."""
         if node.key in _VIEWS:
             place = self._of.get(id(node.input(0)))
-            # A view of what stays readable is no place of its own; an output must be written.
+            # A view of a value that stays readable has no place of its own; an output must be written.
             return None if place is not None and place.outside and self._made(value) else place
         for source, held in self._free(node) if node.key in _IN_PLACE else ():
             if self._size(source) == self._size(value) == held.nbytes:
@@ -112,14 +113,14 @@ class _Places:
         return None
 
     def _free(self, node: NodeFacts) -> Iterator[tuple[Value, _Held]]:
-        """The inputs whose places inside the graph nothing else reads."""
+        """The inputs whose places inside the graph have no other reader."""
         for source in node.inputs:
             held = self._of.get(id(source))
             if source is not None and held is not None and not held.outside and len(source.consumers) <= 1:
                 yield source, held
 
     def _join(self, node: NodeFacts) -> None:
-        """What is concatenated is written where it goes."""
+        """Write the inputs of a Concat directly into its result."""
         whole = self._of.get(id(node.output()))
         for source, held in self._free(node) if whole is not None else ():
             if whole is not None and held.value is source:
@@ -127,6 +128,6 @@ class _Places:
                 held.nbytes = 0
 
     def buffers(self) -> list[Buffer]:
-        """Of all places that are not the session's."""
+        """The buffers of all places that do not belong to the session."""
         unique = {id(held): held for held in self._of.values()}.values()
         return [Buffer(h.value.name, h.nbytes, h.first, h.last) for h in unique if not h.outside and h.nbytes]

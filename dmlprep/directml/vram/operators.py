@@ -1,7 +1,7 @@
-"""What DirectML's own kernels need besides their tensors: weights in other forms, and memory to compute in.
+"""The memory that DirectML's own kernels need besides their tensors: weights in other forms, and scratch memory.
 
 All of it was measured with DirectML 1.15.4 without metacommands, operator by operator (``docs/memory.md``). A driver
-with kernels of its own may keep weights otherwise.
+with kernels of its own may store weights differently.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from dmlprep.directml.targets.facts import NodeFacts, Value
 from dmlprep.directml.vram.fused import SizeOf
 
 TILE = 64
-"""Rows that a matrix product computes at a time; what is left over is done by kernels of fewer rows."""
+"""Rows that a matrix product computes at a time; kernels of fewer rows compute the rest."""
 
 _HALF_TILE = 32
 _FILLED = 48
-"""Rows left over above which a whole tile is computed instead."""
+"""The most rest rows for smaller kernels: with more, a whole tile is computed."""
 
 _FEW = 32
-"""Output channels up to which a convolution keeps its weights as they are."""
+"""The most output channels with which a convolution keeps its weights unchanged."""
 
 _LIKE = 0.7
-"""Share of the larger one that the smaller of two copies must have to lie in the same place."""
+"""The smallest share that the smaller of two copies has of the larger one, if both use the same place."""
 
 
 def weight_copies(rows: int) -> int:
-    """How often a matrix product keeps its weights: once for each kind of kernel that its rows are divided among.
+    """The number of copies of a matrix product's weights: one for each kind of kernel among which its rows are divided.
 
-    128 rows are two tiles: once. 100 rows are a tile, half a tile and four rows: three times.
+    128 rows are two tiles: one copy. 100 rows are a tile, half a tile and four rows: three copies.
     """
     left = rows % TILE
     if left > _FILLED:
@@ -37,10 +37,10 @@ def weight_copies(rows: int) -> int:
 
 
 def kept_bytes(node: NodeFacts, value: Value, nbytes: int, *, tiled: bool = False) -> int:
-    """What a fused graph keeps of a weight of ``nbytes`` bytes that one of its nodes reads.
+    """The bytes that a fused graph keeps for a weight of ``nbytes`` bytes that one of its nodes reads.
 
     Args:
-        tiled: as if the rows of every matrix product were a multiple of ``TILE``.
+        tiled: assume that the rows of every matrix product are a multiple of ``TILE``.
     """
     if value is not node.input(1):
         return nbytes
@@ -64,7 +64,7 @@ def _rows(node: NodeFacts) -> int:
 
 
 def scratch_bytes(node: NodeFacts, size: SizeOf) -> int:
-    """Memory that a node computes in, besides inputs and outputs."""
+    """The scratch memory of a node, besides inputs and outputs."""
     first = node.input(0)
     whole = (size(first) or 0) if first is not None else 0
     if node.key == "TopK":
@@ -81,7 +81,7 @@ def scratch_bytes(node: NodeFacts, size: SizeOf) -> int:
 
 
 def _gates(node: NodeFacts, first: Value, size: SizeOf) -> int:
-    """The gates of all steps: [steps, batch, gates * hidden] of each direction."""
+    """The bytes of the gates of all steps: [steps, batch, gates * hidden] for each direction."""
     weights, bits = node.input(1), (size(first) or 0)
     if weights is None or not weights.static or not first.static or weights.rank != 3 or first.rank != 3:
         return 0

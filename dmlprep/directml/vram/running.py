@@ -1,4 +1,4 @@
-"""The tensors of one run, each with the steps at which the provider holds a buffer for it."""
+"""The tensors of one run, each with the steps during which the provider has a buffer for it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dmlprep.graph.analysis.liveness import Buffer, held_at, live_peak, pooled_b
 from dmlprep.record.memory import Held
 
 LIKENESS = 0.6
-"""Share of a block that a tensor inside a fused graph fills at least, where the two share a place. Of the shares that
-were tried, the one with which eleven models come nearest to what DirectML 1.15.4 asks for (``docs/memory.md``)."""
+"""The least share of a block that a tensor inside a fused graph fills, if the two share a place. Among several tested
+shares, this one brings eleven models nearest to the memory that DirectML 1.15.4 requests (``docs/memory.md``)."""
 
 _ALIGNMENT = 256
-"""Bytes that blocks inside a fused graph are a multiple of (DML_TEMPORARY_BUFFER_ALIGNMENT)."""
+"""Bytes: the alignment of blocks inside a fused graph (DML_TEMPORARY_BUFFER_ALIGNMENT)."""
 
 _ALIASES = frozenset(["Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"])
 """Operators whose result is their input, in ONNX Runtime's own plan."""
@@ -26,13 +26,13 @@ _ALIASES = frozenset(["Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"])
 
 @dataclass
 class Tensors:
-    """What lies in buffers at which step, over all graphs of a model.
+    """The contents of buffers at each step, over all graphs of a model.
 
     Attributes:
-        buffers: with the bytes that each tensor has; a step is a unit (a fused graph or a node).
-        about: of each, what it is, in the same order.
-        labels: of the steps.
-        inside: step -> the fused graph that runs then: its nodes' labels, and the tensors inside it.
+        buffers: with the bytes of each tensor; a step is a unit (a fused graph or a node).
+        about: a description of each buffer, in the same order.
+        labels: labels of the steps.
+        inside: step -> its fused graph: the labels of its nodes, and the tensors inside it.
         up, down: bytes of the inputs at the beginning of a run, and of the outputs at its end.
     """
 
@@ -49,7 +49,7 @@ class Tensors:
 
 
 def tensors_of(graph: GraphFacts, units: Mapping[str, Sequence[Unit]], size: SizeOf) -> Tensors:
-    """The tensors of a run of ``graph`` and of the graphs inside it, each of which runs once where its node comes."""
+    """The tensors of a run of ``graph`` and of the graphs inside it, each of which runs once at its node's place."""
     tensors = Tensors()
     _Graph(graph, units, size, tensors).run()
     return tensors
@@ -92,14 +92,14 @@ class _Graph:
             self._last[id(value)] = step
 
     def _feed(self) -> None:
-        """Inputs of the model go up before anything runs, and stay until its end."""
+        """Copy inputs of the model to the device before anything runs; they stay until the end of the run."""
         for value in self._graph.inputs if self._graph.parent is None else ():
             if any(id(node) in self._on_dml or node.subgraphs for node in value.consumers) and not value.initializer:
                 self._begin(value, len(self._found.labels), "")
                 self._found.up.append(self._size(value) or 0)
 
     def _read(self, unit: Unit) -> None:
-        """What a node on the CPU made goes up when it is read first."""
+        """Copy a result from the CPU to the device when it is read first."""
         inside = {id(node) for node in unit.nodes}
         for node in unit.nodes:
             for value in unit.read(node):
@@ -139,7 +139,7 @@ class _Graph:
             self._found.add(Held(unit.label, "fused graph", nbytes, unit.label), step, step)
 
     def _end(self) -> None:
-        """Feeds and results of the model are held until its end; the rest until it was read last."""
+        """Keep feeds and results of the model until its end, and other values until their last reader."""
         end = max(len(self._found.labels) - 1, 0)
         outputs = {id(self._root(value)) for value in self._graph.outputs}
         feeds = {id(value) for value in self._graph.inputs}
@@ -156,7 +156,7 @@ class _Graph:
 
 
 def busiest(found: Tensors) -> tuple[str, list[Held]]:
-    """What runs when most is held, and what is held then: of a fused graph its own tensors in place of their block."""
+    """The step with the most memory in use, and the contents then; a fused graph's own tensors replace its block."""
     step = live_peak(found.buffers).step
     if step < 0:
         return "", []

@@ -1,4 +1,4 @@
-"""What a session runs one after the other: fused graphs and single nodes, in an order in which they can run."""
+"""The units that a session runs one after the other, in a possible order: fused graphs and single nodes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Unit:
     on_cpu: dict[int, frozenset[int]] = field(default_factory=dict)
 
     def read(self, node: NodeFacts) -> list[Value]:
-        """What a node reads from the device's memory."""
+        """The values that a node reads from the device's memory."""
         away = self.on_cpu.get(id(node), frozenset())
         return [value for place, value in enumerate(node.inputs) if value is not None and place not in away]
 
     def constants(self, node: NodeFacts) -> list[Value]:
-        """Those of ``read`` that are weights."""
+        """The weights among the values of ``read``."""
         return [value for value in self.read(node) if value.constant]
 
     @property
     def label(self) -> str:
-        """Of its first node."""
+        """The label of its first node."""
         return self.nodes[0].path
 
 
@@ -54,7 +54,7 @@ def units_of(graph: GraphFacts, placed: Sequence[PlacedNode], tables: Tables) ->
 
 
 def _sorted(units: list[Unit], home: dict[int, int]) -> list[Unit]:
-    """Behind what they read; of those that can run, the one that stands first in the graph."""
+    """Sort units after those that they read; among units that can run, the first in the graph goes first."""
     waits = [0] * len(units)
     readers: list[list[int]] = [[] for _ in units]
     for index, unit in enumerate(units):

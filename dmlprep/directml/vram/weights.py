@@ -1,4 +1,4 @@
-"""What a session keeps of a model's weights on the device, and what it copies on the way there."""
+"""The memory on the device for a model's weights during a session, and the copies on the way there."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dmlprep.directml.vram.units import Unit
 from dmlprep.record.memory import Held
 
 _ALIGNMENT = 256
-"""Bytes that each operator's part begins at a multiple of, in what DirectML keeps of the weights of a fused graph."""
+"""Bytes: the alignment of each operator's part, in DirectML's copy of the weights of a fused graph."""
 
 
 @dataclass
 class Weights:
-    """Bytes by where they lie.
+    """Bytes of weights by their place in memory.
 
     Attributes:
-        kept: the device's own memory, as long as the session.
-        shared: the machine's memory that the device reads, as long as the session.
-        rising: sizes of what goes up through buffers of its own while the session is made.
-        held: what is kept, with its names.
+        kept: the device's own memory, for the whole session.
+        shared: system memory that the device reads, for the whole session.
+        rising: sizes of weights that are uploaded through separate buffers while the session is created.
+        held: the weights in ``kept``, with their names.
     """
 
     kept: int = 0
@@ -35,19 +35,19 @@ class Weights:
 
     @property
     def shared_while_made(self) -> int:
-        """The most of the machine's memory while the session is made."""
+        """The peak of system memory while the session is created."""
         return self.shared + upload_bytes(self.rising)
 
 
 def weights_of(units: Sequence[Unit], size: SizeOf, *, tiled: bool = False) -> Weights:
-    """Of all units of a model.
+    """The weights of all units of a model.
 
-    A fused graph keeps one block, in which every operator has its own copy of the weights that it reads. The provider
-    holds the values that it made the block of in the machine's memory until the session ends. A weight that a single
-    node reads, or more than one fused graph, has a buffer of its own, and rises through buffers that are let go of.
+    A fused graph keeps one block, in which every operator has its own copy of its weights. The provider keeps the
+    values from which it made the block in system memory until the session ends. A weight that a single node reads, or
+    more than one fused graph, has a separate buffer, and is uploaded through buffers that are freed afterwards.
 
     Args:
-        tiled: as if the rows of every matrix product were a multiple of ``operators.TILE``.
+        tiled: assume that the rows of every matrix product are a multiple of ``operators.TILE``.
     """
     weights = Weights()
     on_dml = [(unit, [v for node in unit.nodes for v in unit.constants(node)]) for unit in units if unit.on_dml]
@@ -66,7 +66,7 @@ def weights_of(units: Sequence[Unit], size: SizeOf, *, tiled: bool = False) -> W
 
 
 def _add_block(found: Weights, unit: Unit, own: Callable[[Value], bool], size: SizeOf, tiled: bool) -> None:
-    """What a fused graph keeps of the weights that it alone reads."""
+    """Add the memory of a fused graph for the weights that only it reads."""
     block = 0
     copied: set[int] = set()
     for node in unit.nodes:

@@ -1,5 +1,6 @@
-"""A frame with all its numbers, and the note of it in a framed model. The proof reads the note to prepare the inputs of
-the original.
+"""A frame with all its numbers, and its note in a framed model.
+
+The proof reads the note to compute the original's inputs.
 """
 
 from __future__ import annotations

@@ -41,7 +41,10 @@ def finished(nodes: Nodes, result: Result, given: ir.Value) -> list[ir.Value]:
 
 
 def softmax(nodes: Nodes, value: ir.Value, axis: int) -> ir.Value:
-    """Softmax over one dimension. Before opset 13, only the last dimension is handled separately."""
+    """Softmax over one dimension.
+
+    Before opset 13, Softmax normalizes all dimensions from its axis on, so the dimension is moved to the end.
+    """
     last = len(sizes(value)) - 1
     order = list(range(last + 1))
     if nodes.opset < 13:

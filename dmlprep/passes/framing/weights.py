@@ -59,8 +59,8 @@ def resize_weights(mode: Mode, source: int, target: int, rows: range, *, whole: 
         weights = _pillow(name, source, target, rows)
         return Weights(np.trunc(weights * _PILLOW + np.copysign(0.5, weights)), _PILLOW) if whole else Weights(weights)
     if name == "area":
-        # The source pixels of one target pixel are a multiple of 1 / target; of less where both sides have a common
-        # divisor.
+        # Overlaps of pixels are multiples of 1 / target, so weights are multiples of 1 / source; a common divisor
+        # cancels.
         unit = source // math.gcd(source, target)
         weights = _area(source, target, rows)
         return Weights(np.round(weights * unit), unit) if whole else Weights(weights)
@@ -104,7 +104,7 @@ def _pillow(name: str, source: int, target: int, rows: range) -> Array:
 
 
 def _taps(name: str, source: int, target: int, rows: range, unit: int) -> Array:
-    """OpenCV's linear (two pixels) and cubic (four) weights, in whole numbers of 1 / ``unit``; the border is repeated."""
+    """OpenCV's linear (two pixels) and cubic (four) weights, in whole numbers of 1 / ``unit``. The border repeats."""
     found = np.zeros((len(rows), source))
     for row, at in enumerate(rows):
         place = (at + 0.5) * source / target - 0.5

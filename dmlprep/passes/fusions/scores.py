@@ -68,9 +68,7 @@ class Mask:
         return None if self.number is not None else self._held(_MOST_READ)
 
     def numbers(self) -> Array | None:
-        """The numbers that a mask adds, if it is constant or computed from constants, and has at most ``_MOST``
-        elements.
-        """
+        """The numbers that a constant or computable mask adds, if it has at most ``_MOST`` elements."""
         array = self._held(_MOST) if self.value.constant else _computed(self.value)
         if array is None or self.number is None:
             return array

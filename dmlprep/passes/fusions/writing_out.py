@@ -65,7 +65,7 @@ def _rewrite_of(node: ir.Node, forms: Mapping[str, Rewrite]) -> Rewrite | None:
 
 
 def write_out(model: Model, *, all_of_them: bool = False) -> Written:
-    """Expand, in a copy, the fused operators that the CPU provider lacks or computes differently; or ``all_of_them``."""
+    """Expand, in a copy, operators that the CPU provider lacks or computes differently; or ``all_of_them``."""
     if not any(node.domain == DOMAIN for _, graph in graphs(model.ir) for node in graph):
         return Written(model, {})  # before the import of the forms: few models have any
     from dmlprep.passes.fusions.catalog import FORMS

@@ -335,7 +335,7 @@ class Builder(GraphBuilder):
                 self.node.replace_input_with(i, value)
 
     def again(self, *inputs: ir.Value | None, version: int, **changed: object) -> list[ir.Value]:
-        """Write the same operator at ``version``, with other inputs and some attributes changed (``None`` removes one)."""
+        """Write the same operator at ``version``, with other inputs and changed attributes (``None`` removes one)."""
         attributes: dict[str, Any] = {**self.node.attributes, **changed}
         return self.ops(self.node.op_type, *inputs, outputs=len(self.node.outputs), version=version, **attributes)
 

@@ -278,9 +278,7 @@ class _Lowering:
         return reason
 
     def _may_matter(self, node: ir.Node, since: int) -> bool:
-        """Return whether a value of unknown type may have a type that the older version lacks, and that this model
-        uses.
-        """
+        """Return whether an unknown type may be one that this model uses and the older version lacks."""
         name = str(node.op_type)
         return bool((allowed_types(name, since) - allowed_types(name, since - 1)) & self._types_seen)
 

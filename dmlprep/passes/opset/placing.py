@@ -48,8 +48,7 @@ class Brought:
 
 
 def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context], bool], context: Context) -> Brought:
-    """Return ``model`` at the opset, and in the operators, that leave the fewest nodes on the CPU. ``model`` is
-    unchanged.
+    """Return a copy of ``model`` at the opset, and in the operators, with the fewest nodes on the CPU.
 
     Args:
         first: the opset to try first.

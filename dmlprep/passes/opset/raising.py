@@ -1,5 +1,4 @@
-"""Raise old models: relabel nodes where no operator changed; otherwise run onnx's converter on the graph without
-weights.
+"""Raise old models: relabel nodes if no operator changed; otherwise run onnx's converter, without the weights.
 
 Below opset 11, onnx 1.23.2's converter makes errors and lacks some operators. The code here fixes that before and after
 it runs.
@@ -150,8 +149,7 @@ def _not_raised(what: str, node: ir.Node | None = None, fix: str = _AGAIN) -> Mo
 
 
 def _align_broadcasts(model: Model) -> None:
-    """Give the second operand, which below opset 7 is aligned with ``axis`` of the first, the missing trailing
-    dimensions.
+    """Append the missing dimensions to second operands, which below opset 7 are aligned with ``axis`` of the first.
 
     onnx's converter writes the reshaped operand's dimensions onto the operand itself, which makes the model invalid.
 

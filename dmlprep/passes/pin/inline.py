@@ -91,7 +91,7 @@ def inline_branches(model: ir.Model, known: Known) -> int:
 
 
 class _CountedNames(Names):
-    """Names that are free again when the last graph that uses them is removed: the branches of an If may share names."""
+    """Names that are free again when the last graph that uses them is removed: branches of an If may share names."""
 
     def __init__(self, graphs: Iterable[ir.Graph]) -> None:
         super().__init__()

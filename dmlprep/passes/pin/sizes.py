@@ -254,9 +254,7 @@ def _follow(result: Sizes, expressions: Mapping[str, Expression]) -> None:
 
 
 def report_dynamic(model: ir.Model, known: Known, context: Context) -> list[str]:
-    """Report and return each cause of a dynamic shape (DP201): free inputs, and nodes that compute one from static
-    shapes.
-    """
+    """Report and return the causes of dynamic shapes (DP201): free inputs, and nodes with computed output shapes."""
     places: dict[str, list[str]] = {}
     for dims in input_dims(model.graph).values():
         for dim in dims or ():

@@ -148,11 +148,10 @@ _PLAIN = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
 
 
 class CastTensor(LazyTensor):
-    """A floating-point tensor of [dims] elements in another floating-point type, cast in pieces while it is read or
-    saved.
+    """A floating-point tensor in another floating-point type, cast in pieces while it is read or saved.
 
     Args:
-        source: the original tensor; it is not read until this tensor is.
+        source: the original tensor of [dims] elements; it is not read until this tensor is.
         dtype: FLOAT16, FLOAT or DOUBLE.
         limit: for FLOAT16: finite values beyond it become the limit; with ``None`` they become infinite.
         exponent: values are first multiplied by ``2**exponent``, which is exact.
@@ -223,9 +222,7 @@ def cast_tensor(
     exponent: int = 0,
     clamp: float | None = None,
 ) -> ir.TensorProtocol:
-    """A tensor in another floating-point type: cast immediately if it is small, lazily if it is large. See
-    ``CastTensor``.
-    """
+    """A tensor in another floating-point type: cast immediately if small, lazily if large (``CastTensor``)."""
     lazy = CastTensor(tensor, dtype, name=name, limit=limit, exponent=exponent, clamp=clamp)
     if lazy.nbytes > _EAGER:
         return lazy

@@ -1,4 +1,4 @@
-"""The gain from FP16 in bytes of weights and in operations: of a node before the conversion, and of a model after it."""
+"""The gain from FP16, in bytes of weights and in operations. It exists for nodes and for converted models."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def one_hot(b: Builder) -> list[ir.Value | None]:
 
 
 def power(b: Builder) -> list[ir.Value | None]:
-    """Integers to a small constant power become products. Floats to an integer constant: the constant becomes a float."""
+    """Integers to a small constant power become products; an integer constant exponent of floats becomes a float."""
     x, exponent = b.need(0), b.need(1)
     constant = b.need_constant(exponent, "exponent")
     if b.need_dtype(x) in _FLOATS:

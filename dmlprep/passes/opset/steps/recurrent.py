@@ -39,8 +39,9 @@ def is_one_step(node: ir.Node, known: Knowledge) -> bool:
 
 
 def _sizes(node: ir.Node, known: Knowledge) -> tuple[int, int, int] | None:
-    """Batch, elements of the input and elements of the state. ``None`` where they are unknown, contradict each other,
-    or there is more than one step.
+    """Return the batch, the elements of the input, and the elements of the state.
+
+    ``None`` if they are unknown, contradict each other, or there is more than one step.
     """
     x, w, r = (known.static_shape(given(node, i)) for i in range(3))
     if x is None or w is None or r is None or not len(x) == len(w) == len(r) == 3:

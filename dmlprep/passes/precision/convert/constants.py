@@ -1,5 +1,6 @@
-"""Constants on the way to FP16. Masks are raised as far as is safe; readers of constants with too much loss stay in
-FP32.
+"""Constants on the way to FP16.
+
+Masks are raised as far as is safe. Readers of constants with too much loss stay in FP32.
 """
 
 from __future__ import annotations
@@ -229,7 +230,7 @@ def _below(view: View, one: _Read, found: Constants) -> None:
         if all(i in _ADDED.get(node.op_type, ()) for i in places):
             continue
         if node.op_type in ("Add", "Sub", "Max", "Min", "Sum") or (node.op_type == "Clip" and 0 not in places):
-            # Beside the other operand, only an epsilon counts: it keeps a later division away from zero.
+            # Added to another operand, only an epsilon matters: it prevents a division by zero.
             if number is not None and (chain := _floor_chain(view, node, abs(number))):
                 _keep(found, value, [node], "constant-too-small", text)
                 for reader in chain:

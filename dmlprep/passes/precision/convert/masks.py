@@ -225,7 +225,7 @@ def _big_constants(value: ir.Value, over: float) -> set[ir.Value]:
 
 
 def agreed(masks: Mapping[ir.Value, Mask]) -> dict[ir.Value, float]:
-    """The limit of each mask. Masks that are compared get the same limit; if one of them is not a mask, they get none."""
+    """The limit of each mask. Compared masks get the same limit, or none if one of them is not a mask."""
     left = dict(masks)
     while lost := [v for v, mask in left.items() if any(other not in left for other in mask.compared)]:
         for value in lost:

@@ -206,7 +206,7 @@ def _factor(view: View, node: ir.Node, index: int) -> float | None:
 def _folded(
     view: View, node: ir.Node, index: int, result: int, size: float
 ) -> tuple[tuple[tuple[int, int], ...], float] | None:
-    """The exponents with which constants of ``node`` remove ``2**result`` from operand ``index``, and epsilon's factor."""
+    """The exponents with which constants of ``node`` undo ``2**result`` in operand ``index``, and epsilon's factor."""
     if node.op_type in ("Mul", "Div"):
         factor, tensor = _factor(view, node, index), view.constant(node.inputs[1 - index])
         exponent = -result if node.op_type == "Mul" else result
@@ -233,7 +233,7 @@ def rescale(model: ir.Model, wanted: list[Rescale]) -> list[Rescale]:
     """Change the constants of ``model`` and insert the divisions; tensors stay lazy.
 
     Returns:
-        the applied rescalings. One that shares constants or values with another waits for the next plan.
+        the applied rescalings. A rescaling that shares constants or values with another waits for the next plan.
     """
     names = Names(model)
     touched: set[ir.Value] = set()

@@ -99,8 +99,9 @@ class _Rewriter:
         return _SINGLE if _SINGLE in port.floats and port.plain else original
 
     def _plain_cast(self, node: ir.Node) -> None:
-        """Turn a CastLike from or to a floating-point type into a Cast: its second input may change type, the result
-        must not.
+        """Turn a CastLike from or to a floating-point type into a Cast.
+
+        Its second input may change its type, but the result must not.
         """
         if not isinstance(self.view.types.get(node.outputs[0]), ir.TensorType):
             return

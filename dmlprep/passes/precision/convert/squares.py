@@ -1,7 +1,7 @@
 """A square, its mean and the root of it, where they stay in FP32: one node less, and no tensor of squares.
 
-``Sqrt(ReduceMean(x ** 2) + e)`` is ``Sqrt(ReduceSumSquare(x * c) + e * f) / sqrt(f)`` with ``f = n * c * c``, where n
-is the number of elements of a mean. c is a power of two such that f is at least 1 and below 4. Then ``x * c`` loses no
+``Sqrt(ReduceMean(x ** 2) + e)`` is ``Sqrt(ReduceSumSquare(x * c) + e * f) / sqrt(f)`` with ``f = n * c * c``. Here n is
+the number of elements of a mean, and c a power of two such that f is at least 1 and below 4. Then ``x * c`` loses no
 digits in FP16, and only the sum of squares needs FP32.
 """
 

@@ -82,9 +82,7 @@ class Builder(GraphBuilder):
         return self.op("Cast", [half], like=like, to=_SINGLE.value)
 
     def replace(self, old: ir.Value, new: ir.Value, suffix: str) -> None:
-        """Insert the new nodes right after the producer of ``old``; their result ``new`` gets the name and place of
-        ``old``.
-        """
+        """Insert the new nodes after the producer of ``old``; their result ``new`` gets its name and place."""
         replace_value(old, new, self.value_name(f"{old.name}_{suffix}"), self.made)
         self.made = []
 

@@ -22,8 +22,8 @@ _FIRST = 8
 """Blocks at the start of a search."""
 
 Unit = Mapping[ir.Node, str]
-"""Nodes in the order of the graph, and their places. The last node computes, except for nodes with bodies that it ends.
-"""
+"""Nodes in the order of the graph, and their places. The last node computes; only nodes whose bodies end there follow
+it."""
 
 
 @dataclass(eq=False)

@@ -39,9 +39,7 @@ class Probe:
         self.order: list[str] = []
 
     def run(self) -> ir.Value:
-        """Measure all values: one vector [NUMBERS * len(order)] in the main graph, three numbers for each value, in
-        that order.
-        """
+        """Measure all values: one vector [NUMBERS * len(order)] in the main graph, three numbers for each value."""
         joined, self.order = self._graph(self._model.graph, "")
         assert joined is not None
         return joined

@@ -54,9 +54,7 @@ class Range:
 
     @property
     def overflows(self) -> bool:
-        """Return whether FP32 can express the value and FP16 cannot; infinities in FP32 (a mask) stay infinities in
-        FP16.
-        """
+        """Return whether the value exceeds FP16, but not FP32. An infinity in FP32 (a mask) is also one in FP16."""
         return FP16_MAX < self.peak < math.inf
 
     def merge(self, other: Range) -> Range:

@@ -202,7 +202,7 @@ class Trials:
         return dict.fromkeys(_in_fp32(self.converted(kept)))
 
     def measure(self, kept: Iterable[str]) -> float:
-        """The largest error of an output with these nodes in FP32; a set that was measured before is not a new trial."""
+        """The largest error of an output with these nodes in FP32; a known set is not a new trial."""
         names = tuple(sorted(kept))
         if (known := self._known.get(frozenset(names))) is not None:
             return known

@@ -1,6 +1,4 @@
-"""Weights in few bits: weights of products in blocks that share a scale; tables and convolutions with a scale for each
-slice.
-"""
+"""Weights in few bits: products have a scale for each block, tables and convolutions a scale for each slice."""
 
 from dmlprep.passes.precision.weights.blocks import Blocks
 from dmlprep.passes.precision.weights.convolutions import write_convolutions, write_rows

@@ -1,8 +1,10 @@
 """Round to nearest: numbers of a few bits in blocks along the depth of a weight, each block with its own scale.
 
-The layout is MatMulNBits' (ONNX Runtime, docs/ContribOperators.md): numbers [columns, blocks, block * bits / 8] with
-the first of two in the low bits, scales [columns, blocks], zero points [columns, blocks * bits / 8] with the same
-packing.
+The layout is MatMulNBits' (ONNX Runtime, docs/ContribOperators.md):
+
+- numbers [columns, blocks, block * bits / 8], the first of two in the low bits
+- scales [columns, blocks]
+- zero points [columns, blocks * bits / 8], with the same packing
 """
 
 from __future__ import annotations
@@ -31,9 +33,7 @@ _THREADS = 2
 
 @dataclass(frozen=True)
 class Blocks:
-    """The rounding of a weight: 4 or 8 ``bits``, ``size`` numbers of a column for each scale, with or without zero
-    points.
-    """
+    """The rounding of a weight: 4 or 8 ``bits``, ``size`` numbers of a column for each scale, and zero points or not."""
 
     bits: int
     size: int
@@ -88,8 +88,9 @@ class Quantised:
         return parts if self.blocks.symmetric else {**parts, "zeros": _packed(zeros, self.blocks.bits)}
 
     def _bands(self) -> Iterator[tuple[int, Array]]:
-        """Yield whole blocks of the weight in FP32: the first block or column, and [blocks, size, columns] or [columns,
-        blocks, size].
+        """Yield whole blocks of the weight in FP32, with the first block or column.
+
+        The blocks are [blocks, size, columns] or [columns, blocks, size].
         """
         size = self.blocks.size
         row = self.depth if self.turned else size * self.columns

@@ -116,9 +116,7 @@ class Writing:
         tensor: ir.TensorProtocol,
         make: Callable[[Edit], tuple[ir.Value, ...]],
     ) -> tuple[ir.Value, ...]:
-        """Numbers, scales and zero points of the weight of ``node``, in the main graph; weights with the same ``key``
-        share them.
-        """
+        """Numbers, scales and zero points of the weight of ``node``, in the main graph; shared for the same ``key``."""
         self._weights.append(weight)
         if key not in self._parts:
             self._parts[key] = make(Edit(self.model.graph, node, self.names, self.budget))

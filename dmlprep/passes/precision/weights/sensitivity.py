@@ -1,7 +1,7 @@
-"""The products and convolutions that keep their weights, so that the outputs stay within a bound, with the fewest
-bytes.
+"""The nodes that keep their weights, with the fewest bytes, so that the outputs stay within a bound.
 
-The trials are those of the island search (``precision/search``), with original weights or weights in few bits.
+The nodes are products and convolutions. The trials are those of the island search (``precision/search``), with original
+weights or weights in few bits.
 """
 
 from __future__ import annotations

@@ -67,8 +67,9 @@ class Slices:
         return found.reshape(self.sizes)
 
     def _bands(self) -> Iterator[tuple[slice, Array]]:
-        """Yield the values in FP32: the slices, and [before, slices, behind]; part of the slices only if there is no
-        axis before.
+        """Yield the values in FP32: the slices, and [before, slices, behind].
+
+        Without an axis before the slices, each item has part of the slices only.
         """
         row, at = self._behind * (1 if self._before == 1 else self.count), 0
         for flat in regrouped(self.source, max(1, BAND // row) * row):
