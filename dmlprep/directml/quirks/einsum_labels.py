@@ -62,9 +62,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _read(facts: NodeFacts) -> tuple[list[_Labels], _Labels, dict[str, int]] | str:
-    """The labels of the operands and the result, one for each dimension, and their sizes; or why there is no equal
-    form.
-    """
+    """The labels of each operand and of the result, one for each dimension, and their sizes; or a reason."""
     out = facts.output()
     if out is None or out.type not in ("float", "float16"):
         return "DirectML has no MatMul for its type"

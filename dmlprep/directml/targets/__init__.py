@@ -1,6 +1,4 @@
-"""The releases of DirectML, and their capabilities. ``support`` has the rules for nodes, ``facts`` the values they
-read.
-"""
+"""The releases of DirectML, and their capabilities. ``support`` has the rules for nodes, ``facts`` their values."""
 
 from dmlprep.directml.targets.target import Target, find_target, latest_target, target_names
 

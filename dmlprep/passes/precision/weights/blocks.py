@@ -33,7 +33,7 @@ _THREADS = 2
 
 @dataclass(frozen=True)
 class Blocks:
-    """The rounding of a weight: 4 or 8 ``bits``, ``size`` numbers of a column for each scale, and zero points or not."""
+    """The rounding of a weight: 4 or 8 ``bits``, ``size`` numbers of a column for each scale, zero points or none."""
 
     bits: int
     size: int
