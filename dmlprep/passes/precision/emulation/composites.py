@@ -48,7 +48,7 @@ def _size(value: ir.Value | None, axis: int) -> int | None:
 
 
 def _normalise(builder: Builder, value: ir.Value, axes: list[int], epsilon: float, *, centre: bool = True) -> ir.Value:
-    """(x - mean) / sqrt(variance + epsilon) with rounded mean and variance. Squares and sums are FP32, as in DirectML."""
+    """(x - mean) / sqrt(variance + epsilon) with rounded mean and variance. Squares and sums: FP32, as in DirectML."""
     middle = value
     if centre:
         middle = builder.op("Sub", [value, builder.round(builder.reduce("ReduceMean", value, axes))], like=value)
