@@ -25,7 +25,7 @@ _MEANS = 0.75
 """The weight of a mean over a steep output, if a search needs a margin.
 
 The mean varies less than the largest difference, between feeds and between devices. With the same nodes in FP32, a
-pitch tracker's overlap used 0.53 to 0.91 of its bound on six recordings; the proof allows a device 1.5 times the bound.
+pitch tracker's overlap used 0.53 to 0.91 of its bound on six recordings. The proof allows a device 1.5 times the bound.
 """
 
 

@@ -36,8 +36,8 @@ from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_TRIALS, MOST_
 from dmlprep.record.steps import Block, Kept, Profile, Trial, Worst
 
 _Run = Callable[[Model, Mapping[int, str], Mapping[int, str], bool], Converted]
-"""A function that converts a model. Its arguments are the nodes to keep, the nodes to convert against the policy, and
-whether weights that both kinds of nodes read are stored in FP16 only."""
+"""A function that converts a model. Its arguments after the model: the nodes to keep, the nodes to convert against the
+policy, and whether shared weights are stored in FP16 only."""
 
 
 class Fp16Options(Options, frozen=True):
@@ -53,18 +53,18 @@ class Fp16Options(Options, frozen=True):
         keep_between: pairs of values; the nodes on the way from the first to the second stay FP32.
         convert_nodes, convert_operators, convert_patterns, convert_between: nodes to convert against the policy, where
             FP16 kernels exist.
-        half_weights: whether a large weight that both FP32 and FP16 nodes read is stored in FP16 only, not in both
-            types; ``auto``: only where a search meets the tolerance this way.
-        lift: whether FP16 nodes of the input model count as FP32 nodes, so that they may stay in FP32; ``auto``: only
-            where a search does not meet the tolerance otherwise.
+        half_weights: whether a large weight with FP32 and FP16 readers is stored in FP16 only, not in both types.
+            ``auto``: only if a search meets the tolerance this way.
+        lift: whether FP16 nodes of the input model count as FP32 nodes, so that they may stay in FP32. ``auto``: only
+            if a search does not meet the tolerance otherwise.
         islands: ``auto`` searches for the smallest set of nodes to keep in FP32, by the FP16 emulation.
         tolerance: the error that the search may leave: the largest max|difference| / max|reference| of an output.
         rounding, accumulation: settings of the FP16 emulation, see ``precision.emulation``.
         feeds: number of feeds that the search uses.
         max_trials: the most runs of the emulation.
-        max_seconds: time limit of the search in seconds, beyond the first 24 runs.
+        max_seconds: time limit of the search in seconds; the first 24 runs ignore it.
         journal: a file that stores trials, so that an interrupted search continues.
-        allow: ``little-gain``: a warning, instead of a refusal, if FP16 makes the model only a little smaller.
+        allow: ``little-gain``: a warning, instead of a refusal, if FP16 gains little.
     """
 
     engine: Literal["own", "onnxconverter-common"] = "own"

@@ -53,7 +53,7 @@ class WeightsOptions(Options, frozen=True, kw_only=True):
         tolerance: the error that the search may leave: the largest max|difference| / max|reference| of an output.
         feeds: number of feeds that the search uses.
         max_trials: the most runs of the model.
-        max_seconds: time limit of the search in seconds, beyond the first 24 runs.
+        max_seconds: time limit of the search in seconds; the first 24 runs ignore it.
         journal: a file that stores trials, so that an interrupted search continues.
     """
 

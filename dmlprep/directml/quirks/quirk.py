@@ -45,15 +45,16 @@ class Quirk:
         ops: keys of the operators that can have it (``Conv``, ``com.microsoft::FastGelu``); empty for any.
         first: oldest affected release (``1.15``) that dmlprep knows.
         last: newest affected release; ``None`` if the newest release has it.
-        confidence: ``measured`` on the real provider, of ``measured_on``; ``source``: from the provider's source code;
-            ``reported`` by users; ``environment``: measured, but the CPU driver may be the cause.
+        confidence: how sure it is. ``measured``: on the real provider, of the releases in ``measured_on``. ``source``:
+            from the provider's source code. ``reported``: by users. ``environment``: measured, but the CPU driver may
+            be the cause.
         measured_on: releases on which it was measured, from ``measured.json`` if it has a row there. Other releases
             between ``first`` and ``last`` are inferred.
         matches: returns a clause that explains why a node has the quirk; ``""`` if it does not; a ``Match`` if that is
             not certain. Its nodes all run on DirectML.
-        fused: for a quirk that takes effect in fused graphs only: returns whether it does, for each of the nodes of one
-            graph that ``matches`` found. The second argument maps each node's ``id(node)`` to the number of its fused
-            graph. The clause of a returned ``Match`` is added to the reason.
+        fused: for a quirk in fused graphs only. It returns for each node that ``matches`` found in one graph whether
+            the quirk takes effect. The second argument maps each node's ``id(node)`` to the number of its fused graph.
+            The clause of a returned ``Match`` is added to the reason.
         rewrite: replaces the node by an equal form and returns ``""``. Otherwise it returns the reason, and the graph
             computes the same as before. ``None`` if no equal form is known.
         mended_at: the opset from which the operator no longer has the quirk; 0 if there is none. ``auto`` raises models

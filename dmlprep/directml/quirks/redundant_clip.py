@@ -18,8 +18,9 @@ def _matches(node: NodeFacts) -> str | Match:
     """A node between DequantizeLinear and QuantizeLinear whose Relu or Clip the QuantizeLinear makes redundant.
 
     Source: onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc. From 1.21 on, the selection
-    of such a group skips the Relu or Clip, but does not pass it to the code that builds the quantized operator. The new
-    node gets the name and the inputs of the old node, and the old node stays, because the Relu still reads it.
+    of such a group skips the Relu or Clip. But it does not pass the Relu or Clip to the code that builds the quantized
+    operator. The new node gets the name and the inputs of the old node. The old node stays, because the Relu still
+    reads it.
     """
     clip = only_consumer(node.output())
     if clip is None or clip.domain or clip.op not in ("Relu", "Clip") or clip.graph != node.graph:

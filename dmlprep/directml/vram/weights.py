@@ -44,7 +44,7 @@ def weights_of(units: Sequence[Unit], size: SizeOf, *, tiled: bool = False) -> W
 
     A fused graph keeps one block, in which every operator has its own copy of its weights. The provider keeps the
     values from which it made the block in system memory until the session ends. A weight that a single node reads, or
-    more than one fused graph, has a separate buffer, and is uploaded through buffers that are freed afterwards.
+    more than one fused graph, has a separate buffer. It is uploaded through buffers that are freed afterwards.
 
     Args:
         tiled: assume that the rows of every matrix product are a multiple of ``operators.TILE``.

@@ -76,9 +76,9 @@ class Form:
     Attributes:
         option: name of the step's option.
         anchors: operators at which ``match`` is called.
-        match: returns the nodes around an anchor; a sentence where the nodes have the form but are not fusable;
-            ``None`` where they do not have the form.
-        write_out: expands the operator of an ``Edit`` into such nodes; returns a reason where that is impossible.
+        match: returns the nodes around an anchor; ``None`` if they do not have the form; a sentence if they have the
+            form but must not be fused.
+        write_out: expands the operator of an ``Edit`` into such nodes; returns a reason if that is impossible.
         on_cpu: whether ONNX Runtime's CPU provider has a kernel for it.
     """
 

@@ -32,13 +32,13 @@ class OpsetOptions(Options, frozen=True):
     """Options of the opset step.
 
     Attributes:
-        version: the opset to bring the model to, up or down. ``auto``: with placement, the opset that the target loads
-            and that leaves the fewest nodes off DirectML; ties: the opset nearest to the model's own. Without
-            placement, a model above the target's opset is lowered to it, a model below opset 7 is raised to it, and any
+        version: the opset to bring the model to, up or down. ``auto`` with placement: the opset that the target loads
+            and that leaves the fewest nodes off DirectML. Ties: the opset nearest to the model's own. ``auto`` without
+            placement: a model above the target's opset is lowered to it, and a model below opset 7 is raised to it. Any
             other keeps its opset.
         prefer_contrib: write operators of com.microsoft that DirectML has kernels for instead of newer ai.onnx
-            operators, where their attributes allow it.
-        single: compute bfloat16 and FP64 in FP32, where a compute node would otherwise run on the CPU.
+            operators, if their attributes allow it.
+        single: compute bfloat16 and FP64 in FP32, if a compute node would otherwise run on the CPU.
     """
 
     version: int | Literal["auto"] = "auto"

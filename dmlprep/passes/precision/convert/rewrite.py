@@ -1,6 +1,6 @@
 """Carry out a plan: first the types of ports, then casts wherever a value meets a port of another type.
 
-The result has correct types by construction: every node's ports are solved from its signature, and an edge gets a cast
+The result has correct types by construction. Every node's ports are solved from its signature, and an edge gets a cast
 exactly where its two ends differ. Casts are shared: one for each value and type, right after the value's producer.
 """
 
@@ -132,7 +132,7 @@ class _Rewriter:
                 self._body_ends(node, name, graph)
 
     def _io_kept(self, value: ir.Value) -> bool:
-        # A default that callers can replace always keeps its type: ONNX Runtime 1.24.4's CPU provider crashes when it
+        # A default that callers can replace always keeps its type. ONNX Runtime 1.24.4's CPU provider crashes when it
         # loads a MatMul by such a default in FP16.
         return value.is_initializer() or self.plan.keeps(value)
 
@@ -222,8 +222,8 @@ class _Rewriter:
     def _half_is_enough(self, value: ir.Value, tensor: ir.TensorProtocol) -> bool:
         """Return whether a weight with FP16 readers may be stored in FP16 only.
 
-        It may if it loses nothing there. Otherwise, each FP32 reader must be kept by the user or a search for its own
-        result, and a search measures it with this weight.
+        It may if it loses nothing there. Otherwise, ``half_weights`` must be set, and the user or the search must keep
+        each FP32 reader. The search then measures the readers with the FP16 weight.
         """
         if tensor.size < _WEIGHTY or self.ends.get(value) or value.is_graph_input():
             return False

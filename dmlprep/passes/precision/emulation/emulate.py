@@ -5,9 +5,10 @@ overflow. Here every FP16 value of a converted model becomes an FP32 value that 
 computed. The emulation runs at FP32 speed.
 
 There are two ways to accumulate. ``storage``: products are summed in FP32 and results stored in FP16, as in DirectML's
-shaders. ``everywhere``: partial sums are rounded, too, in blocks, as in hardware with FP16 accumulators. In both,
-normalisations have their variance in FP16, as on DirectML (measured: LayerNormalization is right up to a standard
-deviation of 200, and wrong from 400).
+shaders. ``everywhere``: partial sums are rounded, too, in blocks, as in hardware with FP16 accumulators.
+
+In both, normalisations have their variance in FP16, as on DirectML. Measured: LayerNormalization is right up to a
+standard deviation of 200, and wrong from 400.
 """
 
 from __future__ import annotations

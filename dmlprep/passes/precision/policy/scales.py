@@ -1,8 +1,8 @@
 """Values out of FP16's range: how far a factor moves them, and where they return.
 
 These functions run no model: they assume that a factor of 1e5 makes values of that size. Nodes that move, add or scale
-such values stay in FP32. They do so until a factor brings the values back, or an operator whose results do not depend
-on the size of its operands.
+such values stay in FP32. The FP32 part ends at a factor that brings the values back, or at an operator whose results do
+not depend on the size of its operands.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Nodes that measure values inside a graph, and return the numbers from the bodies of If, Loop and Scan.
 
-Each value gives three numbers that are at least 0 and grow with the measured property. They are how far it falls below
-zero, how far it rises above zero, and the share of its elements below the normal FP16 range. So a branch that does not
-run gives 0. The iterations of a loop are joined by their largest number, a few bytes each.
+Each value gives three numbers that are at least 0 and grow with the measured property:
+
+- how far the value falls below zero
+- how far it rises above zero
+- the share of its elements below the normal FP16 range
+
+So a branch that does not run gives 0. The iterations of a loop are joined by their largest number, a few bytes each.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ _DRIFT = 2.0**-9
 def origins(model: Model, growth: Mapping[str, Growth], tolerance: float) -> list[str]:
     """Labels of the nodes of the main graph where an error starts.
 
-    They are the first node on each way through the graph, and each later one whose error is so much larger that it has
-    another cause. The mean of a layer, which is near zero, always has a large error, which is harmless. Nodes with
-    bodies are excluded: a search by blocks finds where an error starts in them.
+    The first node with an error on each way through the graph counts. A later node counts if its error is so much
+    larger that it has another cause. The mean of a layer, which is near zero, always has a large but harmless error.
+    Nodes with bodies are excluded: a search by blocks finds where an error starts in them.
 
     Args:
         growth: see ``contribution.error_growth``.
