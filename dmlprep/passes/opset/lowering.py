@@ -90,7 +90,7 @@ def lower(
 
 @dataclass(frozen=True)
 class _Origin:
-    """The model's own node behind a node at work, for errors and counts."""
+    """The model's own node from which the present node comes, for errors and counts."""
 
     name: str
     op_type: str

@@ -1,4 +1,4 @@
-"""FP16 numbers: limits, what a tensor loses on the way there, and weights that are cast while they are saved.
+"""FP16 numbers: limits, the loss of a tensor, and weights that are cast while they are saved.
 
 Limits are IEEE 754 binary16's: largest finite 65504, smallest normal 2**-14, smallest subnormal 2**-24.
 """

@@ -92,7 +92,7 @@ def _run_time_axes(b: Builder, axes: ir.Value, noop: bool) -> list[ir.Value | No
 
 
 def _by_sum(b: Builder, x: ir.Value, axes: ir.Value, noop: bool) -> ir.Value:
-    """ReduceSum takes axes at run time from opset 13 on."""
+    """ReduceSum accepts axes at run time from opset 13 on."""
     x = _before(b, x)
     y = b.op("ReduceSum", x, axes, keepdims=b.attr("keepdims", 1), noop_with_empty_axes=int(noop))
     if b.node.op_type == "ReduceMean":
@@ -114,7 +114,7 @@ def _never_empty(b: Builder, x: ir.Value, one_axis: str) -> ir.Value:
 
 
 def reduce_bool(b: Builder) -> list[ir.Value | None] | None:
-    """ReduceMax and ReduceMin of opset 20 take bool: logical or, and."""
+    """ReduceMax and ReduceMin of opset 20 accept bool: logical or, and."""
     x = b.need(0)
     if b.values.dtype(x) != T.BOOL:
         return None
