@@ -1,5 +1,5 @@
-"""Code that also runs on other machines: the runner of a kit, the loader of a package, and what both measure with.
+"""Code that also runs on other machines: the runner of a kit, the loader of a package, and the measures of both.
 
-It is copied as it is, so it needs Python 3.9, numpy and ONNX Runtime alone, and imports itself by relative imports.
-What needs the rest of dmlprep belongs above.
+dmlprep copies these files unchanged into kits and packages. They run on Python 3.9 or newer, need only numpy and ONNX
+Runtime, and import each other by relative imports. Code that needs the rest of dmlprep belongs elsewhere.
 """

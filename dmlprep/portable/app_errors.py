@@ -1,4 +1,4 @@
-"""What can go wrong with a packaged model in an app, each with what the app should do."""
+"""The errors of a packaged model in an app. Each message gives the next step."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MEMORY = (
 
 
 class ModelError(RuntimeError):
-    """Base of all errors of this module."""
+    """The base class of all errors in this module."""
 
 
 class PackageDamaged(ModelError):
-    """A file is not the one of the contract. ``file`` names it."""
+    """A file differs from the contract or is missing. ``file`` is its name."""
 
     def __init__(self, file: str, what: str) -> None:
         super().__init__(f"{file} {what}: copy the package again completely")
@@ -29,27 +29,30 @@ class PackageDamaged(ModelError):
 
 
 class RuntimeMissing(ModelError):
-    """There is no ONNX Runtime with DirectML here, or it is older than the model needs."""
+    """ONNX Runtime with DirectML is not installed, or is older than the model needs."""
 
 
 class AdapterMissing(ModelError):
-    """No adapter, or more than one, is what was asked for."""
+    """No adapter matches the request, or several match."""
 
 
 class BadInput(ModelError):
-    """An input is missing, or not of the type and shape of the contract."""
+    """An input is missing, or has another type or shape than the contract."""
 
 
 class DeviceRemoved(ModelError):
-    """The GPU went away, hung or was reset (887A0005, 887A0006, 887A0007, 887A0020). ``reopen`` makes a new session."""
+    """The GPU was removed, hung or was reset (887A0005, 887A0006, 887A0007, 887A0020).
+
+    ``reopen`` makes a new session.
+    """
 
 
 class OutOfMemory(ModelError):
-    """The GPU, or the machine, has no memory left (8007000E)."""
+    """The GPU or the system is out of memory (8007000E)."""
 
 
 def translated(error: Exception) -> ModelError:
-    """An error of ONNX Runtime in the words of this module."""
+    """Return the error of this module for an error of ONNX Runtime."""
     text = error_text(error)
     found = diagnose(text)
     if found is not None and found.removed:
@@ -63,10 +66,10 @@ def translated(error: Exception) -> ModelError:
 
 
 def check_release(onnxruntime: Any, provider: str, lowest: str) -> None:
-    """Compare the onnxruntime that is installed with what the model needs.
+    """Check that the installed onnxruntime can run the model.
 
     Raises:
-        RuntimeMissing: it does not have this execution provider, or is older than ``lowest``.
+        RuntimeMissing: it lacks this execution provider, or is older than ``lowest``.
     """
     here, available = str(onnxruntime.__version__), onnxruntime.get_available_providers()
     if provider not in available:

@@ -1,4 +1,4 @@
-"""The type of numpy arrays whose dimensions and element type are not declared."""
+"""The type of numpy arrays with any dimensions and element type."""
 
 from __future__ import annotations
 

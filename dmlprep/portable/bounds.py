@@ -1,36 +1,36 @@
-"""The largest numbers that a user may ask for, each declared once: recipes, the command line and kits hold to them.
+"""The largest numbers that a user may set. Recipes, the command line and kits use the same limits.
 
-They are far above what anybody needs, and far below where a library or the machine gives up in a way of its own.
+They are far above any practical value, and far below the values at which a library or the system fails.
 """
 
 from __future__ import annotations
 
 MOST_FEEDS = 10_000
-"""Feeds, made or given."""
+"""Most feeds of one run, synthetic or real."""
 
 MOST_SIZE = (1 << 31) - 1
-"""Of one dimension, in elements: ONNX Runtime and DirectML count many of them in 32 bits."""
+"""Largest size of one dimension, in elements. ONNX Runtime and DirectML use 32-bit integers for many of them."""
 
 MOST_SECONDS = 1e8
-"""Of a time limit: three years."""
+"""Longest time limit in seconds: about three years."""
 
 MOST_VALUE = 1e300
-"""Of a bound or a scale: what is larger is infinite as soon as something is done with it."""
+"""Largest bound or scale. Arithmetic with a larger number soon gives infinity."""
 
 MOST_KIB = 1 << 21
-"""Of a constant, in KiB: protobuf holds 2 GiB."""
+"""Largest constant in KiB: 2 GiB, the limit of protobuf."""
 
 MOST_MEMORY_MIB = 1 << 24
-"""Of a process, in MiB: 16 TiB."""
+"""Largest memory limit of a process in MiB: 16 TiB."""
 
 MOST_TRIALS = 1_000_000
-"""Of a search."""
+"""Most trials of one search."""
 
 MOST_RUNS = 1_000_000
-"""Of a measurement."""
+"""Most runs of one measurement."""
 
 MOST_ADAPTERS = 1024
-"""Graphics adapters of one machine."""
+"""Most graphics adapters of one machine."""
 
 MOST_BUCKETS = 64
-"""Buckets of one model: each is a whole run, and a session of its own in the app."""
+"""Most buckets of one model. Each bucket is a whole run, and a separate session in the app."""

@@ -1,4 +1,4 @@
-"""Choose among models of fixed sizes: the one of these sizes, or the smallest that has room for them."""
+"""Choose the bucket (a model of fixed sizes) for some sizes: the exact match, or the smallest that is large enough."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Choice:
     """The bucket for some sizes.
 
     Attributes:
-        bucket: as the contract, or ``buckets.json``, describes it.
-        padding: by dimension, how many elements the app has to add to its input; empty where the sizes are the
-            bucket's own. What they must hold so that they change nothing depends on the model.
+        bucket: the bucket as the contract, or ``buckets.json``, describes it.
+        padding: for each dimension, how many elements the app must add to its input; empty for an exact match. The
+            values that leave the result unchanged depend on the model.
     """
 
     bucket: Mapping[str, Any]
@@ -23,19 +23,19 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """Of the bucket."""
+        """The name of the bucket."""
         return str(self.bucket["name"])
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Of the bucket, by dimension."""
+        """The sizes of the bucket, by dimension."""
         return dict(self.bucket["sizes"])
 
 
 def choose(buckets: Sequence[Mapping[str, Any]], sizes: Mapping[str, int]) -> Choice:
-    """The bucket of exactly these sizes; else, of those that are as large in every dimension, that of fewest elements.
+    """Return the bucket with these sizes, or the one with the fewest elements that is large enough in every dimension.
 
-    Each bucket has a ``name`` and ``sizes`` by dimension, in elements, of the same dimensions as ``sizes``.
+    Each bucket has a ``name`` and ``sizes`` (dimension to elements). ``sizes`` must name the same dimensions.
 
     Raises:
         ValueError: a dimension is missing or unknown, or no bucket is large enough.

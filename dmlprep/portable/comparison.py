@@ -1,4 +1,4 @@
-"""Compare the outputs of a model with those of its reference, group by group. The worst feed counts."""
+"""Compare the outputs of a model with those of its reference, group by group. The worst feed decides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .arrays import Array
 
 _NEAR = 0.25
-"""A steep output that takes less than this of its bound, element by element, needs no other measure."""
+"""A steep output whose largest error is below this share of its bound needs no further measure."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class OutputGroup:
     """Outputs that are compared together.
 
     Attributes:
-        kind: ``elements``: element by element. ``rows``: where that fails, the rows of all of them, side by side, are
-            matched as a set (boxes, scores and labels of a detector). ``ranked``: as ``rows``, for rows that TopK
-            chose: they lie behind a batch axis or not. ``map``, ``classes``, ``logits``: where that fails, by what the
-            output is read for (``steep``).
-        count: of ``ranked``, how many rows TopK chooses; ``None`` where the graph does not say.
-        integer_images: of ``names``, outputs that are rounded numbers.
-        turn: a whole turn of an angle, in the output's unit; 0 for other outputs.
+        kind: ``elements``: compare element by element. The other kinds apply if that fails. ``rows``: match the rows of
+            all outputs of the group, side by side, as a set (boxes, scores and labels of a detector). ``ranked``: the
+            same for rows that TopK chose, with or without a batch axis. ``map``, ``classes``, ``logits``: compare what
+            readers derive from the output, such as masks or the winning class (``steep``).
+        count: for ``ranked``, how many rows TopK chooses; ``None`` if the graph does not define it.
+        integer_images: the outputs among ``names`` whose values are rounded numbers.
+        turn: a full turn of an angle, in the output's unit; 0 for other outputs.
     """
 
     names: tuple[str, ...]
@@ -47,11 +47,11 @@ def compare_outputs(
     tolerance: Tolerance,
     noise: Mapping[str, float] | None = None,
 ) -> list[OutputMetrics]:
-    """Compare the outputs that both sides have, on one feed.
+    """Compare the outputs that both sides have, for one feed.
 
-    An output of no group, or of one that lacks another output, is compared alone. The items of a sequence are such: how
-    many there are is known only after a run. The outputs of a group may be off by more for the noise of the original
-    (``noise.noise_of``), by output.
+    An output without a group is compared alone, as is an output whose group lacks a member. Items of a sequence have no
+    group, because their number is known only after a run. ``noise`` is the noise of the original (``noise.noise_of``)
+    by output; it raises the bound of a group.
     """
     own = noise or {}
     whole = [group for group in groups if all(n in reference and n in candidate for n in group.names)]
@@ -87,7 +87,7 @@ def _compare_group(
 def _steep(
     kind: str, metrics: OutputMetrics, reference: Array, candidate: Array, tolerance: Tolerance
 ) -> OutputMetrics:
-    """What is out of bounds at some element, or near that, judged by what it is read for."""
+    """Judge an output that is out of bounds at an element, or nearly so, by what readers derive from it."""
     near = metrics.error > _NEAR * tolerance.max_rel
     judged = steep_error(kind, reference, candidate, tolerance) if near or not metrics.passed else None
     if judged is None:
@@ -111,10 +111,10 @@ def _matched(
 
 
 class Comparison:
-    """Collects feeds, and tells the worst of each output.
+    """Collects the comparison of each feed, and reports the worst of each output.
 
-    ``errors`` has for each feed so far the largest error as a share of its bound, at any element also of a steep
-    output: what moves one row a little on this feed moves it far on another.
+    ``errors`` has one number for each feed: the largest error as a share of its bound. For a steep output this is the
+    largest error of any element: a row that moves a little with this feed may move far with another.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Comparison:
         self._worst: dict[str, OutputMetrics] = {}
 
     def add(self, reference: Mapping[str, Array], candidate: Mapping[str, Array], feed: str = "") -> None:
-        """Compare one feed's outputs; ``feed`` is its name, where it has one."""
+        """Compare the outputs of one feed. ``feed`` is its name, if it has one."""
         measured = compare_outputs(self._groups, reference, candidate, self._tolerance, self._noise)
         self.errors.append(max((_largest(m) / m.bound for m in measured if m.bound > 0), default=0.0))
         for one in measured:
@@ -133,7 +133,7 @@ class Comparison:
             self._worst[one.output] = max(self._worst.get(one.output, metrics), metrics, key=_badness)
 
     def results(self) -> list[OutputMetrics]:
-        """Each output on the feed where it is worst, in the order of the groups; empty before the first feed."""
+        """Return each output with its worst feed, in the order of the groups; empty before the first feed."""
         several = len(self.errors) > 1
         return [one if several else replace(one, feed="") for one in self._worst.values()]
 
@@ -143,13 +143,16 @@ def _largest(metrics: OutputMetrics) -> float:
 
 
 def _badness(one: OutputMetrics) -> tuple[float, ...]:
-    """The order of feeds. A feed whose map shows nothing comes last, as another feed may prove the map."""
+    """Return the key that orders feeds from good to bad.
+
+    A feed whose map shows nothing ranks best, because another feed may prove the map.
+    """
     decides = (not one.passed, one.non_finite, not one.only_faint)
     return (*decides, one.error, one.out_of_tolerance, one.max_rel, -one.cosine, bool(one.note))
 
 
 def bounds_used(tolerance: Tolerance, results: Sequence[OutputMetrics]) -> str:
-    """The tolerance in words, with the bounds of steep outputs and of noise where they were used."""
+    """Return the tolerance in words. It includes the bounds of steep outputs and of noise if they were used."""
     text = str(tolerance)
     if any(m.error != m.max_rel for m in results):
         text += (
@@ -163,7 +166,7 @@ def bounds_used(tolerance: Tolerance, results: Sequence[OutputMetrics]) -> str:
 
 
 def describe(metrics: OutputMetrics, tolerance: Tolerance) -> str:
-    """One sentence on an output that is out of tolerance."""
+    """Return one sentence about an output that is out of tolerance."""
     name = repr(metrics.output) + (f" on {metrics.feed}" if metrics.feed else "")
     if metrics.non_finite:
         return f"output {name} has {metrics.non_finite} elements that are not finite where the reference is"

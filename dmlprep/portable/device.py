@@ -1,10 +1,10 @@
-"""What can be said of a Windows machine without a package: adapters and drivers by DXGI, libraries by their versions.
+"""Facts about a Windows machine without extra packages: adapters and drivers from DXGI, versions of libraries.
 
-What cannot be had is left out. Sources:
+Facts that Windows does not report are omitted. Sources:
 
-- DXGI_ADAPTER_FLAG_SOFTWARE, and VendorId: a PCI id up to FFFF, else an ACPI id (learn.microsoft.com, dxgi.h). The PCI
-  ids are those of the PCI-SIG's list; Qualcomm's drivers for Windows give the ACPI id "QCOM", 4D4F4351.
-- Which adapters the provider refuses: ``IsSoftwareAdapter`` in ONNX Runtime's ``dml_provider_factory.cc``.
+- DXGI_ADAPTER_FLAG_SOFTWARE and VendorId: a PCI id up to FFFF, above that an ACPI id (learn.microsoft.com, dxgi.h). The
+  PCI ids are from the PCI-SIG's list. Qualcomm's drivers for Windows report the ACPI id "QCOM", 4D4F4351.
+- Adapters that the provider refuses: ``IsSoftwareAdapter`` in ONNX Runtime's ``dml_provider_factory.cc``.
 - The version of a library: VS_FIXEDFILEINFO (learn.microsoft.com).
 """
 
@@ -27,11 +27,11 @@ VENDORS = {
     "Intel": (0x8086,),
     "Qualcomm": (0x4D4F4351, 0x5143),
 }
-"""Words that ``--adapter`` takes, with the ids of each vendor."""
+"""The vendors that ``--adapter`` accepts, with their ids."""
 
 VENDOR_NAMES = {number: name for name, ids in VENDORS.items() for number in ids}
 VENDOR_NAMES.update({0x1414: "Microsoft", 0x10005: "Mesa"})
-"""Vendor of each id that DXGI gives (pcisig.com; Qualcomm's are the letters QCOM, and its ACPI id)."""
+"""Vendor name by DXGI id (pcisig.com; Qualcomm's ACPI id is the letters QCOM)."""
 
 _SOFTWARE = 2  # DXGI_ADAPTER_FLAG_SOFTWARE
 _BASIC_RENDER_DRIVER = (0x1414, 0x008C)
@@ -42,15 +42,16 @@ class Adapter:
     """One graphics adapter.
 
     Attributes:
-        number: place in the order of IDXGIFactory1::EnumAdapters1, from 0: what ``--device-id`` and the provider's
-            ``device_id`` name.
-        vendor: name of the vendor, empty where it is not known here.
+        number: its index in IDXGIFactory1::EnumAdapters1, from 0. ``--device-id`` and the provider's ``device_id`` use
+            the same number.
+        vendor: the vendor's name; empty if unknown.
         vendor_id, model_id: VendorId and DeviceId, PCI or ACPI ids.
         dedicated_memory, shared_memory: bytes of video memory, and of system memory that the adapter may use.
-        driver: version of the user-mode driver, empty where it does not say.
-        software: it computes on the CPU: flagged so by DXGI, or the Microsoft Basic Render Driver (1414:008c).
-        luid: the locally unique id, the same until Windows starts again.
-        preferences: values of ``performance_preference`` that choose it, as DXGI orders hardware by preference.
+        driver: the version of the user-mode driver; empty if unknown.
+        software: whether it computes on the CPU: DXGI flags it so, or it is the Microsoft Basic Render Driver
+            (1414:008c).
+        luid: the locally unique id, which stays the same until Windows restarts.
+        preferences: the values of ``performance_preference`` for which DXGI lists it first among hardware adapters.
     """
 
     number: int
@@ -70,7 +71,7 @@ class Adapter:
 
 
 def machine_facts() -> dict[str, str]:
-    """Python, system and processor, in words."""
+    """Return the Python version, the system and the processor, in words."""
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.version()}".strip(),
@@ -80,12 +81,12 @@ def machine_facts() -> dict[str, str]:
 
 
 def driver_version(number: int) -> str:
-    """``31.0.15.4601`` of the number that CheckInterfaceSupport gives."""
+    """Return a CheckInterfaceSupport version number as text, such as ``31.0.15.4601``."""
     return ".".join(str(number >> shift & 0xFFFF) for shift in (48, 32, 16, 0))
 
 
 def fixed_version(block: bytes) -> str:
-    """``1.15.4.0`` of a VS_FIXEDFILEINFO."""
+    """Return the version in a VS_FIXEDFILEINFO, such as ``1.15.4.0``."""
     signature, _struct, high, low = struct.unpack_from("<4I", block)
     if signature != 0xFEEF04BD:
         raise ValueError("not a VS_FIXEDFILEINFO")
@@ -93,7 +94,7 @@ def fixed_version(block: bytes) -> str:
 
 
 def describe(desc: AdapterDesc, number: int = 0, driver: int | None = None) -> Adapter:
-    """An adapter from its DXGI_ADAPTER_DESC1 and its driver's version number."""
+    """Return an adapter from its DXGI_ADAPTER_DESC1 and its driver's version number."""
     ids = (desc.vendor, desc.device)
     return Adapter(
         number=number,
@@ -110,12 +111,12 @@ def describe(desc: AdapterDesc, number: int = 0, driver: int | None = None) -> A
 
 
 def vendor_name(vendor: int) -> str:
-    """``NVIDIA`` of 0x10DE; empty for a vendor that is not known here."""
+    """Return the vendor's name, such as ``NVIDIA`` for 0x10DE; empty if unknown."""
     return VENDOR_NAMES.get(vendor, "")
 
 
 def adapters() -> tuple[Adapter, ...]:
-    """All adapters in DXGI's order, none on other systems than Windows.
+    """Return all adapters in DXGI's order; empty on systems other than Windows.
 
     Raises:
         OSError: DXGI does not answer.
@@ -123,21 +124,21 @@ def adapters() -> tuple[Adapter, ...]:
     answer = dxgi.read_dxgi()
     rows = [describe(desc, number, driver) for number, (desc, driver) in enumerate(answer.described)]
     software = {one.luid for one in rows if one.software}
-    # The provider leaves software adapters out before it takes the first.
+    # The provider ignores software adapters before it chooses the first one.
     best = {name: [luid for luid in luids if luid not in software][:1] for name, luids in answer.preferred.items()}
     return tuple(replace(one, preferences=tuple(name for name in best if one.luid in best[name])) for one in rows)
 
 
 def listed(found: Sequence[Adapter]) -> str:
-    """``there are: 0 NAME, 1 NAME``, for errors."""
+    """Return the adapters as a clause for errors: ``there are: 0 NAME, 1 NAME``."""
     return f"there {'is' if len(found) == 1 else 'are'}: {', '.join(map(str, found))}" if found else "there are none"
 
 
 def find_adapter(wanted: str, found: Sequence[Adapter]) -> Adapter:
-    """The one adapter of a vendor, or with a name that holds ``wanted``; upper and lower case are the same.
+    """Return the only adapter of a vendor, or the only one whose name contains ``wanted``, without regard to case.
 
     Raises:
-        ValueError: none, or several; the message names the adapters that are there.
+        ValueError: no adapter matches, or several do; the message lists the adapters.
     """
     word = wanted.casefold()
     vendor = next((ids for name, ids in VENDORS.items() if name.casefold() == word), None)
@@ -150,9 +151,9 @@ def find_adapter(wanted: str, found: Sequence[Adapter]) -> Adapter:
 
 
 def problem(number: int, named: bool, found: Sequence[Adapter]) -> tuple[str, str]:
-    """Why no session should be opened on this adapter, and how to mend it; both empty where one can be.
+    """Return why no session should be opened on this adapter, and the fix; both are empty for a usable adapter.
 
-    A software adapter that the user did not name is refused: it is no GPU.
+    A software adapter is refused unless the user named it, because it is not a GPU.
     """
     one = next((one for one in found if one.number == number), None)
     if one is None:
@@ -169,10 +170,10 @@ def problem(number: int, named: bool, found: Sequence[Adapter]) -> tuple[str, st
 
 
 def with_number(options: Mapping[str, str]) -> dict[str, str]:
-    """Option lines whose ``adapter``, a vendor or a part of a name, has become a ``device_id``.
+    """Return the options with a ``device_id`` instead of ``adapter`` (a vendor, or a part of a name).
 
     Raises:
-        ValueError: no adapter matches, or several; the message names those that are there.
+        ValueError: no adapter matches, or several do; the message lists the adapters.
         OSError: DXGI does not answer.
     """
     rest = {key: value for key, value in options.items() if key != "adapter"}
@@ -182,10 +183,11 @@ def with_number(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def session_problem(options: Mapping[str, str]) -> tuple[str, str]:
-    """``problem`` for a session with these option lines.
+    """Return ``problem`` for a session with these options.
 
-    Empty where DXGI does not answer (then the provider will say so), where there is no DXGI, and where a preference
-    chooses: then the provider takes the best hardware, or says that there is none.
+    The result is empty on systems without DXGI. It is also empty if DXGI does not answer: then the provider reports the
+    error. With a preference the result is empty too: the provider chooses the best hardware or reports that there is
+    none.
     """
     number = adapter_number(options)
     try:
@@ -198,7 +200,7 @@ def session_problem(options: Mapping[str, str]) -> tuple[str, str]:
 
 
 def adapter_facts(number: int) -> dict[str, str]:
-    """Name, ids, memory and driver of the adapter with this number in DXGI's order; empty on other systems."""
+    """Return name, ids, memory and driver of the adapter with this DXGI number; empty on systems other than Windows."""
     try:
         found = adapters()
     except (OSError, AttributeError, ValueError) as error:
@@ -217,7 +219,10 @@ def adapter_facts(number: int) -> dict[str, str]:
 
 
 def library_facts() -> dict[str, str]:
-    """Version of the DirectML.dll and the D3D12 that this process has loaded, and whose DirectML.dll it is."""
+    """Return the versions of the loaded DirectML.dll and D3D12, and the origin of DirectML.dll:
+
+    Windows or onnxruntime.
+    """
     facts = {}
     for key, library in (("directml", "DirectML.dll"), ("d3d12", "D3D12Core.dll"), ("d3d12 loader", "d3d12.dll")):
         try:
@@ -235,7 +240,7 @@ def library_facts() -> dict[str, str]:
 if sys.platform == "win32":
 
     def _loaded(library: str) -> str:
-        """Path of a library of this process, empty where it is not loaded."""
+        """Return the path of a library of this process; empty if it is not loaded."""
         kernel = ctypes.WinDLL("kernel32", use_last_error=True)
         kernel.GetModuleHandleW.restype = ctypes.c_void_p
         kernel.GetModuleHandleW.argtypes = [ctypes.c_wchar_p]

@@ -1,4 +1,6 @@
-"""What Windows says of its graphics adapters, read from DXGI without a package. Sources, all of learn.microsoft.com:
+"""Read the graphics adapters from DXGI, without extra packages.
+
+Sources, all on learn.microsoft.com:
 
 - dxgi.h: DXGI_ADAPTER_DESC1, the methods of IDXGIFactory1 and IDXGIAdapter1 and their order; CheckInterfaceSupport (the
   version of the user-mode driver).
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PREFERENCES = {"minimum_power": 1, "high_performance": 2}
-"""The provider's ``performance_preference`` and DXGI_GPU_PREFERENCE."""
+"""DXGI_GPU_PREFERENCE for each ``performance_preference`` of the provider."""
 
 
 class _Guid(ctypes.Structure):
@@ -58,36 +60,36 @@ class _VideoMemory(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Dxgi:
-    """What DXGI says of all adapters.
+    """The adapters that DXGI reports.
 
     Attributes:
-        described: of each adapter, in the order of EnumAdapters1, its structure and the number of its driver's version
-            (``None`` where it does not say).
-        preferred: LUIDs by ``performance_preference``, best first. Empty where the factory is no IDXGIFactory6
-            (before Windows 10, version 1803).
+        described: for each adapter, in the order of EnumAdapters1: its structure and the version number of its driver
+            (``None`` if unknown).
+        preferred: LUIDs by ``performance_preference``, best first. Empty if the factory is not an IDXGIFactory6 (before
+            Windows 10, version 1803).
     """
 
     described: Sequence[tuple[AdapterDesc, int | None]]
     preferred: Mapping[str, Sequence[int]]
 
 
-# IID_IDXGIFactory1, IID_IDXGIDevice and IID_IDXGIAdapter1 of dxgi.h, IID_IDXGIFactory6 of dxgi1_6.h.
+# IID_IDXGIFactory1, IID_IDXGIDevice and IID_IDXGIAdapter1 are in dxgi.h, IID_IDXGIFactory6 in dxgi1_6.h.
 _FACTORY = _Guid(0x770AAE78, 0xF26F, 0x4DBA, (ctypes.c_ubyte * 8)(0xA8, 0x29, 0x25, 0x3C, 0x83, 0xD1, 0xB3, 0x87))
 _DEVICE = _Guid(0x54EC77FA, 0x1377, 0x44E6, (ctypes.c_ubyte * 8)(0x8C, 0x32, 0x88, 0xFD, 0x5F, 0x44, 0xC8, 0x4C))
 _ADAPTER1 = _Guid(0x29038F61, 0x3839, 0x4626, (ctypes.c_ubyte * 8)(0x91, 0xFD, 0x08, 0x68, 0x79, 0x01, 0x1A, 0x05))
 _FACTORY6 = _Guid(0xC1B6694F, 0xFF09, 0x44A9, (ctypes.c_ubyte * 8)(0xB0, 0x3C, 0x77, 0x90, 0x0A, 0x0A, 0x1D, 0x17))
-# IID_IDXGIAdapter3 of dxgi1_4.h.
+# IID_IDXGIAdapter3 is in dxgi1_4.h.
 _ADAPTER3 = _Guid(0x645967A4, 0x1392, 0x4310, (ctypes.c_ubyte * 8)(0xA7, 0x98, 0x80, 0x53, 0xCE, 0x3E, 0x93, 0xFD))
-# Places in the tables of methods, from 0 (QueryInterface).
+# Indices in the method tables, from 0 (QueryInterface).
 _QUERY, _RELEASE, _CHECK_SUPPORT, _GET_DESC1, _ENUM_ADAPTERS1, _ENUM_BY_PREFERENCE = 0, 2, 9, 10, 12, 29
 _QUERY_VIDEO_MEMORY = 14
-_LOCAL, _NON_LOCAL = 0, 1  # DXGI_MEMORY_SEGMENT_GROUP: its own memory, and the machine's that it uses
+_LOCAL, _NON_LOCAL = 0, 1  # DXGI_MEMORY_SEGMENT_GROUP: the adapter's own memory, and the system memory that it uses
 
 
 if sys.platform == "win32":
 
     def _method(this: Any, place: int, *types: Any) -> Any:
-        """A COM method by its place in the table that an object begins with."""
+        """Return a COM method by its index in the method table, whose address is the first field of an object."""
         table = ctypes.cast(this, ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p)))[0]
         return ctypes.WINFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *types)(table[place])
 
@@ -100,9 +102,9 @@ if sys.platform == "win32":
         return factory
 
     def memory_in_use(number: int) -> tuple[int, int] | None:
-        """Bytes that this process holds of an adapter's own memory, and of the machine's that the adapter reads.
+        """Return the bytes that this process uses of an adapter's own memory, and of the system memory that it reads.
 
-        ``None`` where DXGI does not tell.
+        ``None`` if DXGI does not report them.
         """
         try:
             factory = _factory()
@@ -130,10 +132,10 @@ if sys.platform == "win32":
                     _method(one, _RELEASE)(one)
 
     def read_dxgi() -> Dxgi:
-        """Ask DXGI for all adapters.
+        """Read all adapters from DXGI.
 
         Raises:
-            OSError: there is no factory.
+            OSError: DXGI has no factory.
         """
         factory = _factory()
         try:
@@ -144,7 +146,7 @@ if sys.platform == "win32":
             _method(factory, _RELEASE)(factory)
 
     def _each(enumerate_: Any) -> list[tuple[AdapterDesc, int | None]]:
-        """Structure and driver of each adapter, until there is none with the next index (DXGI_ERROR_NOT_FOUND)."""
+        """Return structure and driver of each adapter, up to the first index without one (DXGI_ERROR_NOT_FOUND)."""
         found = []
         for index in range(1024):
             adapter = ctypes.c_void_p()
@@ -183,9 +185,9 @@ if sys.platform == "win32":
 else:
 
     def read_dxgi() -> Dxgi:
-        """There is no DXGI here."""
+        """Return an empty result: this system has no DXGI."""
         return Dxgi((), {})
 
     def memory_in_use(number: int) -> tuple[int, int] | None:
-        """There is no DXGI here."""
+        """Return ``None``: this system has no DXGI."""
         return None

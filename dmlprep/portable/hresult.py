@@ -1,8 +1,8 @@
-"""What an HRESULT in an error text means: its name, the likely causes, and the next thing to try.
+"""Explain the HRESULT in an error text: its name, the likely causes, and the next thing to try.
 
-Sources: the names are those of winerror.h and dxgi's error list (learn.microsoft.com, "DXGI_ERROR", "Direct3D 12 return
-codes"); the causes are ordered by how often they were the answer in the issue threads of DirectML and ONNX Runtime,
-and by what the real provider did when it was measured (``docs/directml-conformance.md``).
+Sources: the names are those of winerror.h and of DXGI's error list (learn.microsoft.com, "DXGI_ERROR", "Direct3D 12
+return codes"). The order of the causes follows the issue threads of DirectML and ONNX Runtime, most frequent first, and
+measurements of the real provider (``docs/directml-conformance.md``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 class Diagnosis:
     """One HRESULT: a code of eight upper-case digits, its symbolic name, likely causes in order, and what to try next.
 
-    ``removed``: the device is gone, and a session on it cannot answer any more.
+    ``removed``: the device was removed or reset, and its sessions can no longer answer.
     """
 
     code: str
@@ -113,7 +113,7 @@ _ERRORS: dict[str, tuple[str, ...]] = {
     ),
     "80070070 ERROR_DISK_FULL": ("free some space and run again", "the disk is full"),
 }
-"""By code and name: the next thing to try, then the likely causes."""
+"""For each code and name: the next thing to try, then the likely causes."""
 
 _REMOVED = ("887A0005", "887A0006", "887A0007", "887A0020")
 
@@ -122,38 +122,38 @@ _TABLE = {
     for error, (step, *causes) in _ERRORS.items()
 }
 
-# An HRESULT of a failure has its top bit set: eight hexadecimal digits that begin with 8 to F.
+# The top bit of a failing HRESULT is set, so its eight hexadecimal digits begin with 8 to F.
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:0[xX])?([89A-Fa-f][0-9A-Fa-f]{7})(?![0-9A-Za-z])")
-# Some releases print it as a signed decimal number.
+# Some releases print the HRESULT as a signed decimal number.
 _DECIMAL = re.compile(r"(?<![0-9])-(\d{9,10})(?![0-9])")
 
 
 def diagnose(text: str) -> Diagnosis | None:
-    """The first HRESULT in ``text`` that this table knows, else the first that looks like one, else ``None``."""
+    """Return the first known HRESULT in ``text``, otherwise the first that looks like one, otherwise ``None``."""
     codes = [match.group(1).upper() for match in _HEX.finditer(text)]
     codes += [f"{(1 << 32) - int(match.group(1)):08X}" for match in _DECIMAL.finditer(text)]
     if known := next((code for code in codes if code in _TABLE), None):
         return _TABLE[known]
-    # 88xx: DirectX facilities, 800x: COM and Windows. Other hexadecimal words are digests or addresses.
+    # 887x: DXGI, 8000 and 8007: COM and Windows. Other hexadecimal words are digests or addresses.
     if other := next((code for code in codes if code.startswith(("8000", "8007", "887"))), None):
         return Diagnosis(other, "unknown HRESULT", (), "run dmlprep bisect to find the node")
     return None
 
 
 def error_text(error: BaseException) -> str:
-    """What an error of ONNX Runtime's package says."""
+    """Return the text of an error from onnxruntime."""
     if isinstance(error, UnicodeDecodeError):
-        # pybind11 failed to read a Windows error text in the user's language; the bytes are the message.
+        # pybind11 could not decode a Windows error text in the user's language. The bytes are the message.
         return error.object.decode("utf-8", "surrogateescape")
     return str(error) or type(error).__name__
 
 
 def plain_text(raw: bytes | str) -> str:
-    """Readable text from what a runtime printed, whatever the code page of the Windows that printed it.
+    """Return readable text from a runtime's output, whatever the code page of its Windows.
 
-    UTF-8 is taken as it is. Else the bytes hold a sentence in the language of Windows (cp932, cp1251 ...), which
-    nobody can guess: the ASCII part stays, which holds the HRESULT, the file and the node, and each run of other bytes
-    becomes one ``?``. Control characters and colour codes go, and the end is cut at 2000 characters.
+    Text in UTF-8 stays unchanged. Other bytes are in an unknown code page (cp932, cp1251 ...): each run of them becomes
+    one ``?``. The ASCII part remains, which contains the HRESULT, the file and the node. Control characters and colour
+    codes are removed, and the text is cut at 2000 characters.
     """
     if isinstance(raw, bytes):
         try:
@@ -161,7 +161,7 @@ def plain_text(raw: bytes | str) -> str:
         except UnicodeDecodeError:
             text = re.sub(rb"[\x80-\xff]+[\x40-\x7e\x80-\xff]?(?:[\x80-\xff]+[\x40-\x7e]?)*", b"?", raw).decode("ascii")
     else:
-        # A text that was read with "surrogateescape" holds the bytes as lone surrogates.
+        # In text that was decoded with "surrogateescape", undecodable bytes are lone surrogates.
         text = re.sub("[\ud800-\udfff]+", "?", raw)
     text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
     text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f]+", " ", text.replace("\r\n", "\n")).strip()

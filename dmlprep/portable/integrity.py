@@ -1,7 +1,7 @@
-"""Whether a kit is as it was packed: each file that ``kit.json`` lists, by size and SHA-256, and no code besides.
+"""Check that a kit is unchanged: the size and SHA-256 of each file in ``kit.json``, and no additional code.
 
-This guards against files that were mixed up, cut short or edited. It does not guard against somebody who wants to
-deceive, since ``kit.json`` can be written anew: that takes a key (``keys``).
+The check finds files that were mixed up, truncated or edited. It does not stop an attacker, who can also rewrite
+``kit.json``. A key does (``keys``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FOLDERS = ("model", "candidates", "feeds", "expected", "dmlprep_kit")
 
 
 def file_digest(path: Path) -> tuple[int, str]:
-    """Bytes and SHA-256 of a file, read in pieces of 1 MiB."""
+    """Return the size in bytes and the SHA-256 of a file, which is read in pieces of 1 MiB."""
     digest = hashlib.sha256()
     size = 0
     with path.open("rb") as file:
@@ -27,10 +27,10 @@ def file_digest(path: Path) -> tuple[int, str]:
 
 
 def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
-    """``kit.json`` and its SHA-256, which is the kit's name.
+    """Return ``kit.json`` and its SHA-256, which identifies the kit.
 
     Raises:
-        ValueError: it is missing or no kit's.
+        ValueError: ``kit.json`` is missing, damaged, or in an unknown format.
     """
     path = folder / MANIFEST
     if not path.is_file():
@@ -46,7 +46,7 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
 
 
 def problems(folder: Path, manifest: dict[str, Any]) -> list[str]:
-    """What is not as it was packed, one sentence each; nothing where all is well."""
+    """Return one sentence for each file that is missing, changed or not part of the kit."""
     found = []
     for name, entry in sorted(manifest["files"].items()):
         path = folder / name
@@ -63,7 +63,7 @@ def problems(folder: Path, manifest: dict[str, Any]) -> list[str]:
 
 
 def seal(result: dict[str, Any]) -> str:
-    """SHA-256 over a result without its own ``seal``, in one spelling: shows edits, proves no origin."""
+    """Return the SHA-256 of a result without its ``seal`` key. It detects edits, but does not prove the origin."""
     rest = {key: value for key, value in result.items() if key != "seal"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()

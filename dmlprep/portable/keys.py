@@ -1,8 +1,8 @@
-"""Keys of kits: the packer's own, and the one of a single kit for whoever runs it.
+"""The keys of kits: one for the packer of all kits, and a run key for each single kit.
 
-The packer's key seals ``kit.json`` and never leaves the packer. The run key follows from it and from the kit's name
-(HMAC-SHA256, RFC 2104): it signs ``result.json`` of that kit, and can neither seal a kit nor sign another kit's result.
-No text here holds a key.
+The packer's key seals ``kit.json`` and never leaves the packer. The run key is derived from it and from the kit's id
+(HMAC-SHA256, RFC 2104). It signs ``result.json`` of that kit. It can neither seal a kit nor sign the result of another
+kit. No error text here contains a key.
 """
 
 from __future__ import annotations
@@ -14,57 +14,57 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 KIT_SEAL, RESULT_SEAL = "kit.hmac", "result.hmac"
-"""Members of the two zips: 64 hexadecimal digits, over the bytes of ``kit.json`` or ``result.json``."""
+"""File names in the two zips. Each file has 64 hexadecimal digits, a seal of ``kit.json`` or ``result.json``."""
 
 LONGEST = 1024
-"""Bytes of a key's file or a seal at most."""
+"""Most bytes of a key file or a seal."""
 
 _PACKER, _RUN = "dmlprep-packer-key-1", "dmlprep-run-key-1"
 _LINE = re.compile(rf"({_PACKER}|{_RUN} [0-9a-f]{{64}}) ([0-9a-f]{{64}})\s*")
 
 
 def _hmac(key: bytes, purpose: str, content: bytes) -> bytes:
-    """HMAC-SHA256 of content for one purpose, so that a seal for one is none for another."""
+    """Return the HMAC-SHA256 of content for one purpose, so that its seal is not valid for another purpose."""
     return hmac.digest(key, purpose.encode("ascii") + b"\n" + content, "sha256")
 
 
 @dataclass(frozen=True)
 class RunKey:
-    """Signs the results of the kit of a name, with 32 bytes."""
+    """Signs the results of the kit with this id; the secret has 32 bytes."""
 
     kit: str
     secret: bytes = field(repr=False)
 
     def line(self) -> str:
-        """What its file holds."""
+        """Return the content of the key file."""
         return f"{_RUN} {self.kit} {self.secret.hex()}\n"
 
     def seal(self, document: bytes) -> bytes:
-        """The seal of a ``result.json``."""
+        """Return the seal of a ``result.json``."""
         return _hmac(self.secret, "dmlprep result", document).hex().encode("ascii")
 
 
 @dataclass(frozen=True)
 class PackerKey:
-    """Seals kits; 32 random bytes."""
+    """Seals kits; the secret has 32 random bytes."""
 
     secret: bytes = field(repr=False)
 
     def line(self) -> str:
-        """What its file holds."""
+        """Return the content of the key file."""
         return f"{_PACKER} {self.secret.hex()}\n"
 
     def seal(self, document: bytes) -> bytes:
-        """The seal of a ``kit.json``."""
+        """Return the seal of a ``kit.json``."""
         return _hmac(self.secret, "dmlprep kit", document).hex().encode("ascii")
 
     def run_key(self, kit: str) -> RunKey:
-        """The key for whoever runs the kit of this name."""
+        """Return the key for the person who runs the kit with this id."""
         return RunKey(kit, _hmac(self.secret, "dmlprep run key", kit.encode("ascii")))
 
 
 def new_packer_key() -> PackerKey:
-    """A key that nobody has."""
+    """Return a new random key."""
     return PackerKey(secrets.token_bytes(32))
 
 
@@ -76,10 +76,10 @@ def _parts(raw: bytes) -> tuple[str, bytes]:
 
 
 def parse_packer_key(raw: bytes) -> PackerKey:
-    """The packer's key, of what its file holds.
+    """Return the packer's key from the content of its file.
 
     Raises:
-        ValueError: it is no such key.
+        ValueError: the file does not contain a packer's key.
     """
     kind, secret = _parts(raw)
     if kind != _PACKER:
@@ -88,10 +88,10 @@ def parse_packer_key(raw: bytes) -> PackerKey:
 
 
 def parse_run_key(raw: bytes) -> RunKey:
-    """The key of one kit, of what its file holds.
+    """Return the run key of a kit from the content of its file.
 
     Raises:
-        ValueError: it is no such key.
+        ValueError: the file does not contain a run key.
     """
     kind, secret = _parts(raw)
     if kind == _PACKER:
@@ -100,11 +100,11 @@ def parse_run_key(raw: bytes) -> RunKey:
 
 
 def read_run_key(path: Path, kit: str) -> RunKey:
-    """The key that signs the results of this kit.
+    """Return the key that signs the results of this kit.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it holds no such key, or that of another kit.
+        ValueError: it does not contain a run key, or contains the key of another kit.
     """
     with path.open("rb") as file:
         key = parse_run_key(file.read(LONGEST))
@@ -114,5 +114,5 @@ def read_run_key(path: Path, kit: str) -> RunKey:
 
 
 def fits(seal: bytes, expected: bytes) -> bool:
-    """Whether a seal that was found is the one expected; takes the same time wherever they differ."""
+    """Return whether a seal is the expected one. The time does not depend on where they differ."""
     return hmac.compare_digest(seal.strip(), expected)

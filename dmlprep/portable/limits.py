@@ -1,4 +1,4 @@
-"""How much memory a process that works for us may hold: a share of the machine's, or what the user says.
+"""The memory limit of a worker process: a share of the system memory, or the value that the user sets.
 
 Sources: cgroups(7); docs.kernel.org "Control Group v2" (memory.max) and "Memory Resource Controller"
 (memory.limit_in_bytes); learn.microsoft.com GlobalMemoryStatusEx, MEMORYSTATUSEX.
@@ -17,32 +17,32 @@ from functools import lru_cache
 from pathlib import Path
 
 SHARE = 0.8
-"""Of the machine's memory: what is left keeps the machine and this process alive."""
+"""Default limit as a share of the system memory. The rest keeps the system and this process alive."""
 
 VARIABLE = "DMLPREP_MEMORY_LIMIT"
-"""Environment variable: ``12G``, ``800M``, ``50%`` of the machine's memory, or ``none``."""
+"""Environment variable: ``12G``, ``800M``, ``50%`` of the system memory, or ``none``."""
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """Bytes of private memory that a process and all below may hold, 0 for no limit; ``why`` is for the error text."""
+    """Bytes of private memory that a process and its descendants may use (0: no limit), and the reason, for errors."""
 
     nbytes: int
     why: str = ""
 
     def exceeded(self, held: int) -> str:
-        """The rest of a sentence on who held more."""
+        """Return the end of an error sentence whose subject is the process that used too much memory."""
         why = f" ({self.why})" if self.why else ""
         return f"used {held / 2**20:.0f} MiB, the limit is {self.nbytes / 2**20:.0f} MiB{why}, and was stopped"
 
 
 def memory_limit() -> MemoryLimit:
-    """What holds where nobody asks for another limit.
+    """Return the limit from the environment variable, or the default.
 
     Raises:
-        ValueError: the user's is none.
+        ValueError: the environment variable has no valid limit.
     """
     value = os.environ.get(VARIABLE, "").strip()
     if not value:
@@ -63,14 +63,14 @@ class _Status(ctypes.Structure):
 
 
 _TOTAL_PAGE_FILE = 2
-"""Which of the numbers is ullTotalPageFile: what all processes together may be charged for."""
+"""The index in ``numbers`` of ullTotalPageFile, the memory that all processes together may commit."""
 
 
 @lru_cache(maxsize=None)  # noqa: UP033 - the kit's Python
 def machine_memory() -> int:
-    """Bytes of memory that this process could have: the machine's, or less in a container. 0 where nobody knows.
+    """Return the bytes of memory available to this process: all of it, or less in a container; 0 if unknown.
 
-    On Windows memory and page file together: there a process is charged for what it may use, not for what it does.
+    On Windows this is memory and page file together, because Windows counts memory when a process reserves it.
     """
     if sys.platform == "win32":
         status = _Status()
@@ -89,7 +89,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def cgroup_limits(process: Path) -> Iterator[int]:
-    """Limits of the control groups that the process is in, of version 1 and 2, with those above them."""
+    """Yield the memory limits of the process's control groups and of their parents, in cgroup versions 1 and 2."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         groups = [line.split(":", 2) for line in _lines(process / "cgroup")]
         for line in _lines(process / "mountinfo"):
@@ -106,5 +106,5 @@ def cgroup_limits(process: Path) -> Iterator[int]:
             inside = path[len(root.rstrip("/")) :] if path.startswith(root) else ""
             here = Path(point) / inside.strip("/")
             for folder in (here, *(p for p in here.parents if str(p).startswith(point))):
-                with contextlib.suppress(OSError, ValueError):  # "max", or not there
+                with contextlib.suppress(OSError, ValueError):  # "max", or the file does not exist
                     yield int((folder / name).read_text(encoding="ascii"))

@@ -1,9 +1,9 @@
-"""Load a packaged model on DirectML, and run it, as ONNX Runtime's DirectML provider demands.
+"""Load a packaged model on DirectML and run it, with the settings that the DirectML provider of ONNX Runtime requires.
 
     model = Model("app")                      # the folder of model.json
     outputs = model.run({"image": array})     # numpy arrays by name
 
-Needs numpy and one of onnxruntime-directml and onnxruntime-windowsml; nothing of dmlprep. ``README.md`` says more.
+Requires numpy and either onnxruntime-directml or onnxruntime-windowsml, but not dmlprep. See also ``README.md``.
 """
 
 from __future__ import annotations
@@ -53,17 +53,18 @@ PREFERENCES = ("high_performance", "minimum_power")
 _NO_BUCKETS = "the package has no buckets: its model has the sizes of its contract"
 _LOG = logging.getLogger("dmlprep_loader")
 _ONE_AT_A_TIME = threading.RLock()
-"""Sessions of DirectML are neither made nor run side by side: some drivers crash, even for two different sessions."""
+"""Lock for DirectML sessions, which are created and run one at a time. Some drivers crash otherwise, even with two
+different sessions."""
 
 Array = np.ndarray
 Read = Callable[[str], bytes]
 
 
 def read_contract(read: Read) -> dict[str, Any]:
-    """The contract, compared with the digest beside it; ``read`` gives a file's bytes by its name.
+    """Return the contract (``model.json``) after a check of its digest. ``read`` returns the bytes of a named file.
 
     Raises:
-        PackageDamaged: one of the two files is missing or changed.
+        PackageDamaged: the contract or its digest is missing or changed.
     """
     raw = _bytes(read, CONTRACT)
     if _bytes(read, DIGEST).decode("ascii", "replace") != f"{hashlib.sha256(raw).hexdigest()}  {CONTRACT}\n":
@@ -85,29 +86,29 @@ class Model:
     """A model of a package, ready to run. Threads may share it.
 
     Args:
-        folder: where ``model.json`` lies.
-        adapter: the number that DXGI gives it (0 is the adapter of the desktop), ``high_performance`` or
-            ``minimum_power``, a vendor (``NVIDIA``, ``AMD``, ``Intel``, ``Qualcomm``) or a part of its name.
-        device: ``dml``; ``cpu`` for the CPU alone; ``dml-or-cpu`` for the CPU where DirectML cannot be had. Then
-            ``notice`` says why.
-        sizes: sizes of dimensions that the contract leaves free, by name; or by denotation, as ``DATA_BATCH``. Of a
-            package with buckets, the sizes of the app's inputs: ``padding`` says what they lack to those of the bucket
-            that was chosen. Without any it is the first bucket.
-        disable_metacommands: DirectML's own shaders in place of the vendor's kernels.
-        warm_up: run once with zeros now, so that the first run of the app is as fast as the others.
-        read: gives a file's bytes by its name, in place of ``folder``: for apps that keep the model encrypted. What
-            it gives is held against the contract as files are.
+        folder: the folder of ``model.json``.
+        adapter: the DXGI number of the adapter (0 is the adapter of the desktop), ``high_performance`` or
+            ``minimum_power``, a vendor (``NVIDIA``, ``AMD``, ``Intel``, ``Qualcomm``), or a part of the adapter's name.
+        device: ``dml``; ``cpu`` for the CPU only; ``dml-or-cpu`` for the CPU if DirectML is not available. Then
+            ``notice`` gives the reason.
+        sizes: sizes of the dimensions that the contract leaves free, by name or by denotation, such as ``DATA_BATCH``.
+            For a package with buckets: the sizes of the app's inputs. ``padding`` then reports how many elements the
+            inputs lack in the chosen bucket. Without sizes, the first bucket is loaded.
+        disable_metacommands: use DirectML's own shaders instead of the vendor's kernels.
+        warm_up: run once with zeros now, so that the app's first run is as fast as the later ones.
+        read: a function that returns the bytes of a named file, instead of ``folder``: for apps that encrypt the model.
+            The loader checks these bytes against the contract, as it does with files.
 
     Attributes:
-        contract: ``model.json``.
-        device: ``dml`` or ``cpu``: what runs it.
-        notice: why it runs on the CPU though DirectML was asked for; empty where it does not.
-        bucket: name of the bucket that is loaded; empty for a package without buckets.
-        padding: by dimension, how many elements the app has to add to its inputs for that bucket. Nothing is added
-            here: what they must hold depends on the model.
+        contract: the content of ``model.json``.
+        device: the device that runs the model: ``dml`` or ``cpu``.
+        notice: the reason why the model runs on the CPU although DirectML was requested; otherwise empty.
+        bucket: the name of the loaded bucket; empty for a package without buckets.
+        padding: for each dimension, how many elements the app must add to its inputs for this bucket. The loader adds
+            nothing: the right values depend on the model.
 
     Raises:
-        ModelError: one of the errors above.
+        ModelError: the model cannot be loaded; the subclass gives the reason.
     """
 
     def __init__(
@@ -140,19 +141,19 @@ class Model:
 
     @property
     def inputs(self) -> list[dict[str, Any]]:
-        """Inputs of the loaded model, as the contract describes them: name, type, shape, bytes."""
+        """The inputs of the loaded model, as the contract describes them: name, type, shape, bytes."""
         return list(self._part["inputs"])
 
     @property
     def outputs(self) -> list[dict[str, Any]]:
-        """Outputs as the contract describes them."""
+        """The outputs of the loaded model, as the contract describes them."""
         return list(self._part["outputs"])
 
     def choose(self, sizes: Mapping[str, int]) -> Choice:
-        """Which bucket these sizes would take, and with what padding. Nothing is loaded.
+        """Return the bucket and the padding for these sizes, without loading anything.
 
         Raises:
-            BadInput: no bucket has room for them, the package has none, or a dimension is unknown or missing.
+            BadInput: no bucket is large enough, the package has no buckets, or a dimension is unknown or missing.
         """
         if not self._buckets:
             raise BadInput(_NO_BUCKETS)
@@ -166,9 +167,9 @@ class Model:
         return list(self.contract.get("buckets") or ())
 
     def reopen(self, device: str = "dml", *, sizes: Mapping[str, int] | None = None) -> None:
-        """Make one session anew, and let all others go: after ``DeviceRemoved`` or ``OutOfMemory``, or for other sizes.
+        """Close all sessions and open a new one: after ``DeviceRemoved`` or ``OutOfMemory``, or for other sizes.
 
-        ``device`` and ``sizes`` as for ``Model``; without sizes, those of before.
+        ``device`` and ``sizes`` are those of ``Model``. Without sizes, the previous ones are used.
         """
         if device not in ("dml", "cpu", "dml-or-cpu"):
             raise ValueError(f"unknown device {device!r}: dml, cpu or dml-or-cpu")
@@ -188,14 +189,15 @@ class Model:
                 self._open(raw, CPU)
 
     def take(self, sizes: Mapping[str, int]) -> None:
-        """Go on with the bucket for these sizes, in all threads that share this model.
+        """Switch to the bucket for these sizes, in all threads that share this model.
 
-        Its session is made where it was not before; the others stay, each with weights of its own on the device, until
-        ``close`` or ``reopen``. After an error the bucket of before is still there.
+        The first switch to a bucket opens its session. The sessions of the other buckets stay open until ``close`` or
+        ``reopen``, and each has its own copy of the weights on the device. After an error, the previous bucket remains
+        loaded.
 
         Raises:
-            BadInput: no bucket has room for them, the package has none, or a dimension is unknown or missing.
-            ModelError: it cannot be loaded.
+            BadInput: no bucket is large enough, the package has no buckets, or a dimension is unknown or missing.
+            ModelError: the bucket cannot be loaded.
         """
         with _ONE_AT_A_TIME:
             if not self._buckets:
@@ -212,7 +214,7 @@ class Model:
                 raise
 
     def _go_to(self, sizes: dict[str, int]) -> None:
-        """Choose what these sizes ask for; the rest of them are for dimensions that are free."""
+        """Choose the bucket for these sizes. Sizes of other dimensions set free dimensions."""
         if not self._buckets:
             self._part, self.bucket, self.padding, own = self.contract, "", {}, {}
         else:
@@ -223,7 +225,7 @@ class Model:
         self._free = {name: size for name, size in sizes.items() if name not in own}
 
     def close(self) -> None:
-        """Give the memory of all sessions back."""
+        """Close all sessions and free their memory."""
         with _ONE_AT_A_TIME:
             self._lost, self.device = None, ""
             self._sessions.clear()
@@ -235,11 +237,13 @@ class Model:
             raise ModelError("the model is closed: call reopen()")
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the model once, on arrays by the names of the contract; other threads wait meanwhile.
+        """Run the model once.
+
+        The inputs are arrays, by the names of the contract. Other threads wait until the run ends.
 
         Raises:
-            BadInput: an array is missing, or of another type or shape.
-            DeviceRemoved, OutOfMemory: the session is of no use any more; the error says what to do.
+            BadInput: an array is missing, or has the wrong type or shape.
+            DeviceRemoved, OutOfMemory: the session can no longer be used; the message gives the next step.
             ModelError: any other error of the runtime.
         """
         with _ONE_AT_A_TIME:
@@ -258,14 +262,17 @@ class Model:
                 raise wrong from error
 
     def _checked(self) -> dict[str, bytes]:
-        """Every file as the contract has it; the bytes of the model's own, unless it has data files in a folder."""
+        """Check each file against the contract, and return the bytes of the model's files.
+
+        Data files in a folder are checked only: ONNX Runtime reads them itself.
+        """
         model, data = self._part["model"]["file"], self._part["model"]["data"]
         kept: dict[str, bytes] = {}
         for name, entry in self.contract["files"].items():
             needed = name in (model, *data)
             by_path = self._folder is not None and name in data
             if not needed and (self._folder is None or not (self._folder / name).is_file()):
-                continue  # what an app need not ship: the README, the sample
+                continue  # an app may omit the README and the sample
             size, digest, raw = self._digest(name, keep=needed and not by_path)
             if size != entry["bytes"]:
                 raise PackageDamaged(name, f"has {size} bytes, but {CONTRACT} lists {entry['bytes']}")
@@ -316,7 +323,7 @@ class Model:
             settings.add_external_initializers_from_files_in_memory(data, pieces, [len(piece) for piece in pieces])
         providers: list[object] = [CPU] if provider == CPU else [(provider, self._provider_options()), CPU]
         try:
-            # Without this, the package would try the CPU after a failure, and hide the error.
+            # Without this, onnxruntime would retry on the CPU after a failure and hide the error.
             session = onnxruntime.InferenceSession(source, settings, providers=providers, enable_fallback=False)
         except Exception as error:
             raise translated(error) from error
@@ -348,13 +355,13 @@ class Model:
         return [self._free.get(d, d) if isinstance(d, str) else d for d in one["shape"]]
 
     def _zeros(self) -> dict[str, Array] | None:
-        """Feeds of zeros; ``None`` where a size is not known."""
+        """Return inputs of zeros, or ``None`` if a size is unknown."""
         if any(isinstance(d, str) for one in self.inputs for d in self._shape(one)):
             return None
         return {one["name"]: np.zeros(self._shape(one), _dtype(one)) for one in self.inputs}  # type: ignore[arg-type]
 
     def _fitting(self, one: Mapping[str, Any], inputs: Mapping[str, Array]) -> Array:
-        """The array of an input, contiguous."""
+        """Return the array of an input as a contiguous array, after a check of its type and shape."""
         name = one["name"]
         if name not in inputs:
             raise BadInput(f"input {name!r} is missing")

@@ -1,5 +1,7 @@
-"""Folders that a living process holds, by a locked file in them: the system unlocks it when the process ends, whatever
-ends it. So a folder that nobody holds is what a killed run left.
+"""Mark folders as in use by a living process, with a locked file in each.
+
+The system unlocks the file when the process ends, even after a crash. An unlocked folder is the leftover of a killed
+run.
 """
 
 from __future__ import annotations
@@ -13,18 +15,18 @@ from pathlib import Path
 from .replacing import remove_tree
 
 LOCK = "lock"
-"""The file that is locked."""
+"""The name of the locked file in a folder."""
 
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 _TRIES = 100
 
 _holding: dict[str, Held] = {}
-"""What this process holds, by its absolute path."""
+"""The folders that this process holds, by absolute path."""
 
 
 class Held:
-    """A folder that this process holds by the descriptor of its locked file."""
+    """A folder that this process holds through the open descriptor of its locked file."""
 
     def __init__(self, path: Path, file: int) -> None:
         self.path = path
@@ -32,28 +34,28 @@ class Held:
         _holding[os.path.abspath(path)] = self
 
     def release(self) -> None:
-        """Let it go: whoever looks next may remove it."""
+        """Release the folder. The next cleanup may then remove it."""
         file, self._file = self._file, None
         if file is not None:
             _holding.pop(os.path.abspath(self.path), None)
             os.close(file)
 
     def remove(self) -> None:
-        """Remove it with all that is in it, and let it go."""
+        """Remove the folder with its content, and release it."""
         if sys.platform == "win32":
-            self.release()  # an open file cannot be removed there
+            self.release()  # Windows cannot remove an open file
         remove_tree(self.path, ignore_errors=True)
         self.release()
 
 
 def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], object] = lambda made: None) -> Held:
-    """Make a folder that only this user reads, and hold it: its name is ``prefix`` and ``length`` random characters.
+    """Make a folder that only this user can read, and hold it. Its name is ``prefix`` and ``length`` random characters.
 
-    Whoever sweeps may come between the two and take it for a left one: then another one is made. ``keep`` is called
-    with the folder. Where the process is stopped before that, the folder is removed.
+    Another process's cleanup may remove the folder before it is locked; then another one is made. ``keep`` is called
+    with the held folder. If the process is stopped before that, the folder is removed.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: no folder can be made.
     """
     for _ in range(_TRIES):
         path = parent / f"{prefix}{os.urandom(length // 2).hex()}"
@@ -73,14 +75,14 @@ def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], 
                 keep(own)
                 return own
             os.close(file)
-        except BaseException:  # Ctrl-C and SIGTERM too, before anything knows of the folder
+        except BaseException:  # Ctrl-C and SIGTERM too, before any caller knows the folder
             with contextlib.suppress(OSError):
                 if own is not None:
                     own.remove()
                 elif not made:
-                    path.rmdir()  # made or not: it is empty
+                    path.rmdir()  # it is empty, if it exists
                 elif file >= 0:
-                    os.close(file)  # an open file stays on Windows, and its folder with it
+                    os.close(file)  # Windows would keep an open file, and its folder
             if made:
                 remove_tree(path, ignore_errors=True)
             raise
@@ -88,16 +90,16 @@ def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], 
 
 
 def let_go(path: Path) -> None:
-    """Let a folder go, if this process holds it, whoever in it does: on Windows its file could not be removed."""
+    """Release a folder if this process holds it, so that it can be removed on Windows."""
     mine = _holding.get(os.path.abspath(path))
     if mine is not None:
         mine.release()
 
 
 def clear_left(parent: Path, prefix: str, undo: Callable[[Path], None] = lambda folder: None) -> None:
-    """Remove the folders of this name that no living process holds: this user's only, and no links.
+    """Remove leftover folders whose names begin with ``prefix``: only this user's, no links, none that a process holds.
 
-    ``undo`` is called with each before; nobody else removes it meanwhile.
+    ``undo`` is called with each folder before its removal. No other process removes the folder meanwhile.
     """
     try:
         names = [name for name in os.listdir(parent) if name.startswith(prefix)]
@@ -106,7 +108,7 @@ def clear_left(parent: Path, prefix: str, undo: Callable[[Path], None] = lambda 
     for path in (parent / name for name in names):
         if not own_folder(path):
             continue
-        with contextlib.suppress(OSError):  # of a run that was killed before it held it
+        with contextlib.suppress(OSError):  # the leftover of a run that was killed before it locked the folder
             path.rmdir()
             continue
         with held(path, make=False) as mine:
@@ -114,12 +116,12 @@ def clear_left(parent: Path, prefix: str, undo: Callable[[Path], None] = lambda 
                 undo(path)
                 if sys.platform != "win32":
                     remove_tree(path, ignore_errors=True)
-        if mine and sys.platform == "win32":  # no open file can be removed there
+        if mine and sys.platform == "win32":  # Windows cannot remove an open file
             remove_tree(path, ignore_errors=True)
 
 
 def own_folder(path: Path) -> bool:
-    """Whether it is a folder of this user's, and no link."""
+    """Return whether the path is a folder of this user, and not a link."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -130,10 +132,10 @@ def own_folder(path: Path) -> bool:
 
 @contextlib.contextmanager
 def held(folder: Path, *, make: bool = True) -> Iterator[bool]:
-    """Lock a folder for this process; whether nobody else has it.
+    """Lock a folder for this process; yield whether no other process holds it.
 
-    Where a file system knows no locks, nobody else is said to have it only if the locked file is new. Without ``make``,
-    a folder without that file is nobody's.
+    On a file system without locks, the result is true only if the lock file is new. With ``make=False``, a folder
+    without a lock file counts as free.
     """
     path = folder / LOCK
     fresh = not os.path.lexists(path)
@@ -149,9 +151,9 @@ def held(folder: Path, *, make: bool = True) -> Iterator[bool]:
 
 
 def _is(file: int, path: Path) -> bool:
-    """Whether the open file still lies there."""
+    """Return whether the path still names the open file."""
     if sys.platform == "win32":
-        return True  # an open file cannot be removed there
+        return True  # Windows cannot remove an open file
     try:
         return os.path.samestat(os.fstat(file), os.lstat(path))
     except OSError:
@@ -159,7 +161,7 @@ def _is(file: int, path: Path) -> bool:
 
 
 def _lock(file: int) -> bool | None:
-    """Whether it could be locked; ``None`` where the file system knows no locks."""
+    """Lock a file; return whether that succeeded, or ``None`` on a file system without locks."""
     try:
         if sys.platform == "win32":
             import msvcrt

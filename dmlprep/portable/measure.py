@@ -1,4 +1,4 @@
-"""How far one output is from its reference, element by element, in memory that does not grow with the output."""
+"""Measure how far one output is from its reference, element by element. Memory use does not grow with the output."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ if TYPE_CHECKING:
     from .arrays import Array
 
 _CHUNK = 1 << 20
-"""Elements looked at together: 8 MiB in float64, a handful of such arrays at a time."""
+"""Elements that are compared together: 8 MiB in float64, for each of several arrays."""
 
 FLOOR = 1e-6
-"""Least max|reference| that differences are divided by: an output that small is zero but for noise."""
+"""Smallest max|reference| that differences are divided by. An output with a smaller maximum is zero except for
+noise."""
 
 MASK = -1e30
-"""Values at or below this are masks, put where nothing may be chosen. They do not scale the differences of the others,
-or one -3.4e38 among logits would let everything pass."""
+"""Values at or below this are masks, for elements that must not be chosen. They do not scale the differences of other
+elements: a single -3.4e38 among logits would let every difference pass."""
 
 NOISE_FACTOR = 4.0
-"""A candidate may be off by as many times the original's own noise: it is another order of the same sums, as noise is,
-and the largest of millions of elements."""
+"""Bound of a candidate's error, as a multiple of the original's own noise. Both add the same numbers in another order;
+the candidate's error is the largest of millions of elements."""
 
 ORDINARY_NOISE = 1e-3
-"""Noise up to this is that of FP32 in a sensitive model; beyond it (and beyond the tolerance) the inputs prove nothing.
-Measured on trained models with real inputs (``tests/benchmarks/trained.py``): 1e-6 to 6e-5, and 0.0025 to 0.11 where
-the output is all but zero."""
+"""Largest noise of FP32 in a sensitive model. Above it (and above the tolerance) the inputs prove nothing. Measured on
+trained models with real inputs (``tests/benchmarks/trained.py``): 1e-6 to 6e-5, and 0.0025 to 0.11 for outputs that are
+almost zero."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,16 @@ class Tolerance:
     """How far outputs may be from the reference.
 
     Attributes:
-        max_rel: bound of max|d| / max|reference|, per output.
-        cosine: least cosine of output and reference, flattened.
-        share_equal: least share of equal elements, for integer, boolean and string outputs.
-        rows: least share of rows found again, for outputs that are sets of boxes.
-        reason: where the numbers come from, in a line.
-        overlap: of steep outputs (``steep.STEEP``), least overlap of maps, masks and rows; 1: every element counts.
-        outside: of maps and logits, largest share of elements out of bounds.
-        stray: of maps, how far an element may be from all around it; of rows, how much of one may move.
-        thresholds: at which masks are made of maps; where a map is below all of them, at half of its largest value.
+        max_rel: largest max|d| / max|reference|, per output.
+        cosine: smallest cosine of output and reference, flattened.
+        share_equal: smallest share of equal elements, for integer, boolean and string outputs.
+        rows: smallest share of matched rows, for outputs that are sets of boxes.
+        reason: the source of these numbers, in one line.
+        overlap: for steep outputs (``steep.STEEP``), smallest overlap of maps, masks and rows; 1: compare element by
+            element.
+        outside: for maps and logits, largest share of elements out of bounds.
+        stray: for maps, how far an element may be from all its neighbours; for rows, how much of one row may move.
+        thresholds: the thresholds that turn maps into masks; half of the map's maximum if that is below all of them.
     """
 
     name: str
@@ -62,9 +64,9 @@ class Tolerance:
     thresholds: tuple[float, ...] = (0.5,)
 
     def raised(self, noise: float | None) -> Tolerance:
-        """This tolerance for an output that is no better than ``noise`` itself: nothing is asked for more.
+        """Return this tolerance for an output whose own noise is ``noise``: the bound is never below a multiple of it.
 
-        A bound of the user's own, and a bound of 0, stay as they are.
+        A bound that the user set, and a bound of 0, stay unchanged.
         """
         if not noise or self.max_rel == 0 or self.name.startswith("rel:"):
             return self
@@ -72,7 +74,7 @@ class Tolerance:
         return replace(self, max_rel=max(self.max_rel, min(NOISE_FACTOR * noise, most)))
 
     def beyond_proof(self, noise: float | None) -> bool:
-        """Whether an output differs so much from itself that nothing can be held against it."""
+        """Return whether the original differs so much from itself that a comparison proves nothing."""
         return noise is not None and noise > max(self.max_rel, ORDINARY_NOISE)
 
     def __str__(self) -> str:
@@ -86,27 +88,29 @@ def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
 
 
 def _real(piece: Array) -> Array:
-    """float64 of any element type; a complex number as its two parts."""
+    """Return elements of any type as float64; a complex number becomes its two parts."""
     if piece.dtype.kind == "c":
         return np.asarray(np.stack([piece.real, piece.imag], -1).reshape(-1), dtype=np.float64)
     return np.asarray(piece, dtype=np.float64)
 
 
 def _is_float(array: Array) -> bool:
-    # ml_dtypes (bfloat16, float8) have the kind "V" and numbers all the same.
+    # ml_dtypes (bfloat16, float8) have the kind "V", but are numbers.
     return array.dtype.kind in "fcV"
 
 
 def tells_something(output: Array) -> bool:
-    """Whether a candidate can be held against it: an output that is empty, or all NaN and infinite, equals anything
-    that went wrong in the same way."""
+    """Return whether a comparison with this output can prove anything.
+
+    An empty output, or one of only NaN and infinity, also equals a candidate that failed in the same way.
+    """
     if not _is_float(output):
         return output.size > 0
     return any(bool(np.isfinite(_real(piece)).any()) for (piece,) in _pieces(output))
 
 
 def unwound(reference: Array, candidate: Array, turn: float) -> Array:
-    """Return the angles of ``candidate``, each moved by a whole turn where that is nearer to the reference."""
+    """Return the angles of ``candidate``, each moved by a full turn if that is nearer to the reference."""
     if not turn or reference.shape != candidate.shape:
         return candidate
     with np.errstate(invalid="ignore"):
@@ -117,12 +121,13 @@ def unwound(reference: Array, candidate: Array, turn: float) -> Array:
 def measure(
     name: str, reference: Array, candidate: Array, tolerance: Tolerance, *, integer_image: bool = False
 ) -> OutputMetrics:
-    """Compare one output on one feed, element by element.
+    """Compare one output for one feed, element by element.
 
-    Floating point of any width is compared in float64; an element is out of tolerance when |d| exceeds
+    Floating-point types of any width are compared in float64. An element is out of tolerance when |d| exceeds
     ``tolerance.max_rel`` times max|reference|. Where the reference is not finite, the candidate must be the same. Masks
-    must stay masks. Integers count equal elements. Where too few are equal, an ``integer_image`` is compared as
-    numbers. These were rounded: numbers that the tolerance allows may be a level apart at a few elements.
+    must stay masks. For integers, the share of equal elements counts. If too few are equal, an ``integer_image`` is
+    compared as numbers: a few rounded elements may be one level apart if the unrounded numbers are within the
+    tolerance.
     """
     if reference.shape != candidate.shape:
         note = f"shape {list(candidate.shape)}, reference {list(reference.shape)}"
@@ -146,7 +151,8 @@ def measure(
         masks_right = _mask_kept(a, b, tolerance) & masked
         fine_a, fine_b = np.isfinite(a) & ~masked, np.isfinite(b)
         both = fine_a & fine_b
-        # An infinity or NaN that the reference has too is right; anything else that is not finite on one side is not.
+        # An infinity or NaN that the reference has too is correct. Any other element that is not finite on one side is
+        # wrong.
         same = (a == b) | (np.isnan(a) & np.isnan(b)) | masks_right
         non_finite += int(np.count_nonzero(fine_a & ~fine_b))
         a, b = np.where(both, a, 0.0) / scale, np.where(both, b, 0.0) / scale
@@ -161,7 +167,7 @@ def measure(
         count += a.size
     cosine = _cosine(dot, own, other, count, top)
     note, most = "" if count else "empty", worst
-    # Of numbers that are off by a share of a level, that share rounds to the next one.
+    # If numbers are off by a share of a level, the same share of them rounds to the next level.
     allowed = math.ceil(tolerance.max_rel * scale * count)
     if level and 0 < rounded == outside <= allowed:
         note, outside = f"{rounded} of {count} elements are rounded to the next level", 0
@@ -180,7 +186,7 @@ def measure(
 
 
 def _mask_kept(a: Array, b: Array, tolerance: Tolerance) -> Array:
-    """Where ``b`` has for a mask what its precision allows: the mask itself, or what FP16 has in its place."""
+    """Return where ``b`` has the mask of ``a`` as exactly as its precision allows: the mask, or its FP16 value."""
     if tolerance.max_rel >= 1e-3:
         return np.asarray(b <= -6e4)
     with np.errstate(invalid="ignore"):
@@ -188,7 +194,7 @@ def _mask_kept(a: Array, b: Array, tolerance: Tolerance) -> Array:
 
 
 def _cosine(dot: float, own: float, other: float, count: int, top: float) -> float:
-    # One element has no direction, and zero but for noise has none either.
+    # One element has no direction, and neither has an output that is zero except for noise.
     if count < 2 or top <= FLOOR or (own == 0.0 and other == 0.0):
         return 1.0
     if own == 0.0 or other == 0.0:
@@ -204,7 +210,7 @@ def _equal(name: str, reference: Array, candidate: Array, tolerance: Tolerance) 
     else:
         for a, b in _pieces(reference, candidate):
             equal += int(np.count_nonzero(a == b))
-            # Python integers: uint64 and int64 have no common type that holds both.
+            # Compare as Python integers: no common type represents all of uint64 and int64.
             if not np.array_equal(a, b):
                 worst = max(worst, float(np.max(np.abs(a.astype(np.float64) - b.astype(np.float64)))))
     share = equal / reference.size if reference.size else 1.0

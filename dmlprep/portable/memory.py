@@ -1,4 +1,4 @@
-"""How much memory and processor time a worker uses, and that a kit's worker ends with its parent."""
+"""Measure the memory and CPU time of a worker, and end a kit's worker with its parent."""
 
 from __future__ import annotations
 
@@ -13,26 +13,30 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 
 _ANEW, _SELDOM = 1.0, 100
-"""Seconds after which it is looked up anew who belongs to a family, and how many times longer that is than the look."""
+"""Seconds between two searches for the members of a family, and how many times longer than the search itself that
+is."""
 
 
 class Family:
-    """A process, its group and all below. Who belongs to it is looked up now and then only: that costs milliseconds."""
+    """A process, its process group and all descendants.
+
+    The members are searched for only sometimes, because a search takes milliseconds.
+    """
 
     def __init__(self, leader: int) -> None:
         self.leader = leader
-        self._members = [leader]  # at its start it has nobody below
+        self._members = [leader]  # a new process has no children
         self._again = time.monotonic() + _ANEW
 
     def private_bytes(self) -> int:
-        """Private bytes (anonymous and shared memory, not mapped files); 0 off Linux.
+        """Return private bytes (anonymous and shared memory, not mapped files); 0 on systems other than Linux.
 
         Mapped weight files do not count: the kernel drops their pages when memory is short.
         """
         return sum(_private(pid) for pid in self._known())
 
     def cpu_seconds(self) -> float:
-        """Seconds of processor time that they have used; 0 off Linux."""
+        """Return the CPU seconds that the members have used; 0 on systems other than Linux."""
         ticks = sum(sum(int(field) for field in _stat(pid)[11:15]) for pid in self._known())
         return ticks / os.sysconf("SC_CLK_TCK") if ticks else 0.0
 
@@ -46,9 +50,10 @@ class Family:
 
 
 def _stat(pid: int | str) -> list[str]:
-    """The fields of ``/proc/PID/stat`` from the state on (proc(5)); none of a process that is gone."""
+    """Return the fields of ``/proc/PID/stat`` from the state on (proc(5)); empty for a process that has ended."""
     with contextlib.suppress(OSError):
-        # The fields after the command's name, which is in parentheses and may hold anything: state, parent, group.
+        # The fields after the command's name, which is in parentheses and may contain any character: state, parent,
+        # group.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     return []
 
@@ -63,7 +68,7 @@ def _private(pid: int) -> int:
 
 
 def _family(leader: int) -> list[int]:
-    """A process, its group and all below, as far as they are there."""
+    """Return the living members: a process, its process group and all descendants."""
     parents: dict[int, int] = {}
     members: set[int] = set()
     if not Path("/proc").is_dir():
@@ -76,7 +81,7 @@ def _family(leader: int) -> list[int]:
                 members.add(pid)
     queue = [leader, *members]
     while queue:
-        # Servers that left the group (Wine's does) are still below the sandbox's first process.
+        # Some servers (such as Wine's) leave the group, but remain descendants of the sandbox's first process.
         above = queue.pop()
         below = [pid for pid, parent in parents.items() if parent == above and pid not in members]
         members.update(below)
@@ -90,4 +95,4 @@ def die_with_parent(parent: int) -> None:
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
-        os._exit(1)  # it ended before the call above
+        os._exit(1)  # the parent ended before the call above

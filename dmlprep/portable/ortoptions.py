@@ -1,8 +1,8 @@
-"""What the option lines of a load request mean to ONNX Runtime's Python package.
+"""Apply the options of a load request to ONNX Runtime's Python package.
 
 Sources: the option keys are those of ``onnxruntime_session_options_config_keys.h`` and
-``dml_session_options_config_keys.h``; the provider options are those that ``dml_provider_factory.cc`` reads (others it
-ignores without a word, so nothing else is passed).
+``dml_session_options_config_keys.h``. The provider options are those that ``dml_provider_factory.cc`` reads. It
+silently ignores all others, so no others are passed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
 
 
 def config_entries(options: Mapping[str, str], device: str) -> dict[str, str]:
-    """Session config entries for these options, the caller's own entries last."""
+    """Return the session config entries for these options. The caller's own entries override the others."""
     entries: dict[str, str] = {}
     if _flag(options, "record_placement"):
         entries["session.record_ep_graph_assignment_info"] = "1"
@@ -26,18 +26,18 @@ def config_entries(options: Mapping[str, str], device: str) -> dict[str, str]:
         if not _flag(options, "cpu_fallback"):
             entries["session.disable_cpu_ep_fallback"] = "1"
     else:
-        # Of DequantizeLinear and MatMul the CPU provider makes a MatMulNBits that rounds its data to 8 bits (level 4)
-        # unless it is told otherwise. What others are compared with is computed in FP32.
+        # The CPU provider fuses DequantizeLinear and MatMul into a MatMulNBits, which by default rounds its data to 8
+        # bits (level 4). The reference must be computed in FP32 (level 1).
         entries["session.qdq_matmulnbits_accuracy_level"] = "1"
     entries.update({key.removeprefix("config:"): value for key, value in options.items() if key.startswith("config:")})
     return entries
 
 
 def adapter_number(options: Mapping[str, str]) -> int | None:
-    """Number of the adapter, as IDXGIFactory1::EnumAdapters1 counts; ``None`` where a preference chooses it.
+    """Return the adapter's number in IDXGIFactory1::EnumAdapters1; ``None`` if a preference chooses the adapter.
 
-    Nothing chosen is number 0. Without a number the provider would ask DXCore for the fastest adapter: another one than
-    number 0 on many laptops, and an error where there is no DXCore.
+    The default is 0. Without a number, the provider would request the fastest adapter from DXCore. On many laptops that
+    is not adapter 0, and without DXCore it is an error.
     """
     if "device_id" not in options and "performance_preference" in options:
         return None
@@ -45,26 +45,26 @@ def adapter_number(options: Mapping[str, str]) -> int | None:
 
 
 def provider_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Provider options of DmlExecutionProvider. A number makes the provider ignore the preference."""
+    """Return the provider options of DmlExecutionProvider. With a number, the provider ignores the preference."""
     number, preference = adapter_number(options), "performance_preference"
     chosen = {preference: options[preference]} if number is None else {"device_id": str(number)}
     return {**chosen, "disable_metacommands": "true"} if _flag(options, "disable_metacommands") else chosen
 
 
 def providers(options: Mapping[str, str], device: str) -> list[object]:
-    """The provider list of ``InferenceSession``."""
+    """Return the provider list for ``InferenceSession``."""
     if device != "dml":
         return ["CPUExecutionProvider"]
     dml = ("DmlExecutionProvider", provider_options(options))
-    # With the fallback disabled, naming the CPU provider as well would make session creation fail for that alone.
+    # With the fallback disabled, session creation fails if the list names the CPU provider.
     return [dml, "CPUExecutionProvider"] if _flag(options, "cpu_fallback") else [dml]
 
 
 def choose_device(ort: Any, settings: Any, options: Mapping[str, str]) -> None:
-    """Choose DirectML as applications of Windows ML do: by a device of ONNX Runtime, or by a policy.
+    """Choose DirectML as Windows ML applications do: by a device of ONNX Runtime, or by a policy.
 
     Raises:
-        ValueError: this ONNX Runtime cannot, or has no such device.
+        ValueError: this ONNX Runtime has no such function, or no such device.
     """
     if not hasattr(ort, "get_ep_devices"):
         raise ValueError(f"onnxruntime {ort.__version__} opens no session by device or policy; 1.23 does")
@@ -89,7 +89,8 @@ def session_settings(settings: Any, options: Mapping[str, str], device: str, pro
     if int(options.get("threads", "0")):
         settings.intra_op_num_threads = int(options["threads"])
     if device == "dml":
-        # DirectML supports neither; recent releases correct both themselves, older ones fail.
+        # DirectML supports neither memory patterns nor parallel execution. Recent releases correct both settings, older
+        # ones fail.
         settings.enable_mem_pattern = False
     settings.execution_mode = type(settings.execution_mode).ORT_SEQUENTIAL
     if _flag(options, "profile"):

@@ -1,4 +1,4 @@
-"""The numbers of one compared output."""
+"""The metrics of one compared output."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OutputMetrics:
-    """How one output compares with the reference. Of several feeds, the numbers are those of the worst one.
+    """How one output compares with the reference, for the worst of its feeds.
 
-    A new number is computed in ``measure.py``; ``Comparison`` (``comparison.py``) chooses the worst feed.
+    ``measure.py`` computes the numbers; ``Comparison`` (``comparison.py``) chooses the worst feed.
 
     Attributes:
         max_abs: largest absolute difference.
@@ -18,13 +18,13 @@ class OutputMetrics:
         out_of_tolerance: share of elements out of tolerance, 0 to 1.
         non_finite: NaN or infinite elements where the reference is finite.
         share_equal: for integer, boolean and string outputs, share of equal elements.
-        note: the rule used where it is not element by element (sets of boxes, maps, classes), with its numbers.
-        error: what decides, on the scale of ``max_rel``: that where every element counts.
-        noise: error of the original against itself, at another optimisation level or on inputs that differ in the last
-            bit; ``None`` where it was not measured.
-        bound: of ``error``: the tolerance's, or a larger one that the noise asks for.
-        feed: name or number of the feed with these numbers; empty where there is only one.
-        only_faint: whether it passes only because a map that shows nothing counts on the scale of 0 to 1.
+        note: for a rule that is not element by element (sets of boxes, maps, classes), the rule and its numbers.
+        error: the number that decides, on the scale of ``max_rel``; equal to ``max_rel`` for element by element.
+        noise: error of the original against itself, at another optimisation level or with inputs that differ in the
+            last bit; ``None`` if not measured.
+        bound: largest ``error`` allowed: from the tolerance, or larger because of the noise.
+        feed: name or number of the feed with these numbers; empty if there is only one.
+        only_faint: whether it passes only because a map that shows nothing is compared on the scale of 0 to 1.
     """
 
     output: str

@@ -1,8 +1,8 @@
-"""What a child process must be on Windows: without a console window or a crash dialog, and never left behind.
+"""Start child processes on Windows without a console window or a crash dialog, and end them with this process.
 
-Elsewhere everything here does nothing: process groups and signals serve there. Sources (learn.microsoft.com): "Job
-Objects", JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JOBOBJECT_BASIC_UI_RESTRICTIONS, JOBOBJECT_BASIC_PROCESS_ID_LIST,
-"Process Creation Flags", SetErrorMode, PROCESS_MEMORY_COUNTERS_EX.
+On other systems most of this module does nothing: process groups and signals do the same there. Sources
+(learn.microsoft.com): "Job Objects", JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JOBOBJECT_BASIC_UI_RESTRICTIONS,
+JOBOBJECT_BASIC_PROCESS_ID_LIST, "Process Creation Flags", SetErrorMode, PROCESS_MEMORY_COUNTERS_EX.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ from typing import Any
 
 _CREATE_NEW_PROCESS_GROUP, _CREATE_NO_WINDOW = 0x00000200, 0x08000000
 CREATION_FLAGS = (_CREATE_NEW_PROCESS_GROUP | _CREATE_NO_WINDOW) if sys.platform == "win32" else 0
-"""``creationflags`` of subprocess: Ctrl-C reaches only us, and no console window opens under a program with windows."""
+"""The ``creationflags`` for subprocess. Ctrl-C reaches only this process, and no console window opens for the child."""
 
 _TELEMETRY = "ORT_DISABLE_TELEMETRY"
-"""Environment variable: ``1`` keeps ONNX Runtime from telling its maker what it runs, and from leaving files in the
-temporary folder (from 1.30 on also on Linux). Workers have it, unless the user sets it otherwise."""
+"""Environment variable: ``1`` stops ONNX Runtime from sending telemetry and from leaving files in the temporary folder
+(since 1.30 also on Linux). It is set for workers, unless the user sets another value."""
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-"""Environment variable. OpenBLAS starts its threads when numpy is imported (40 ms of processor time), for products of
-large matrices: ONNX Runtime has threads of its own, and of workers the evaluator alone multiplies in numpy."""
+"""Environment variable: the number of threads that OpenBLAS starts when numpy is imported (40 ms of CPU time). They
+only help with products of large matrices. ONNX Runtime has its own threads; the only worker that multiplies in numpy is
+the evaluator."""
 
 _ERROR_MODE = 0x0001 | 0x0002 | 0x8000  # SEM_FAILCRITICALERRORS, SEM_NOGPFAULTERRORBOX, SEM_NOOPENFILEERRORBOX
 _LIMIT_PROCESSES, _LIMIT_JOB_MEMORY, _LIMIT_DIE_ON_EXCEPTION, _LIMIT_KILL_ON_CLOSE = 0x0008, 0x0200, 0x0400, 0x2000
 _EXTENDED_LIMITS, _UI_RESTRICTIONS, _PROCESS_IDS = 9, 4, 3  # JOBOBJECTINFOCLASS
 _NO_UI = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80
-"""JOB_OBJECT_UILIMIT_*: reading and writing the clipboard, system parameters, display settings, desktops, the end of
-Windows. Handles and atoms are left, which graphics drivers may use."""
+"""JOB_OBJECT_UILIMIT_*: reading and writing the clipboard, system parameters, display settings, desktops, and the
+shutdown of Windows. Handles and atoms stay allowed, because graphics drivers may use them."""
 _QUERY_LIMITED, _VM_READ = 0x1000, 0x0010
 _MOST_PROCESSES = 64
-"""Processes that a job may have, and that are looked at: a worker is one, behind the launcher of a virtual environment
-two; pip has some more."""
+"""Most processes of a job, and most that are measured. A worker is one process, or two behind the launcher of a virtual
+environment. pip has some more."""
 
 
 class _Basic(ctypes.Structure):
@@ -90,8 +91,8 @@ class _Counters(ctypes.Structure):
 
 
 def environment() -> dict[str, str]:
-    """The environment of a worker: ours, without telemetry, and without the threads of numpy's OpenBLAS."""
-    # Whatever the user has set: a thread that is there before a worker confines itself is not confined.
+    """Return the environment of a worker: this process's, without telemetry and without OpenBLAS threads."""
+    # This overrides the user's setting: a thread that starts before a worker confines itself is not confined.
     return {_TELEMETRY: "1", **os.environ, _BLAS_THREADS: "1"}
 
 
@@ -116,16 +117,16 @@ if sys.platform == "win32":
         return kernel
 
     def _memory(kernel: Any, process: int) -> _Counters:
-        """Memory counters of a process; zeros if Windows refuses."""
+        """Return the memory counters of a process; zeros if Windows refuses."""
         counters = _Counters()
         counters.size = ctypes.sizeof(counters)
         kernel.K32GetProcessMemoryInfo(process, ctypes.byref(counters), counters.size)
         return counters
 
     class Job:
-        """A job object: all processes in it end with ``end``, and when the last handle to it closes.
+        """A job object. Its processes end with ``end``, or when the last handle to it closes.
 
-        The handle closes with this process, whatever ends it, so that no worker is left behind.
+        The system closes the handle when this process ends for any reason, so no worker survives it.
         """
 
         def __init__(self) -> None:
@@ -149,24 +150,24 @@ if sys.platform == "win32":
             )
 
         def add(self, process: Any) -> None:
-            """Put a process of ``subprocess`` in, right after its start."""
+            """Add a process of ``subprocess``, directly after its start."""
             self._kernel.AssignProcessToJobObject(self._handle, int(process._handle))
 
         def limit_memory(self, limit: int) -> None:
-            """Let allocations fail beyond ``limit`` bytes of committed memory, all processes together; 0 for none."""
+            """Let allocations fail above ``limit`` bytes of committed memory, for all processes; 0: no limit."""
             self._limit(limit)
 
         def private_bytes(self) -> int:
-            """Private bytes of all its processes."""
+            """Return the private bytes of all processes in the job."""
             return sum(self._private(process) for process in self._processes())
 
         def cpu_seconds(self) -> float:
-            """Seconds of processor time that its living processes have used."""
+            """Return the CPU seconds of the living processes in the job."""
             return sum(self._times(process) for process in self._processes())
 
         def _processes(self) -> Iterator[int]:
-            """Handles of its processes, each open until the next."""
-            if not self._handle:  # no handle stands for the job of the caller
+            """Yield a handle of each process; it is closed before the next one opens."""
+            if not self._handle:  # a null handle would mean the caller's own job
                 return
             found = _Processes()
             self._kernel.QueryInformationJobObject(
@@ -181,35 +182,38 @@ if sys.platform == "win32":
 
         def _private(self, process: int) -> int:
             counters = _memory(self._kernel, process)
-            return int(max(counters.private, counters.pagefile))  # equal, but Wine knows the second only
+            return int(max(counters.private, counters.pagefile))  # the two are equal, but Wine only sets the second
 
         def _times(self, process: int) -> float:
-            times = (ctypes.c_uint64 * 4)()  # FILETIMEs in 100 ns: created, ended, in the kernel, in user mode
+            times = (ctypes.c_uint64 * 4)()  # FILETIMEs in 100 ns: creation, exit, kernel mode, user mode
             at = [ctypes.addressof(times) + 8 * i for i in range(4)]
             return (times[2] + times[3]) * 1e-7 if self._kernel.GetProcessTimes(process, *at) else 0.0
 
         def end(self) -> None:
-            """End all its processes."""
+            """End all processes in the job."""
             if self._handle:
                 self._kernel.TerminateJobObject(self._handle, 1)
                 self._kernel.CloseHandle(self._handle)
                 self._handle = None
 
     def peak_memory() -> dict[str, int]:
-        """Bytes that this process held at most: ``peak`` in memory, ``committed`` of its own; empty if unknown."""
+        """Return the most bytes that this process has used:
+
+        ``peak`` (in memory), ``committed`` (private); empty if unknown.
+        """
         kernel = _kernel()
         counters = _memory(kernel, kernel.GetCurrentProcess())
         found = {"peak": counters.peak_working_set, "committed": counters.peak_pagefile}
         return found if any(found.values()) else {}
 
     def no_crash_dialog() -> None:
-        """Let this process and its children crash without a dialog that waits for somebody to click it away."""
+        """Let this process and its children crash without a dialog that waits for a click."""
         ctypes.WinDLL("kernel32").SetErrorMode(_ERROR_MODE)
 
 else:
 
     class Job:
-        """Nothing outside Windows, where process groups serve."""
+        """A job that does nothing, for systems other than Windows: process groups do its work."""
 
         def add(self, process: Any) -> None: ...
 
@@ -218,15 +222,15 @@ else:
         def end(self) -> None: ...
 
         def private_bytes(self) -> int:
-            """0: not known here."""
+            """Return 0: unknown on this system."""
             return 0
 
         def cpu_seconds(self) -> float:
-            """0: not known here."""
+            """Return 0: unknown on this system."""
             return 0.0
 
     def peak_memory() -> dict[str, int]:
-        """Bytes that this process held at most, ``peak`` in memory; empty if unknown."""
+        """Return the most bytes of memory that this process has used, as ``peak``; empty if unknown."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             with open("/proc/self/status", encoding="ascii", errors="replace") as file:
                 line = next((line for line in file if line.startswith("VmHWM:")), "")
@@ -234,15 +238,15 @@ else:
         return {}
 
     def no_crash_dialog() -> None:
-        """Do nothing: no other system shows one."""
+        """Do nothing: only Windows shows such dialogs."""
 
 
 def watch_parent() -> None:
-    """End this process when the pipe on its standard input closes, which is when its parent has ended.
+    """End this process when the pipe on its standard input closes, that is, when its parent ends.
 
-    The watch is kept on a duplicate, and standard input leads nowhere from now on: on Windows a read that waits on a
-    handle blocks every other use of it, and numpy asks for the type of standard input while it is imported
-    (numpy issue 24290, CPython issue 78961).
+    A thread reads a duplicate of the pipe, and standard input becomes the null device. On Windows, a waiting read
+    blocks every other use of the handle. numpy queries the type of standard input during its import (numpy issue 24290,
+    CPython issue 78961).
     """
     watched = os.dup(0)
     nowhere = os.open(os.devnull, os.O_RDONLY)

@@ -1,8 +1,8 @@
 """Rename and remove files, with the short waits that Windows needs.
 
-On Windows a file that is open in a program can be neither renamed nor removed. Virus scanners, search indexers and
-backup programs open a fresh file for some 100 ms, and a process that was just ended holds its files a little longer.
-So each call here tries again for ``WAIT_SECONDS`` before it gives up. Elsewhere nothing waits.
+Windows cannot rename or remove a file that is open in a program. Virus scanners, search indexers and backup programs
+open a new file for some 100 ms. A process that was just ended keeps its files open a little longer. So each call
+retries for ``WAIT_SECONDS`` on Windows. On other systems no call waits.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from collections.abc import Callable
 from pathlib import Path
 
 WAIT_SECONDS = 2.0
-"""How long a file may stay open elsewhere before a call here gives up, in seconds."""
+"""Seconds that a call waits for a file that is open in another program."""
 
 _PAUSE_SECONDS = 0.05
 
 _BUSY = (5, 32, 33, 145)
-"""Windows' error numbers that can pass: access denied (a removal is pending, or a read-only file), sharing violation,
-lock violation, folder not empty (a file in it is being removed)."""
+"""Windows errors that may be temporary. 5: access denied (a pending removal, or a read-only file). 32: sharing
+violation. 33: lock violation. 145: folder not empty (a file in it is being removed)."""
 
 
 def replace(source: Path, target: Path) -> None:
-    """Rename ``source`` to ``target``; a file that is there is replaced, a read-only one too, as on Linux.
+    """Rename ``source`` to ``target``. An existing file is replaced, even a read-only one, as on Linux.
 
     Raises:
-        OSError: it failed, or on Windows one of the two stayed open elsewhere.
+        OSError: the rename failed, or on Windows one of the two files stayed open in another program.
     """
     _retry(lambda: os.replace(source, target), target)
 
 
 def rename_new(source: Path, target: Path) -> None:
-    """Rename ``source`` to ``target``, where nothing is there.
+    """Rename ``source`` to ``target``, which must not exist.
 
     Raises:
-        FileExistsError: something is there.
-        OSError: it failed, or on Windows the file stayed open elsewhere.
+        FileExistsError: ``target`` exists.
+        OSError: the rename failed, or on Windows the file stayed open in another program.
     """
     if sys.platform == "win32":
-        _retry(lambda: os.rename(source, target), target)  # which replaces nothing there
+        _retry(lambda: os.rename(source, target), target)  # on Windows, os.rename never replaces a file
         return
     try:
         os.link(source, target, follow_symlinks=False)
     except FileExistsError:
         raise
-    except OSError:  # a folder, or a file system without hard links: nothing in between is all that can be had
+    except OSError:  # a folder, or no hard links: then a check directly before the rename is the best possible
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(target)) from None
         os.rename(source, target)
@@ -58,26 +58,26 @@ def rename_new(source: Path, target: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, where there is one; a read-only one too.
+    """Remove a file, if it exists; a read-only one too.
 
     Raises:
-        OSError: it failed, or on Windows the file stayed open elsewhere.
+        OSError: the removal failed, or on Windows the file stayed open in another program.
     """
     _retry(lambda: path.unlink(missing_ok=True), path)
 
 
 def remove_tree(folder: Path, *, ignore_errors: bool = False) -> None:
-    """Remove a folder and all that is in it, where there is one; ``ignore_errors``: leave what cannot be removed.
+    """Remove a folder with its content, if it exists. With ``ignore_errors``, skip files that cannot be removed.
 
     Raises:
-        OSError: something in it cannot be removed, or on Windows stayed open elsewhere.
+        OSError: a file in it cannot be removed, or on Windows stayed open in another program.
     """
 
     def attempt() -> None:
         try:
             shutil.rmtree(folder)
         except FileNotFoundError:
-            if folder.exists():  # somebody else removed a file of it meanwhile
+            if folder.exists():  # another process removed a file in it meanwhile
                 shutil.rmtree(folder)
 
     try:
@@ -89,13 +89,13 @@ def remove_tree(folder: Path, *, ignore_errors: bool = False) -> None:
 
 
 def check_free(path: Path) -> None:
-    """Whether an existing file can be renamed now: on Windows a program that has it open prevents that.
+    """Check that an existing file can be renamed now. On Windows, a program that has it open prevents that.
 
     Raises:
-        OSError: the file stayed open elsewhere.
+        OSError: the file stayed open in another program.
     """
     if sys.platform == "win32":
-        _retry(lambda: os.rename(path, path), path)  # Windows opens the file for that, and then changes nothing
+        _retry(lambda: os.rename(path, path), path)  # Windows opens the file for this, and changes nothing
 
 
 def _retry(act: Callable[[], object], path: Path) -> None:
@@ -113,7 +113,7 @@ def _retry(act: Callable[[], object], path: Path) -> None:
 
 
 def _made_writable(path: Path) -> bool:
-    """Whether a read-only file was in the way, and is no longer read-only."""
+    """Make a read-only file writable; return whether the file was read-only."""
     try:
         if os.lstat(path).st_mode & stat.S_IWRITE:
             return False

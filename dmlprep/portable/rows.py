@@ -1,4 +1,4 @@
-"""Outputs that are rows: rounding may change the number and the order of what NonMaxSuppression or TopK keeps."""
+"""Compare outputs as rows: rounding may change which rows NonMaxSuppression or TopK keeps, and their order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .arrays import Array
 
 MOST_ROWS = 20_000
-"""Matching is quadratic; beyond this many rows outputs are compared element by element."""
+"""Most rows that are matched, because the time is quadratic. Above it, outputs are compared element by element."""
 
 
 def match_rows(
@@ -21,12 +21,12 @@ def match_rows(
     """Match the rows of a group of outputs as sets.
 
     A row is the same row of every output of the group, side by side: box, score and label of one detection. Two rows
-    match when every floating point element is within ``max_rel`` of its output's max|reference| and every other element
-    is equal. Each row is used once.
+    match when each floating-point element is within ``max_rel`` of its output's max|reference|, and all other elements
+    are equal. Each row is used once.
 
     Returns:
-        matched rows as a share of the larger set; max|d| / max|reference| of each floating output over them; a note.
-        ``None`` where the outputs have no common rows.
+        matched rows as a share of the larger set; for each output, max|d| / max|reference| over the matched rows; a
+        note. ``None`` if the outputs have no common rows.
     """
     counts = [{side[k].shape[0] if side[k].ndim else -1 for k in names} for side in (reference, candidate)]
     if any(len(one) != 1 or -1 in one for one in counts):
@@ -54,7 +54,7 @@ def match_rows(
 
 
 def _tied(names: tuple[str, ...], reference: Mapping[str, Array]) -> str:
-    """A clause on scores (an output of one number a row) that most rows share; empty where there are none."""
+    """Return a clause about scores (an output with one number a row) that are equal in most rows, or nothing."""
     for name in names:
         if reference[name].dtype.kind == "f" and reference[name].size == len(reference[name]):
             values, counts = np.unique(reference[name], return_counts=True)
@@ -67,7 +67,7 @@ def _tied(names: tuple[str, ...], reference: Mapping[str, Array]) -> str:
 def table(
     names: tuple[str, ...], side: Mapping[str, Array], reference: Mapping[str, Array], max_rel: float
 ) -> tuple[Array, Array]:
-    """Rows of all outputs side by side, [rows, columns], and the bound of each column: 0 for integers."""
+    """Return the rows of all outputs side by side, [rows, columns], and the bound of each column: 0 for integers."""
     columns, bounds = [], []
     for name in names:
         flat = side[name].reshape(side[name].shape[0], math.prod(side[name].shape[1:])).astype(np.float64)
@@ -81,9 +81,9 @@ def table(
 
 
 def _matched(left: Array, right: Array, bounds: Array) -> tuple[int, Array]:
-    """How many rows of ``left`` find a row of ``right`` of their own, nearest first.
+    """Match each row of ``left`` with its nearest free row of ``right``.
 
-    And the largest share of its bound that any of them takes, by column.
+    Returns the number of matches, and for each column the largest difference as a share of its bound.
     """
     free = np.ones(len(right), dtype=bool)
     matched = 0
@@ -101,10 +101,10 @@ def _matched(left: Array, right: Array, bounds: Array) -> tuple[int, Array]:
 
 
 def ranked_rows(names: tuple[str, ...], count: int | None, side: Mapping[str, Array]) -> dict[str, Array] | None:
-    """Outputs that one TopK chose, with one row for each choice, ``[rows, ...]``: batches follow each other.
+    """Return the outputs that one TopK chose, with one row for each choice, ``[rows, ...]``. Batches follow each other.
 
-    Where there are several batches, the column ``""`` is the number of the row's batch. ``None`` where the outputs have
-    no common rows. ``count`` is how many rows TopK chooses; ``None`` where the graph does not say.
+    With several batches, the column ``""`` is the number of the row's batch. ``None`` if the outputs have no common
+    rows. ``count`` is how many rows TopK chooses; ``None`` if the graph does not define it.
     """
     result: dict[str, Array] = {}
     batches = set[int]()
@@ -132,6 +132,6 @@ def _axis(array: Array, count: int | None) -> int | None:
         return None
     if count is None:
         return min(array.ndim - 1, 1)
-    # behind the batch, where there is one
+    # the axes after the batch come first
     order = [*range(1, array.ndim), 0]
     return next((axis for axis in order if array.shape[axis] == count), None)

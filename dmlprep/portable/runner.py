@@ -1,4 +1,4 @@
-"""What ``python run.py`` does: checks the kit, runs the worker with a time limit, and writes ``result.zip``."""
+"""Implement ``python run.py``: check the kit, run the worker with a time limit, and write ``result.zip``."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _EXIT = {"passed": 0, "failed": 1, "not-run": 3}
 _SLICE = 0.2  # seconds
 
 _PREFIX = ".run-"
-"""How the names of the folders begin in which results are made; what killed runs left of them is cleared."""
+"""Prefix of the folders in which results are written. Leftovers of killed runs are removed."""
 
 
 def _say(*lines: str) -> None:
-    """Write lines; names in them do nothing to the terminal, or to the CI machine, that shows them."""
+    """Print lines in a form that is safe for terminals and CI systems."""
     sys.stdout.write("".join(f"{inert(shortened(printable(line)))}\n" for line in lines))
     sys.stdout.flush()
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
-    """Reads a whole number within bounds; Python itself refuses to read one of thousands of digits."""
+    """Return a reader of whole numbers within bounds. It refuses thousands of digits, which Python cannot read."""
 
     def read(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= most:
@@ -49,7 +49,7 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def _seconds(text: str) -> float:
-    """Reads a time limit: a child is not waited for without end, as it would be with NaN."""
+    """Read a time limit in seconds. NaN is refused, because it would mean to wait forever."""
     with contextlib.suppress(ValueError):
         if 0 < float(text) <= MOST_SECONDS:
             return float(text)
@@ -81,28 +81,28 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 class _Refused(Exception):
-    """The run does not start, or its result is not written: the lines for the user."""
+    """The run does not start, or its result is not written. The arguments are the lines for the user."""
 
 
 class _Stopped(KeyboardInterrupt):
-    """The run was stopped by the signal of this number."""
+    """The run was stopped by the signal with this number."""
 
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 _STOPS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
-"""Ctrl-C; asked to end; the terminal went away; Ctrl-Break on Windows."""
+"""The signals that stop a run: Ctrl-C, a request to end, a closed terminal, and Ctrl-Break on Windows."""
 
 
 def _stop(number: int, _frame: object) -> None:
-    for stop in _STOPS:  # a second one would cut the cleaning short
+    for stop in _STOPS:  # a second signal would interrupt the cleanup
         signal.signal(stop, signal.SIG_IGN)
     raise _Stopped(number)
 
 
 def main(kit: Path, arguments: Sequence[str]) -> int:
-    """Run the kit in this folder; returns the exit code."""
+    """Run the kit in this folder, and return the exit code."""
     for stream in (sys.stdout, sys.stderr):
-        # A console in the code page of Windows has not every letter of an adapter's name.
+        # A console in a Windows code page may lack some letters of an adapter's name.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     asked = _arguments(arguments)
@@ -114,7 +114,7 @@ def main(kit: Path, arguments: Sequence[str]) -> int:
     try:
         return _main(kit, asked)
     except _Stopped as stopped:
-        with contextlib.suppress(OSError):  # the terminal may be gone
+        with contextlib.suppress(OSError):  # the terminal may be closed
             _say("stopped; no result was written")
         return 128 + int(stopped.args[0] if sys.platform != "win32" else signal.SIGINT)
     except _Refused as refused:
@@ -154,18 +154,18 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
         result = _result(state, name, request, folder, others, race)
         try:
             _write(result, folder, out, key, asked.force)
-        except FileExistsError:  # it came while the models ran
+        except FileExistsError:  # another program created it while the models ran
             raise _is_there(out) from None
     finally:
         own.remove()
     _summary(result)
     _say(f"wrote {out.name}: send it back")
-    # Of several candidates one that is right is enough.
+    # One correct candidate is enough.
     return min((_EXIT[one["outcome"]] for one in (result, *result["others"])), default=3)
 
 
 def _checked(kit: Path, asked: argparse.Namespace) -> tuple[dict[str, Any], str, keys.RunKey | None]:
-    """The manifest of the kit, its name, and the key that signs the result; the files are as they were packed."""
+    """Return the manifest of the kit, its id, and the key for the result, after a check of the kit's files."""
     try:
         manifest, name = integrity.read_manifest(kit)
     except ValueError as error:
@@ -200,7 +200,7 @@ def _candidates(
     first: Mapping[str, object],
     work_on: Callable[[Mapping[str, object]], dict[str, object]],
 ) -> tuple[list[dict[str, object]], dict[str, object]]:
-    """What the workers noted of the models after the first, and of timing in turn those that are right."""
+    """Run the other candidates, then time the correct ones in turn; return the state of each, and of the timing."""
     listed = manifest.get("candidates", [])
     others: list[dict[str, object]] = []
     for number in range(1, len(listed)):
@@ -217,10 +217,10 @@ def _candidates(
 
 
 def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str, object]:
-    """How to run: as the kit says, but for what the command line says.
+    """Return how to run: the kit's settings, overridden by the command line.
 
     Raises:
-        ValueError: ``--adapter`` matches no adapter, or several, or there is nothing to choose.
+        ValueError: ``--adapter`` matches no adapter or several, or the provider uses no adapter.
         OSError: DXGI does not answer.
     """
     session = dict(manifest["session"])
@@ -240,14 +240,14 @@ def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str
 
 
 def _work(kit: Path, folder: Path, limit: float, left: float, allowed: limits.MemoryLimit) -> dict[str, object]:
-    """What the worker noted; where it died, what can be said of that.
+    """Run the worker and return its state. If it died, the state describes the failure.
 
-    ``limit`` is seconds for all workers; ``left`` of them are for this one.
+    ``limit`` is the time limit of all workers in seconds; ``left`` seconds of it remain for this one.
     """
     command = [sys.executable, "-B", str(kit / "run.py"), "--worker", str(folder)]
     log = folder / "log.txt"
     with contextlib.suppress(OSError):
-        (folder / work.STATE).unlink()  # of the worker before
+        (folder / work.STATE).unlink()  # the state of the previous worker
     job = process.Job()
     with log.open("wb") as sink:
         flags, environment = process.CREATION_FLAGS, process.environment()
@@ -278,25 +278,25 @@ def _work(kit: Path, folder: Path, limit: float, left: float, allowed: limits.Me
         ended = ended or "the process ended without a message"
         tail = log.read_bytes()[-2000:].decode("utf-8", "replace").strip()
         failure = {"stage": stage, "message": f"{ended}\n{tail}".strip(), "hresult": "", "causes": [], "next_step": ""}
-        # Before a session there is no DirectML that could have failed.
+        # Before a session exists, DirectML cannot have failed.
         before = stage in ("start", "import onnxruntime")
         state.update(outcome="not-run" if before else "failed", reason=f"{stage}: {ended}", failure=failure)
     return state
 
 
 def _too_much(family: Family, job: process.Job, allowed: limits.MemoryLimit) -> None:
-    """Look at the child's memory, with that of all below; a MemoryError where it holds more than it may."""
+    """Raise a MemoryError if the child and its descendants use more memory than allowed."""
     if allowed.nbytes and (held := job.private_bytes() or family.private_bytes()) > allowed.nbytes:
         raise MemoryError(allowed.exceeded(held))
 
 
 def _wait(child: subprocess.Popen[bytes], limit: float, look: Callable[[], None]) -> int:
-    """Exit code of the child; waits in slices, because Windows delivers Ctrl-C only between two waits.
+    """Wait for the child and return its exit code, in slices: Windows delivers Ctrl-C only between two waits.
 
-    Between two waits ``look`` is called; what it raises ends the wait.
+    ``look`` is called between two waits. An exception from it ends the wait.
 
     Raises:
-        subprocess.TimeoutExpired: it took longer than ``limit`` seconds.
+        subprocess.TimeoutExpired: the child ran longer than ``limit`` seconds.
     """
     end = time.monotonic() + limit
     while True:
@@ -327,7 +327,7 @@ def _result(
     named = {file for feed in feeds for file in feed["outputs"].values()}
     files = {}
     for path in sorted((folder / "outputs").glob("*.npy")):
-        if (member := f"outputs/{path.name}") in named:  # a feed that was cut off leaves files that no feed names
+        if (member := f"outputs/{path.name}") in named:  # an interrupted feed leaves files that no feed names
             size, digest = integrity.file_digest(path)
             files[member] = {"bytes": size, "sha256": digest}
     result = {
@@ -348,7 +348,7 @@ def _result(
 
 
 def _of_model(state: Mapping[str, Any], request: Mapping[str, object]) -> dict[str, object]:
-    """What came of one model."""
+    """Return the part of the result for one model."""
     return {
         "outcome": state["outcome"],
         "reason": state.get("reason", ""),
@@ -359,7 +359,7 @@ def _of_model(state: Mapping[str, Any], request: Mapping[str, object]) -> dict[s
 
 
 def _write(result: Mapping[str, Any], folder: Path, out: Path, key: keys.RunKey | None, force: bool) -> None:
-    """The result, whole or not at all; signed where there is a key."""
+    """Write the result atomically; sign it if there is a key."""
     document = json.dumps(result, indent=1, sort_keys=True).encode("ascii")
     part = folder / "result.zip"
     with zipfile.ZipFile(str(part), "w", zipfile.ZIP_STORED, allowZip64=True) as archive:

@@ -1,6 +1,6 @@
-"""Runs the packaged model once: python sample.py [dml|cpu|dml-or-cpu] [adapter] [DIM=SIZE ...].
+"""Run the packaged model once: python sample.py [dml|cpu|dml-or-cpu] [adapter] [DIM=SIZE ...].
 
-``example`` is for your own data. Sizes choose among the buckets of a package that has some.
+Replace ``example`` to use your own data. The sizes choose a bucket, if the package has buckets.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from .loader import Model, ModelError
 
 
 def example(one: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """An array for one input: the same numbers in the sample of each language. A free dimension gets size 1.
+    """Return an example array for one input: the same numbers as the samples in the other languages.
 
-    They lie in the range that the contract knows; 0 to 1 where it knows none.
+    The values are in the range that the contract gives for the input, or 0 to 1 without one. A free dimension gets size
+    1.
     """
     shape = [1 if isinstance(size, str) else size for size in one["shape"]]
     count = np.arange(int(np.prod(shape)), dtype=np.int64)
@@ -32,7 +33,7 @@ def example(one: dict[str, Any]) -> np.ndarray[Any, Any]:
 
 
 def main() -> int:
-    """Load, run, print."""
+    """Load the model, run it once and print the outputs."""
     plain = [word for word in sys.argv[1:] if "=" not in word]
     sizes = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
     device = plain[0] if plain else "dml"

@@ -1,7 +1,7 @@
-"""Outputs that rounding moves far at a few places only: maps of probabilities, rows of probabilities, logits.
+"""Compare steep outputs, which rounding moves far at a few places: maps and rows of probabilities, logits.
 
-Where such an output is out of bounds at an element or two, it is judged by what it is read for: masks that overlap, and
-classes that win. A wrong model moves more than the edges of its masks, and fails.
+If a few elements of an output are out of bounds, the output is judged by its use: the overlap of its masks, or the
+classes that win. A wrong model changes more than the edges of its masks, and fails.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from .arrays import Array
 
 STEEP = ("map", "classes", "logits")
-"""Kinds of output: probabilities that are read as masks, rows that sum to one, rows of which the largest wins."""
+"""Kinds of steep output: probabilities that are read as masks, rows that sum to one, rows whose largest element
+wins."""
 
 ACTIVE = 0.1
-"""Elements above this share of the largest are what a map shows; the rest is background. A map that is all below it, on
-the scale of 0 to 1, shows nothing."""
+"""Elements above this share of the largest one are active; the rest is background. If all elements of a map are below
+it, on the scale of 0 to 1, the map shows nothing."""
 
 _CHUNK = 1 << 20
-"""Elements looked at together."""
+"""Elements that are compared together."""
 
 
 class _Measure(NamedTuple):
-    """One measure in words, and as a share of what is allowed; ``mean``: of many elements, and not the largest."""
+    """One measure in words, and as a share of its limit. ``mean``: an average over many elements, not a maximum."""
 
     text: str
     share: float
@@ -37,7 +38,7 @@ class _Measure(NamedTuple):
 
 
 class SteepError(NamedTuple):
-    """The largest measure as a share of what is allowed, all measures in words, and ``OutputMetrics.only_faint``."""
+    """The largest measure as a share of its limit, all measures in words, and ``OutputMetrics.only_faint``."""
 
     share: float
     note: str
@@ -47,15 +48,15 @@ class SteepError(NamedTuple):
 def steep_error(
     kind: str, reference: Array, candidate: Array, tolerance: Tolerance, means: float = 1.0, faint: bool = True
 ) -> SteepError | None:
-    """How far a steep output, of a kind of ``STEEP``, is off, by what it is read for.
+    """Return how far a steep output (a kind of ``STEEP``) is off, judged by its use.
 
-    ``means`` is what a mean, or a share of many elements, counts compared with the largest differences, which count 1.
-    With ``faint``, a map that shows nothing may be off as a lone probability may, on the scale of 0 to 1.
+    ``means`` is the weight of a mean, or of a share of many elements; the largest differences have weight 1. With
+    ``faint``, a map that shows nothing may be off as much as a single probability may, on the scale of 0 to 1.
 
     Returns:
-        The largest of its measures, each as a share of what the tolerance allows: at most 1 is within it. ``None``
-        where these measures do not fit: an element that is not finite, a single element that is not a probability, or a
-        tolerance that asks for every element.
+        The largest of its measures, each as a share of its limit in the tolerance: up to 1 passes. ``None`` if these
+            measures do not apply: an element is not finite, a single element is not a probability, or the tolerance
+            requires every element.
     """
     if reference.shape != candidate.shape or not reference.size or tolerance.overlap >= 1.0:
         return None
@@ -69,7 +70,7 @@ def steep_error(
     if kind == "classes" and axis is not None and np.squeeze(reference).ndim < 3:
         found = _classes(_rows(reference, axis), _rows(candidate, axis), tolerance)
         return _judged(found, "as rows of probabilities", means)
-    if axis is not None:  # the classes of each pixel: a map for each class
+    if axis is not None:  # the classes of each pixel: one map for each class
         reference, candidate = np.moveaxis(reference, axis, 0), np.moveaxis(candidate, axis, 0)
     own = _judged(_map(reference, candidate, tolerance), "as a map of probabilities", means)
     if kind != "map" or not faint or not _shows_nothing(reference, candidate, tolerance):
@@ -84,7 +85,7 @@ def _shows_nothing(reference: Array, candidate: Array, tolerance: Tolerance) -> 
 
 
 def classes_axis(kind: str, reference: Array) -> int | None:
-    """The axis along which classes lie: where a row of probabilities sums to one."""
+    """Return the axis of the classes: the one along which probabilities sum to one, or the usual axis of logits."""
     if kind == "logits":
         return (1 if reference.ndim == 4 else reference.ndim - 1) if reference.ndim else None
     if kind == "classes":
@@ -113,7 +114,7 @@ def _share(number: float, allowed: float) -> float:
 
 
 def _one(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Measure]:
-    """A lone probability, on the scale of 0 to 1: that 0.009 became 0.0096 changes no decision."""
+    """Measure a single probability on the scale of 0 to 1: a change from 0.009 to 0.0096 changes no decision."""
     off = abs(float(reference.reshape(-1)[0]) - float(candidate.reshape(-1)[0]))
     return [_Measure(f"{off:.2g} off", _share(off, tolerance.max_rel))]
 
@@ -125,10 +126,10 @@ def _faint(reference: Array, candidate: Array, tolerance: Tolerance) -> _Measure
 
 
 def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Measure]:
-    """Overlap of the maps and of the masks made of them; elements out of bounds; how far one is from all around it.
+    """Measure the overlap of the maps and of their masks, the elements out of bounds, and the largest stray element.
 
-    An element at the edge of a mask may have what its neighbours have. One that has it nowhere near is no edge: a
-    region that is lost or made up shows there, however small it is.
+    At the edge of a mask, an element may have the value of a neighbour. A stray element has a value that none of its
+    neighbours has. So the measure finds a lost or invented region, however small it is.
     """
     top = max(float(np.max(reference)), FLOOR)
     bound = tolerance.max_rel * top
@@ -146,7 +147,7 @@ def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Meas
         stray = max(stray, float(np.max(np.maximum(low - b, b - high), initial=0.0)))
         for index, cut in enumerate(cuts):
             ours = a > cut
-            theirs = np.where(off, b > cut, ours)  # what is within bounds has not changed sides
+            theirs = np.where(off, b > cut, ours)  # an element within bounds stays on its side
             common[index] += int(np.count_nonzero(ours & theirs))
             either[index] += int(np.count_nonzero(ours | theirs))
     overlap = shared / all_of_it if all_of_it > 0 else 1.0
@@ -163,7 +164,7 @@ def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Meas
 
 
 def _planes(array: Array) -> Iterator[Array]:
-    """The last two axes that are longer than 1, a handful of planes at a time, in float64."""
+    """Yield planes of the last two axes that are longer than 1, several at a time, in float64."""
     flat = np.squeeze(array)
     height = flat.shape[-2] if flat.ndim > 1 else 1
     stacked = np.ascontiguousarray(flat).reshape(-1, height, flat.shape[-1])
@@ -173,7 +174,7 @@ def _planes(array: Array) -> Iterator[Array]:
 
 
 def _around(planes: Array) -> tuple[Array, Array]:
-    """The smallest and the largest of each element and its neighbours; a single row has no edges."""
+    """Return the minimum and the maximum over each element and its neighbours. A single row stays unchanged."""
     if planes.shape[1] == 1:
         return planes, planes
     padded = np.pad(planes, ((0, 0), (1, 1), (1, 1)), mode="edge")
@@ -194,7 +195,7 @@ def _rows(array: Array, axis: int) -> Array:
 
 
 def _classes(reference: Array, candidate: Array, tolerance: Tolerance, *, logits: bool = False) -> list[_Measure]:
-    """Overlap of the rows (1 less the total variation), that of the worst one, and whether the same class wins."""
+    """Measure the overlap of the rows (1 minus the total variation), the worst row, and equal classes."""
     variations: list[Array] = []
     lost, clearest = 0, 0.0
     step = max(1, _CHUNK // reference.shape[1])

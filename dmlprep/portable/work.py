@@ -1,4 +1,7 @@
-"""The half of the runner that may die: loads the model, runs the feeds, keeps the outputs, notes each stage first."""
+"""The worker of the runner, which may crash: load the model, run the feeds, save the outputs.
+
+It records each stage first.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +23,26 @@ from .replacing import replace
 STATE = "state.json"
 
 _TURN = 0.02
-"""Seconds that a turn of a model lasts at least, where several are timed."""
+"""Shortest turn of a model in seconds, when several are timed."""
 
 _ROUNDS, _MOST_ROUNDS = 8, 10_000
-"""Rounds at least, and at most: fewer than six give no interval."""
+"""Fewest and most rounds. Fewer than six rounds give no interval."""
 
 DML = "DmlExecutionProvider"
 
 
 class _NotRun(Exception):
-    """The model does not run here; the text is the reason."""
+    """The model cannot run here; the text is the reason."""
 
 
 class Work:
-    """One run of a kit, noted in ``state.json`` before and after each stage, so that a crash leaves the last word.
+    """One run of a kit. It writes ``state.json`` before and after each stage, so that a crash leaves the last state.
 
     Args:
-        folder: where state, profile and outputs go.
-        asked: provider, runs, warm_up and session options; ``candidate``, the number of the model where there are
-            several; ``race``, the numbers of those to be timed in turn, and ``race_seconds`` for all of them.
+        folder: the folder for state, profile and outputs.
+        asked: provider, runs, warm_up and session options. ``candidate`` is the number of the model, if there are
+            several. ``race`` has the numbers of the models to time in turn, and ``race_seconds`` the time for all of
+            them.
     """
 
     def __init__(self, kit: Path, folder: Path, asked: Mapping[str, Any]) -> None:
@@ -49,14 +53,14 @@ class Work:
         self.state["system"] = device.machine_facts()
 
     def note(self, stage: str, **facts: object) -> None:
-        """Write the state, whole or not at all."""
+        """Write the state atomically."""
         self.state.update(facts, stage=stage)
         part = self.folder / (STATE + ".part")
         part.write_text(json.dumps(self.state), encoding="utf-8")
         replace(part, self.folder / STATE)
 
     def run(self) -> None:
-        """All stages. What ONNX Runtime refuses is noted with its HRESULT; it does not raise."""
+        """Run all stages. An error of ONNX Runtime is recorded with its HRESULT, not raised."""
         self.note("import onnxruntime")
         try:
             ort, options = self._imported(), self._usable_options()
@@ -71,7 +75,7 @@ class Work:
             self._failed(error)
 
     def _imported(self) -> Any:
-        """ONNX Runtime with the requested provider."""
+        """Import ONNX Runtime, and check that it has the requested provider."""
         try:
             import numpy
             import onnxruntime
@@ -87,7 +91,7 @@ class Work:
         return onnxruntime
 
     def _usable_options(self) -> Mapping[str, str]:
-        """The session's options, if this machine has the adapter that they name."""
+        """Return the session's options, if this machine has the adapter that they name."""
         options = dict(self.asked["session"])
         if self.asked["provider"] != DML:
             return options
@@ -98,7 +102,7 @@ class Work:
         wrong, fix = device.session_problem(options)
         if wrong:
             raise _NotRun(f"{wrong}; {fix}")
-        # Before the session: where the driver crashes, the result still names the adapter.
+        # Record the adapter before the session opens: if the driver crashes, the result still names it.
         number = adapter_number(options)
         preferred = {"adapter": f"the {options.get('performance_preference')} adapter"}
         self.state["device"].update(preferred if number is None else device.adapter_facts(number))
@@ -116,11 +120,14 @@ class Work:
             self._feed(session, index, feed, kind)
 
     def _of(self, number: int) -> dict[str, Any]:
-        """What the kit says of a model: its file and its tolerances."""
+        """Return the manifest's entry for a model: its file and its tolerances."""
         return dict(self.manifest["candidates"][number] if number else self.manifest)
 
     def _race(self, ort: object, options: Mapping[str, str]) -> None:
-        """Time models in turn. A round gives each a turn, in an order drawn anew; the next round has it reversed."""
+        """Time models in turn.
+
+        Each round gives each model a turn, in random order; the next round reverses the order.
+        """
         kind = "dml" if self.asked["provider"] == DML else "cpu"
         turns: dict[str, list[list[float]]] = {}
         runners = []
@@ -164,7 +171,7 @@ class Work:
         self.note("done", outcome="failed", reason=reason, failure=failure)
 
     def _open(self, ort: Any, chosen: Mapping[str, str]) -> Any:
-        """A session with the option lines ``chosen``."""
+        """Return a session with the option lines ``chosen``."""
         options = {**chosen, "cpu_fallback": "1", "profile": "1"}
         recorded = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
         if recorded:
@@ -178,7 +185,7 @@ class Work:
             load_seconds=round(time.perf_counter() - began, 4),
         )
         if kind == "dml":
-            # After the session: now the libraries that it uses are loaded.
+            # The libraries are loaded only after the session was opened.
             self.state["device"].update(device.library_facts())
         if recorded:
             nodes = [
@@ -192,13 +199,13 @@ class Work:
         return session
 
     def _session(self, ort: Any, options: Mapping[str, str], kind: str, number: int) -> Any:
-        """A session on one of the kit's models."""
+        """Return a session for one of the kit's models."""
         from .ortoptions import providers, session_settings
 
         settings = ort.SessionOptions()
         session_settings(settings, options, kind, str(self.folder / "profile"), ort.GraphOptimizationLevel)
         model = str(self.kit / self._of(number)["model"]["file"])
-        # Else the package opens the session anew on the CPU, and replaces the provider's error by one of its own.
+        # Without this, onnxruntime would retry on the CPU and replace the provider's error with its own.
         return ort.InferenceSession(model, settings, providers=providers(options, kind), enable_fallback=False)
 
     def _feed(self, session: Any, index: int, feed: Mapping[str, Any], kind: str) -> None:
@@ -217,7 +224,7 @@ class Work:
             answers = session.run(names, inputs)
             seconds.append(round(time.perf_counter() - began, 6))
             if index == 0 and number == 0:
-                # The profile of one run says who computed what; the timed runs go without.
+                # The profile of one run shows the provider of each kernel. The timed runs have no profile.
                 self._read_profile(session.end_profiling())
         outputs = _flat(dict(zip(names, answers)))  # noqa: B905 - Python 3.9
         expected = {name: _load(self.kit / file) for name, file in feed["outputs"].items()}
@@ -239,10 +246,13 @@ class Work:
         self.state["feeds"].append({**facts, **times, "metrics": [asdict(one) for one in measured]})
 
     def _read_profile(self, path: str) -> None:
-        """Kernels by provider, and the slowest of them. A fused DirectML partition is one kernel."""
+        """Record the number of kernels by provider, and the slowest kernels.
+
+        A fused DirectML partition is one kernel.
+        """
         try:
             events = json.loads(Path(path).read_text(encoding="utf-8", errors="replace"))
-        except (OSError, ValueError, RecursionError):  # cut short; the record of nodes, where there is one, says it too
+        except (OSError, ValueError, RecursionError):  # truncated; the record of nodes, if any, has the same facts
             return
         kernels = [e for e in events if e.get("cat") == "Node" and e.get("name", "").endswith("_kernel_time")]
         counted = Counter(str(e.get("args", {}).get("provider", "?")) for e in kernels)
@@ -267,11 +277,14 @@ class _Runner:
         return time.perf_counter() - began
 
     def warmed_up(self) -> float:
-        """Seconds of a run after some that warm it up."""
+        """Warm the model up, and return the seconds of one run."""
         return min([self._run() for _ in range(4)][1:])
 
     def turn(self, length: float) -> list[float]:
-        """Seconds of single runs for so long; the first, which brings back the caches, is not among them."""
+        """Run the model for ``length`` seconds, and return the seconds of each run.
+
+        The first run, which refills the caches, is not included.
+        """
         self._run()
         ends, found = time.perf_counter() + length, [self._run()]
         while time.perf_counter() < ends and len(found) < 256:
@@ -280,7 +293,7 @@ class _Runner:
 
 
 def _feeds(kit: Path, feed: Mapping[str, Any], session: Any) -> dict[str, object]:
-    """Inputs of one feed, in the floating-point type that the session takes: candidates differ in it."""
+    """Return the inputs of one feed, in the session's floating-point type: candidates differ in it."""
     kinds = {"tensor(float16)": "float16", "tensor(float)": "float32"}
     wanted = {value.name: kinds.get(value.type, "") for value in session.get_inputs()}
     arrays = {}
@@ -299,7 +312,10 @@ def _load(path: Path) -> Any:
 
 
 def _flat(outputs: Mapping[str, object]) -> dict[str, Any]:
-    """Outputs as arrays: items of a sequence are ``name[0]`` ..., an empty optional is empty."""
+    """Return outputs as arrays.
+
+    Items of a sequence become ``name[0]`` ..., an empty optional becomes an empty array.
+    """
     import numpy as np
 
     flat: dict[str, object] = {}
@@ -313,9 +329,9 @@ def _flat(outputs: Mapping[str, object]) -> dict[str, Any]:
 
 
 def main(kit: Path, folder: Path) -> int:
-    """Run a kit; ``request.json`` in ``folder`` says how. The standard input is a pipe that closes with the parent."""
+    """Run a kit as ``request.json`` in ``folder`` says. Standard input is a pipe that closes when the parent ends."""
     process.no_crash_dialog()
     process.watch_parent()
-    memory.die_with_parent(os.getppid())  # on Linux, also while a library does not let the watch run
+    memory.die_with_parent(os.getppid())  # on Linux, also while a library blocks the watching thread
     Work(kit, folder, json.loads((folder / "request.json").read_text(encoding="utf-8"))).run()
     return 0
