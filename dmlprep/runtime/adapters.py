@@ -1,4 +1,4 @@
-"""The adapters and GPUs that DirectML can have here, and which of them a name means."""
+"""List the adapters and GPUs that DirectML can use on this machine, and choose one by name."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LIST = "dmlprep doctor --adapters lists them"
 
 
 def listing() -> tuple[tuple[Adapter, ...], str]:
-    """The adapters of this machine, and why there are none.
+    """Return the adapters of this machine, and the reason if there are none.
 
-    On Windows all that DXGI lists, in its order. On Linux the one of the installed runtime, lavapipe, which computes on
-    the CPU; its memory, driver and LUID are not known.
+    On Windows these are all adapters of DXGI, in its order. On Linux it is lavapipe, the CPU driver of the installed
+    runtime, whose memory, driver and LUID are unknown.
     """
     if sys.platform == "win32":
         try:
@@ -61,12 +61,12 @@ def _lavapipe(facts: Mapping[str, str]) -> Adapter:
 
 
 def choose_adapter(name: str | None, device_id: int | None, *, on: str = "dml") -> int | None:
-    """The number of the adapter that a user asked for, by its number or by a vendor or a part of its name.
+    """Return the number of the adapter that the user chose, by number, by vendor or by a part of its name.
 
-    ``None`` where the user did not choose. ``on`` is the device: a name makes no sense on ``cpu``.
+    ``None`` without a choice. ``on`` is the device: a name is refused on ``cpu``.
 
     Raises:
-        UsageError: both were given; no adapter matches, or several; there is nothing to choose here.
+        UsageError: both a name and a number are set; no adapter matches, or several do; this system has no choice.
     """
     if name is None:
         return device_id
@@ -96,7 +96,7 @@ def _matching(name: str, found: Sequence[Adapter], reason: str) -> int:
 
 
 def gpu_listing() -> Found:
-    """The GPUs of this machine that ``--gpu`` takes, and what stands against others. None but on Linux."""
+    """Return the GPUs of this machine that ``--gpu`` accepts, and why others cannot be used; empty except on Linux."""
     from dmlprep.runtime.linux.gpus import Found, find
     from dmlprep.runtime.linux.layout import Layout
 
@@ -109,13 +109,13 @@ def gpu_listing() -> Found:
 
 
 def choose_gpu(name: str | None, *, on: str = "dml") -> str:
-    """The number of the GPU that a user asked for (``auto``, a number, a vendor or a part of a name); empty for none.
+    """Return the number of the GPU that the user chose by ``auto``, number, vendor or part of a name; empty for none.
 
-    For ``SessionOptions.gpu``. ``on`` is the device: a GPU makes no sense on ``cpu``.
+    The result is for ``SessionOptions.gpu``. ``on`` is the device: a GPU is refused on ``cpu``.
 
     Raises:
-        UsageError: there is nothing to choose here, or several are meant.
-        CheckNotRun: there is no GPU, or none that is meant; the message says what is missing.
+        UsageError: this system has no choice, or several GPUs match.
+        CheckNotRun: there is no GPU, or none matches; the message says what is missing.
     """
     if name is None:
         return ""

@@ -1,6 +1,6 @@
-"""Windows ML's catalog of execution providers, where the package ``windowsml`` is installed.
+"""Read Windows ML's catalog of execution providers, if the package ``windowsml`` is installed.
 
-Asked in a child process: the catalog is native code that talks to Windows Update. Nothing is downloaded.
+A child process reads it, because the catalog is native code that connects to Windows Update. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dmlprep.core.files import parse_json
 from dmlprep.process.tools import run_tool
 
 _LIMIT = 30.0
-"""Seconds for an answer."""
+"""Time limit of the child process in seconds."""
 
 
 def catalog_lines(system: str = sys.platform) -> list[str]:
-    """One line for each provider that Windows ML has for this machine; empty where ``windowsml`` is not installed.
+    """Return one line for each provider that Windows ML has for this machine; empty without the package ``windowsml``.
 
-    DirectML is not among them: Windows ML lists it as "DirectML (legacy)", and every ONNX Runtime of Windows has it.
+    DirectML is not in the list: Windows ML lists it as "DirectML (legacy)", and every ONNX Runtime for Windows has it.
     """
     if system != "win32" or find_spec("windowsml") is None:
         return []
@@ -37,7 +37,7 @@ def catalog_lines(system: str = sys.platform) -> list[str]:
 
 
 _STATES = {"Ready": "ready", "NotReady": "installed, not loaded yet", "NotPresent": "can be downloaded"}
-"""Names of ``windowsml.EpReadyState``."""
+"""Words for the values of ``windowsml.EpReadyState``."""
 
 
 def _ask() -> None:

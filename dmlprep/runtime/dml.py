@@ -1,6 +1,7 @@
-"""DirectML where there is one: on Windows through the installed ONNX Runtime, on Linux through the installed runtime.
+"""Open DirectML sessions: on Windows with the installed ONNX Runtime, on Linux with the installed runtime.
 
-No session is handed out before the self-test has passed on this very set of pieces; its result is kept with them.
+No session is opened before the self-test has passed with the same files. The result of the self-test is saved with
+them.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 
 def dml_status(release: str = "", *, again: bool = False, session: SessionOptions | None = None) -> DmlStatus:
-    """Whether a DirectML session can be had here. Runs the self-test when it has not run on these pieces (10 s).
+    """Return whether DirectML is available here. The self-test runs (10 s) unless its result for these files is known.
 
     Args:
-        release: of ONNX Runtime, on Linux, this very one; empty for that of ``session``.
-        again: look at the contents of every file, and run the self-test even if its result is known.
-        session: its adapter, GPU and release are those that are asked about.
+        release: on Linux, the exact release of ONNX Runtime; empty for the one of ``session``.
+        again: check the contents of every file, and run the self-test even if its result is known.
+        session: the adapter, GPU and release to test.
     """
     session = session or SessionOptions()
     if sys.platform == "win32":
@@ -53,9 +54,10 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
 
 
 def release_for(version: str) -> str:
-    """The release for ``dml_status`` and ``open_dml`` that is nearest to a version of ONNX Runtime.
+    """Return the release for ``dml_status`` and ``open_dml`` that is nearest to a version of ONNX Runtime.
 
-    On Linux an installed one: this version, its minor version, or the default. Elsewhere empty: there is one.
+    On Linux this is an installed release: the same version, the same minor version, or the default. On other systems it
+    is empty, because there is only one.
     """
     if not sys.platform.startswith("linux"):
         return ""
@@ -67,7 +69,7 @@ def release_for(version: str) -> str:
 
 
 def another_release(device: DeviceInfo, wanted: str) -> str:
-    """What a verdict says where ``device`` is of another release of ONNX Runtime than ``wanted``; else empty."""
+    """Return a note for the verdict if ``device`` ran another release of ONNX Runtime than ``wanted``, or nothing."""
     ran = device.onnxruntime
     if not ran or not wanted or ran.split(".")[:2] == wanted.split(".")[:2]:
         return ""
@@ -75,12 +77,12 @@ def another_release(device: DeviceInfo, wanted: str) -> str:
 
 
 def dml_host(release: str = "", session: SessionOptions | None = None) -> SessionHost:
-    """A host for DirectML sessions, on Linux on this very release; empty for that of ``session``.
+    """Return a host for DirectML sessions, on Linux with exactly this release; empty: the one of ``session``.
 
-    The adapter of ``session`` is tested now, another one before its first session.
+    The adapter of ``session`` is tested now; any other adapter is tested before its first session.
 
     Raises:
-        CheckNotRun: there is none here, or it failed its self-test; the message says why.
+        CheckNotRun: DirectML is not available, or it failed its self-test; the message gives the reason.
     """
     session = session or SessionOptions()
     status = dml_status(release, session=session)
@@ -93,17 +95,17 @@ def dml_host(release: str = "", session: SessionOptions | None = None) -> Sessio
 
 
 def open_dml(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> Session:
-    """Load a model on DirectML, in a child process: that of ``host``, or one that ends with the session.
+    """Load a model on DirectML, in the child process of ``host``, or in one that ends with the session.
 
     Raises:
-        CheckNotRun: there is no DirectML here.
-        SessionFailure: the model cannot be loaded, or the worker died of it.
+        CheckNotRun: DirectML is not available.
+        SessionFailure: the model cannot be loaded, or the worker crashed.
     """
     return open_on(host, lambda: dml_host(session=options), path, options)
 
 
 def fp16_traits(status: DmlStatus) -> list[str]:
-    """What a report says of FP16 on this device."""
+    """Return the notes of a report on FP16 on this device."""
     return _traits(status.fp16.rounding)
 
 
@@ -153,11 +155,11 @@ def _status_on_linux(release: str, again: bool, wanted: str) -> DmlStatus:
         if known["failures"] and (reason := _damage(layout, release)):
             return DmlStatus(False, f"the self-test failed, and {reason}")
         if known["failures"] and kept.is_dir():
-            # Shaders that the driver kept can be broken too, and cost nothing but time.
+            # A corrupt shader cache can be the cause; without it, only time is lost.
             remove_tree(kept, ignore_errors=True)
             known = run_test(lambda: LinuxHost(layout, release, gpu=gpu))
         if known["lasting"]:
-            # A cache folder of another user's, which cannot be written, serves as well: the test runs each time.
+            # If the cache folder belongs to another user and cannot be written, the test runs each time.
             with contextlib.suppress(OSError):
                 write_json(result_file(layout, release, device), {**known, "fingerprint": key})
     status = status_from(known, lambda facts, traits: describe(facts, traits, gpu))
@@ -172,7 +174,7 @@ def _status_on_linux(release: str, again: bool, wanted: str) -> DmlStatus:
 
 
 def _damage(layout: Layout, release: str) -> str:
-    """The files that are not as they were installed, where there are any."""
+    """Return a message about files that changed since the installation; empty if there are none."""
     from dmlprep.runtime.linux import inventory
 
     for what in inventory.damage(layout, inventory.pieces(layout, release), contents=True).values():
@@ -181,7 +183,7 @@ def _damage(layout: Layout, release: str) -> str:
 
 
 def run_test(make: Callable[[], SessionHost], adapter: SessionOptions | None = None) -> dict[str, object]:
-    """Run the self-test; ``lasting`` says whether its result says something of the pieces, not of this moment."""
+    """Run the self-test. ``lasting`` is true if the result describes the files, not a temporary state."""
     facts: dict[str, str] = {}
     try:
         with make() as host:
@@ -210,9 +212,9 @@ def status_from(known: Mapping[str, Any], describe: Callable[[Mapping[str, str],
 
 
 class _TestedHost(SessionHost):
-    """A host whose adapters are each checked and self-tested before their first session, but for those ``tested``.
+    """A host that checks and self-tests each adapter before its first session, except those in ``tested``.
 
-    By adapter, ``tested`` has what a report says of FP16 there.
+    ``tested`` has the FP16 notes for the report, by adapter.
     """
 
     def __init__(self, start: Callable[[], Child], tested: Mapping[_Which, Sequence[str]]) -> None:
@@ -231,7 +233,7 @@ class _TestedHost(SessionHost):
         if which not in self._traits:
             if status := _no_adapter(options):
                 raise CheckNotRun(f"DirectML is not available: {status.reason}", fix=status.fix, code="DP803")
-            self._traits[which] = ()  # the self-test's own sessions go through here as well
+            self._traits[which] = ()  # the self-test opens its own sessions through this method
             result = self_test(self, options)
             if result.failures:
                 del self._traits[which]
@@ -255,7 +257,7 @@ def _adapter(session: SessionOptions) -> _Which:
 
 
 def _lines(session: SessionOptions) -> dict[str, str]:
-    """What of the option lines chooses the adapter."""
+    """Return the session options that choose the adapter."""
     chosen = {} if session.device_id is None else {"device_id": str(session.device_id)}
     if session.performance_preference != "default":
         chosen["performance_preference"] = session.performance_preference
@@ -263,7 +265,7 @@ def _lines(session: SessionOptions) -> dict[str, str]:
 
 
 def _no_adapter(session: SessionOptions) -> DmlStatus | None:
-    """Why this adapter cannot serve, told without a session: it is not there, or a software adapter not asked for."""
+    """Return why this adapter cannot be used: it is missing, or a software adapter without a request."""
     from dmlprep.portable import device
 
     reason, fix = device.session_problem(_lines(session))
@@ -278,12 +280,12 @@ def _status_on_windows(session: SessionOptions) -> DmlStatus:
     from dmlprep.runtime.windows import describe, provider_missing, session_facts
 
     if reason := provider_missing():
-        # The reason holds the line that mends it.
+        # The reason includes the command that fixes it.
         return DmlStatus(False, reason)
     if status := _no_adapter(session):
         return status
     known = _test_on_windows(_adapter(session))
-    # The worker spoke of its libraries before any session; the adapter is the one that was tested.
+    # The worker reported its libraries before any session. The adapter is the one that was tested.
     facts = {**known["facts"], **session_facts(_lines(session))} if known["facts"] else {}
     status = status_from({**known, "facts": facts}, lambda facts, traits: describe(facts, tuple(traits)))
     return status if status.available else replace(status, fix=_DRIVER)
@@ -291,7 +293,7 @@ def _status_on_windows(session: SessionOptions) -> DmlStatus:
 
 @cache
 def _test_on_windows(which: _Which) -> Mapping[str, Any]:
-    """Once in a process for each adapter: every session asks for it."""
+    """Run the self-test, once in a process for each adapter: every session needs its result."""
     if isinstance(which, int):
         session = SessionOptions(device_id=which)
     else:

@@ -1,4 +1,4 @@
-"""What stands in this Python environment: ONNX Runtime packages that overwrite one another, and versions."""
+"""Check the ONNX Runtime packages in this Python environment: conflicts and versions."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ RUNTIMES = (
 """Packages that all install the folder ``onnxruntime``."""
 
 WITH_DIRECTML = ("onnxruntime-windowsml", "onnxruntime-directml", "ort-nightly-directml")
-"""Those of them that hold the DirectML provider; the first is the one that gets new releases."""
+"""The packages among them with the DirectML provider. Only the first one still gets new releases."""
 
 NEWEST_DIRECTML = "1.24.4"
 """The last release of onnxruntime-directml on PyPI, as of November 2026."""
 
 _NEEDS = re.compile(r"(?P<name>[A-Za-z0-9._-]+) *>=(?P<least>[0-9.]+)(?P<elsewhere> *; *sys_platform != .win32.)?")
-"""A line of what a package needs, extras left out."""
+"""A requirement of a package, without extras."""
 
 LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml_dtypes", "onnxsim", "onnxconverter-common", "msgspec", "click")
 
 
 def installed_versions(names: Iterable[str], path: list[str] | None = None) -> dict[str, str]:
-    """Version by name of those packages that are installed in the folders ``path``, by default those of ``sys.path``.
+    """Return the versions of the named packages that are installed in the folders ``path`` (default: ``sys.path``).
 
     No package is imported.
     """
-    from importlib import metadata  # takes longer than all else of the module, which each worker imports
+    from importlib import metadata  # slow to import, and each worker imports this module
 
     versions: dict[str, str] = {}
     for distribution in metadata.distributions(path=sys.path if path is None else path):
@@ -44,7 +44,7 @@ def installed_versions(names: Iterable[str], path: list[str] | None = None) -> d
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """``2.4.6rc1`` -> 2, 4, 6: what comes behind the first that is no number does not count here."""
+    """Return the numbers of a version: ``2.4.6rc1`` becomes (2, 4, 6). Anything after the last number is ignored."""
     match = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
     return tuple(map(int, match[0].split("."))) if match else ()
 
@@ -54,7 +54,7 @@ def _normal(name: str) -> str:
 
 
 def runtime_findings(path: list[str] | None = None, system: str = sys.platform) -> list[Finding]:
-    """What is wrong with the ONNX Runtime packages of this environment, each with the pip line that mends it."""
+    """Return problems with the ONNX Runtime packages of this environment, each with the pip command that fixes it."""
     versions = installed_versions(RUNTIMES, path)
     pip = f"{python()} -m pip"
     if not versions:
@@ -73,7 +73,7 @@ def runtime_findings(path: list[str] | None = None, system: str = sys.platform) 
 
 
 def requirement_findings(path: list[str] | None = None, system: str = sys.platform) -> list[Finding]:
-    """Packages that are older than dmlprep asks for: pip installs these where another package asks for them later."""
+    """Return packages that are older than dmlprep requires. Another package may have made pip install them later."""
     from importlib import metadata
 
     about = metadata.distributions(name="dmlprep", path=sys.path if path is None else path)
@@ -91,7 +91,7 @@ def requirement_findings(path: list[str] | None = None, system: str = sys.platfo
 
 
 def genai_findings(path: list[str] | None = None) -> list[Finding]:
-    """Return whether the onnxruntime-directml that onnxruntime-genai-directml requires is missing here."""
+    """Return a finding if the onnxruntime-directml that onnxruntime-genai-directml requires is missing."""
     from importlib import metadata
 
     name, runtime = "onnxruntime-genai-directml", "onnxruntime-directml"
@@ -111,7 +111,7 @@ def genai_findings(path: list[str] | None = None) -> list[Finding]:
 
 
 def dml_finding(status: DmlStatus, system: str = sys.platform) -> Finding | None:
-    """Why there is no DirectML session, with what mends it on this system; ``None`` where there is one."""
+    """Return why DirectML is not available, with the fix for this system; ``None`` if it is available."""
     if status.available:
         return None
     known = {
@@ -125,30 +125,32 @@ def dml_finding(status: DmlStatus, system: str = sys.platform) -> Finding | None
 
 
 def install_line() -> str:
-    """What installs an ONNX Runtime with DirectML on Windows: one of two packages, never both."""
+    """Return the command that installs ONNX Runtime with DirectML on Windows: one of two packages, never both."""
     return f"{python()} -m pip install onnxruntime-windowsml (or onnxruntime-directml, up to {NEWEST_DIRECTML})"
 
 
 def python() -> str:
-    """How this Python is called on a command line."""
+    """Return how to call this Python on a command line."""
     return f'"{sys.executable}"' if " " in sys.executable else sys.executable or "python"
 
 
 def system_name() -> str:
-    """The system and its machine."""
+    """Return the system, its release and the machine type."""
     return f"{platform.system()} {platform.release()} {platform.machine()}"
 
 
 def system_libraries() -> Path | None:
-    """System32 of this Windows; ``None`` on another system."""
+    """Return the folder System32 of this Windows; ``None`` on another system."""
     if sys.platform == "win32":
         return Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32"
     return None
 
 
 def cache_folder() -> Path | None:
-    """Where programs of this user keep what can be made again: ``$XDG_CACHE_HOME`` (XDG Base Directory Specification),
-    by default ``~/.cache``; on Windows ``%LOCALAPPDATA%``."""
+    """Return this user's cache folder:
+
+    ``$XDG_CACHE_HOME`` (XDG Base Directory Specification), by default ``~/.cache``; on Windows ``%LOCALAPPDATA%``.
+    """
     cache = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME", "")
     if Path(cache).is_absolute():
         return Path(cache)
@@ -156,5 +158,5 @@ def cache_folder() -> Path | None:
         return None
     try:
         return Path.home() / ".cache"
-    except RuntimeError:  # a user that the system does not know, as containers have them
+    except RuntimeError:  # a user without a name, which is common in containers
         return None

@@ -1,7 +1,7 @@
-"""onnx's reference evaluator behind the worker's protocol: for originals that ONNX Runtime cannot load.
+"""Serve onnx's reference evaluator with the worker protocol, for originals that ONNX Runtime cannot load.
 
-A model at opset 26 to 28 has no session in ONNX Runtime 1.24.4, and yet must be proved after it was lowered. The
-evaluator computes every operator in numpy, by ONNX's own definition: in seconds instead of milliseconds.
+ONNX Runtime 1.24.4 cannot load a model of opset 26 to 28, but the proof needs its outputs after the opset was lowered.
+The evaluator computes every operator in numpy, by ONNX's own definition, in seconds instead of milliseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dmlprep.runtime.wire import dims_to_fields
 
 
 class _NoOrtValue:
-    """Placeholder: no value is an OrtValue, the evaluator works on numpy arrays only."""
+    """A placeholder: no value is an OrtValue, because the evaluator works on numpy arrays only."""
 
 
 class _Numpy:
@@ -52,7 +52,7 @@ class EvaluatorWorker(Worker):
                 self.say(word, value.name, *_described(value.type))
 
     def feed(self, name: str, kind: str, file: str, *dims: str) -> None:
-        # bfloat16 and its like are numpy types here (ml_dtypes), not values of ONNX Runtime's.
+        # bfloat16 and similar types are numpy types here (ml_dtypes), not values of ONNX Runtime.
         self.feed_value(name, read_tensor(self.exchange / file, kind, tuple(map(int, dims)), mapped=True))
 
     def run(self, number: str) -> None:
@@ -69,7 +69,7 @@ class EvaluatorWorker(Worker):
 
 
 def _gather_elements() -> Any:
-    """GatherElements without the bound of 64 elements along the axis that the evaluator of onnx 1.23 has."""
+    """Return a GatherElements without the limit of 64 elements along the axis in the evaluator of onnx 1.23."""
     from onnx.reference.op_run import OpRun
 
     class GatherElements(OpRun):  # type: ignore[misc, unused-ignore]
@@ -82,7 +82,7 @@ def _gather_elements() -> Any:
 
 
 _SPELLINGS = {b"bilinear": b"linear", b"bicubic": b"cubic"}
-"""Modes of GridSample before opset 20, and their names since: the evaluator of onnx 1.23 knows these only."""
+"""Modes of GridSample before opset 20, and their later names. The evaluator of onnx 1.23 only knows the later ones."""
 
 
 def _respell(proto: onnx.ModelProto) -> None:
@@ -93,7 +93,7 @@ def _respell(proto: onnx.ModelProto) -> None:
 
 
 def _described(kind: onnx.TypeProto) -> list[str]:
-    """Element type and dims of a value, as the protocol says them."""
+    """Return element type and dims of a value, in the form of the protocol."""
     if not kind.HasField("tensor_type"):
         return [kind.WhichOneof("value") or "unknown"]
     tensor = kind.tensor_type

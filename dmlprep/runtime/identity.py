@@ -1,4 +1,4 @@
-"""What tells one DirectML device, with all that computes there, from another, so that no verdict serves for both."""
+"""Identify a DirectML device and all software that computes on it. A verdict is reused only for the same identity."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dmlprep.runtime.types import SessionOptions
 
 
 def dml_identity(session: SessionOptions | None = None) -> str:
-    """The device, its driver, DirectML, ONNX Runtime, and on Linux every file of the runtime and the processor.
+    """Return the device, its driver, DirectML, ONNX Runtime, and on Linux a digest of the runtime and the processor.
 
-    Empty where the device or its driver is not told from others: a GPU on Linux, a software adapter or one chosen by
-    preference on Windows; or where DirectML cannot answer.
+    The result is empty if the device or its driver cannot be identified: a GPU on Linux, a software adapter or a
+    preference on Windows. It is also empty if DirectML is not available.
     """
     from dmlprep.runtime.dml import dml_status, release_for
 
@@ -24,7 +24,7 @@ def dml_identity(session: SessionOptions | None = None) -> str:
     if not status.available or status.device is None:
         return ""
     if sys.platform == "win32":
-        # The version of a software adapter is not known there: the driver that Wine shows is always the same.
+        # The version of a software adapter is unknown on Windows, and the driver that Wine shows is always the same.
         known = status.device.driver and not status.device.software
         return f"windows {platform.version()}, {status.device}" if known else ""
     from dmlprep.runtime.linux.install import fingerprint

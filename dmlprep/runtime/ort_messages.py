@@ -1,6 +1,6 @@
-"""What ONNX Runtime says in words alone: its errors have a kind and a text, and no field for these facts.
+"""Recognise facts in ONNX Runtime's error texts: its errors have a kind and a text, but no field for these facts.
 
-The texts are those of ONNX Runtime 1.24 to 1.30. HRESULTs in them are read by ``processes.hresult``.
+The texts are those of ONNX Runtime 1.24 to 1.30. ``portable.hresult`` reads the HRESULTs in them.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ _PLACE = re.compile(r"\b8[0-9A-Fa-f]{7}\b|\w+\.cpp\(\d+\)")
 
 
 def newest_opset(message: str) -> tuple[str, str] | None:
-    """The opset of a model that is refused for it, and the newest that this release loads."""
+    """Return the opset of a refused model, and the newest opset that this release loads."""
     match = _OPSET.search(message)
     return (match[1], match[2]) if match else None
 
 
 def lacks_a_kernel(message: str) -> bool:
-    """Whether no provider of the session has a kernel for a node."""
+    """Return whether no provider of the session has a kernel for a node."""
     return any(text in message for text in _NO_KERNEL)
 
 
 def fuses_an_output_away(message: str) -> bool:
-    """Whether a fusion takes away the value that an output is a copy of."""
+    """Return whether a fusion removes the value that an output copies."""
     return _FUSED_AWAY in message
 
 
 def signature(message: str) -> tuple[str, ...]:
-    """What two messages of one failure have in common: HRESULTs and places in the source, or the text."""
+    """Return the common part of all messages of one failure: HRESULTs and places in the source, or the text."""
     return tuple(sorted(set(_PLACE.findall(message)))) or (message,)

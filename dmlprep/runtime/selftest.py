@@ -1,8 +1,8 @@
-"""Check DirectML against known results: small models whose results follow from formulas, before any verdict.
+"""Check DirectML with small models whose results follow from formulas, before any verdict.
 
-Some graphics drivers open sessions, run, report success and compute wrong results. Results are computed here with
-numpy in 64 bits, never by another session. The FP16 probe tells what the device does with FP16, because that differs
-between devices and explains differences that are no faults.
+Some graphics drivers open sessions, run, report success and compute wrong results. The expected results come from numpy
+in 64 bits, never from another session. The FP16 probe records how the device computes in FP16. Devices differ in this,
+which explains differences that are not faults.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from dmlprep.runtime.served import SessionHost
 from dmlprep.runtime.types import Fp16Traits, SessionOptions
 
 OPSET = 17
-"""Every release from 1.15 on has DirectML kernels of this opset for the operators below."""
+"""The opset of the models. Every release since 1.15 has DirectML kernels of this opset for the operators below."""
 
 FP32_BOUND = 1e-5
-"""max |d| / max |reference|: a sum of up to 147 FP32 products, 2^-24 each, with slack for the order of summation."""
+"""Largest max |d| / max |reference|: for a sum of up to 147 FP32 products, 2^-24 each, with slack for the order."""
 
 FP16_BOUND = 5e-3
-"""Inputs and outputs rounded to FP16 (2^-11 toward nearest, 2^-10 toward zero) and sums of 64 products in FP32."""
+"""The same for FP16: inputs and outputs rounded to FP16 (2^-11 to nearest, 2^-10 toward zero), sums of 64 products in
+FP32."""
 
 _TIME_LIMIT = 120.0
 
@@ -47,7 +48,10 @@ class Case:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """The outcome: ``failures`` holds one sentence a failed model, none when the device can be believed."""
+    """The result of the self-test.
+
+    ``failures`` has one sentence for each failed model; it is empty if the device is reliable.
+    """
 
     passed: tuple[str, ...]
     failures: tuple[str, ...]
@@ -59,14 +63,14 @@ def _random(seed: int, *shape: int) -> np.ndarray:
 
 
 def _convolution(x: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray:
-    """Valid convolution of [1, C, H, W] with [M, C, K, K], in 64 bits."""
+    """Compute a valid convolution of [1, C, H, W] with [M, C, K, K], in 64 bits."""
     view = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), w.shape[2:], axis=(2, 3))
     result: np.ndarray = np.einsum("nchwij,mcij->nmhw", view[:, :, ::stride, ::stride], w.astype(np.float64))
     return result
 
 
 def cases() -> Iterator[Case]:
-    """The known models."""
+    """Yield the known models."""
     from onnx.helper import make_node as node
 
     x, w = _random(1, 1, 3, 32, 32), _random(2, 8, 3, 7, 7)
@@ -91,7 +95,7 @@ def cases() -> Iterator[Case]:
     scales = np.array([1, 1, 2, 3], np.float32)
     yield Case("Resize nearest", [resize], {"x": image, "scales": scales}, sizes, 0.0)
     left, right = _random(7, 3, 4, 5), _random(8, 3, 4, 5)
-    # DirectML 1.14 refuses this one on the CPU Vulkan driver, and with it most models.
+    # DirectML 1.14 refuses this model on the CPU Vulkan driver, and most other models too.
     yield Case("Add FP32", [node("Add", ["p", "q"], ["y"])], {"p": left, "q": right}, left + right, FP32_BOUND)
     logits = _random(6, 4, 50) * 5
     exp = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
@@ -126,7 +130,7 @@ def _save(case: Case, path: Path) -> None:
 def _run(host: SessionHost, case: Case, folder: Path, adapter: SessionOptions) -> np.ndarray:
     path = folder / "selftest.onnx"
     _save(case, path)
-    # Nothing may run on the CPU in DirectML's place: that would test the wrong thing.
+    # No node may run on the CPU instead of DirectML, which would make the test meaningless.
     where = {"device_id": adapter.device_id, "performance_preference": adapter.performance_preference}
     options = SessionOptions(time_limit=_TIME_LIMIT, cpu_fallback=False, **where)  # type: ignore[arg-type]
     with host.open(path, options) as session:
@@ -144,7 +148,10 @@ def _fault(found: np.ndarray, case: Case) -> str:
 
 
 def failures_text(failures: Sequence[str]) -> str:
-    """The failures of a self-test as one line; what several models say alike is said once, with their number."""
+    """Return the failures of a self-test as one line.
+
+    Equal failures of several models appear once, with their number.
+    """
     alike: dict[str, list[str]] = defaultdict(list)
     for failure in failures:
         alike[_without_numbers(failure.partition(": ")[2] or failure)].append(failure)
@@ -156,17 +163,17 @@ def failures_text(failures: Sequence[str]) -> str:
 
 
 def _without_numbers(fault: str) -> str:
-    """The fault without what differs from session to session: addresses, and ``Exception(3) tid(1f)``.
+    """Return the fault without numbers that differ between sessions: addresses, and ``Exception(3) tid(1f)``.
 
-    An HRESULT is such a number too, and stays.
+    An HRESULT is kept, although it is a number too.
     """
     return f"{diagnose(fault)}" + re.sub(r"\([^()]*\)|\b[0-9A-Fa-f]{8,}\b", "", fault)
 
 
 def self_test(host: SessionHost, adapter: SessionOptions | None = None) -> SelfTest:
-    """Run the known models and the FP16 probe, on the adapter that ``device_id`` or ``performance_preference`` names.
+    """Run the known models and the FP16 probe, on the adapter of ``device_id`` or ``performance_preference``.
 
-    A model that fails in any way is one failure, never an error.
+    A model that fails in any way counts as one failure, and raises no error.
     """
     adapter = adapter or SessionOptions()
     passed: list[str] = []
@@ -205,7 +212,7 @@ def _probe_fp16(host: SessionHost, folder: Path, adapter: SessionOptions) -> Fp1
         rounding = "nearest-even"
     elif np.array_equal(cast[:8], toward_zero):
         rounding = "toward-zero"
-    # Cast alone can be exact where arithmetic flushes, so denormals are asked of an addition.
+    # A Cast can be exact on a device whose arithmetic flushes denormals, so an addition tests them.
     tiny = np.array([2.0**-20, 3 * 2.0**-24], np.float16)
     add = Case("Add", [helper.make_node("Add", ["a", "b"], ["y"])], {"a": tiny, "b": tiny}, tiny + tiny, 1.0)
     keeps_tiny = np.array_equal(_run(host, add, folder, adapter), tiny + tiny)

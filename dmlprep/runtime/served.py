@@ -1,4 +1,4 @@
-"""Sessions served by a worker process, whatever device the worker speaks for."""
+"""Sessions that a worker process serves, for any device."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from dmlprep.runtime.types import Kept, MemoryUse, NodePlacement, NodeTiming, Ru
 from dmlprep.runtime.wire import FEEDS, RESULTS, dims_from_fields, dims_to_fields
 
 _CLOSE_SECONDS = 60.0
-"""How long a worker may take to let go of a model."""
+"""Seconds that a worker may take to release a model."""
 
 _NO_ROOM = 1 << 20
-"""Free bytes below which an output that came back cut short did so for want of room."""
+"""If an output is truncated and fewer bytes than this are free, the disk was full."""
 
 _PROFILE = 128 << 20
-"""Bytes of a profile: a run of 10,000 nodes writes 4 MB."""
+"""Largest profile in bytes; a run of 10,000 nodes writes 4 MB."""
 
 _FED = itertools.count(1)
-"""Feeds that stay with a worker have a number of their own, whichever session they are for."""
+"""Numbers for feeds that stay in a worker, unique over all sessions."""
 
 Stage = Callable[[Child, Path, SessionOptions], tuple[str, SessionOptions, Callable[[], None]]]
 
@@ -48,7 +48,7 @@ def _in_place(_child: Child, path: Path, options: SessionOptions) -> tuple[str, 
 
 @contextlib.contextmanager
 def _in_its_words(child: Child, where: str) -> Iterator[None]:
-    """Take an answer apart; one that is not in the words of ``wire.py`` ends the worker: a SessionFailure."""
+    """Parse an answer. If it does not follow ``wire.py``, end the worker and raise a SessionFailure."""
     try:
         yield
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, StopIteration, RecursionError) as error:
@@ -57,17 +57,18 @@ def _in_its_words(child: Child, where: str) -> Iterator[None]:
 
 
 class SessionHost:
-    """Serves models one after another, or several at once, from one worker process.
+    """Serves models from one worker process, one after another or several together.
 
-    Starting a worker costs 0.4 s (CPU) to seconds (DirectML on Linux), so callers with many models keep one host. A
-    worker that died is started again at the next ``open``; sessions that it served stay dead and say so.
+    To start a worker takes 0.4 s (CPU) to several seconds (DirectML on Linux), so callers with many models keep one
+    host. A worker that died is replaced at the next ``open``. The sessions that it served stay dead, and their methods
+    fail.
 
     Args:
-        start: makes a fresh worker.
-        device: makes the device's description from what the worker says of itself.
-        stage: puts a model where the worker can see it; gives the name to send, the options to send with it, and what
-            to call once it is loaded.
-        needs: the files of a model, for a worker that confines itself to them before it opens the first one.
+        start: starts a new worker.
+        device: returns the device's description from the worker's facts.
+        stage: puts a model where the worker can read it. It returns the name and the options to send, and a function to
+            call after the load.
+        needs: returns the files of a model, for a worker that confines itself to them before it opens the first model.
     """
 
     def __init__(
@@ -89,12 +90,12 @@ class SessionHost:
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What the worker said of itself: versions, driver, adapter."""
+        """The facts that the worker reported: versions, driver, adapter."""
         self.worker()
         return self._facts
 
     def worker(self) -> Child:
-        """The living worker, started when there is none.
+        """Return the living worker; start one if there is none.
 
         Raises:
             SessionFailure: it does not start.
@@ -115,7 +116,10 @@ class SessionHost:
         return self._child
 
     def begin(self) -> None:
-        """Start the worker and wait for nothing: it imports while the caller has other work. A failure shows later."""
+        """Start the worker without waiting: it imports while the caller does other work.
+
+        A failure is reported later.
+        """
         if self._child is None and self.begun is None:
             with contextlib.suppress(SessionFailure, CheckNotRun):
                 self.begun = self._start()
@@ -124,7 +128,7 @@ class SessionHost:
         """Load a model.
 
         Raises:
-            SessionFailure: it cannot be loaded; ``where`` names the model.
+            SessionFailure: it cannot be loaded; ``where`` is the model.
         """
         options = options or SessionOptions()
         child, confining = self._serving(path, options)
@@ -146,27 +150,27 @@ class SessionHost:
                 for kind in ("input", "output")
             }
             took = [_seconds(row) for row in answer if row[0] == "took"]
-        # What only a session knows: its adapter and driver.
+        # Only a session knows its adapter and driver.
         device = self._describe({**self._facts, **_facts(answer)})
         session = Session(child, number, path, options, device, values["input"], values["output"])
         session.load_seconds = took[0] if took else None
         return session
 
     def may_read(self, paths: Iterable[Path]) -> None:
-        """Let a worker that confines itself read these files too: of models that will be opened after the first.
+        """Let a worker that confines itself also read these files of models that are opened later.
 
-        Any model can be opened without; but a worker that may not read it is replaced by a new one.
+        This is optional: a worker that may not read a model is replaced by a new one.
         """
         self._readable.update(path.resolve() for path in paths)
 
     def _serving(self, path: Path, options: SessionOptions) -> tuple[Child, list[list[str]]]:
-        """A worker that may read the model, and the lines that say what it may read where it is not confined yet."""
+        """Return a worker that may read the model, and the request to confine it if it is not confined yet."""
         child = self.worker()
         if self._needs is None:
             return child, []
         needed = self._needs(path, options)
         while child.confined and not all(_may_read(child.readable, file) for file in needed):
-            # The kernel takes rights and never gives any back. A worker that still serves a model lives on.
+            # The kernel never returns rights that were dropped. A worker that still serves a model stays alive.
             self._former.append(child)
             for one in self._former:
                 if not one.sessions:
@@ -182,10 +186,10 @@ class SessionHost:
         return child, [["confine", *map(str, sorted(child.readable))]]
 
     def memory(self) -> MemoryUse:
-        """What the worker has held so far.
+        """Return the memory that the worker has used so far.
 
         Raises:
-            SessionFailure: it does not say.
+            SessionFailure: the worker does not report it.
         """
         child = self.worker()
         answer = child.ask([["memory"]], limit=START_LIMIT, where=child.name)
@@ -196,7 +200,7 @@ class SessionHost:
         return MemoryUse(**{name: held.get(name) for name in MemoryUse.__dataclass_fields__})
 
     def close(self) -> None:
-        """End the worker, and with it all sessions of this host."""
+        """End the worker and all sessions of this host."""
         if self.begun is not None:
             self.begun.kill()
         for child in (*self._former, self._child):
@@ -213,12 +217,12 @@ class SessionHost:
 
 
 def _may_read(readable: Set[Path], file: Path) -> bool:
-    """Whether a file, or a folder above it, is among those that may be read."""
+    """Return whether a file, or a folder above it, is in the set of readable paths."""
     return file in readable or not readable.isdisjoint(file.parents)
 
 
 def _seconds(row: Sequence[str]) -> float:
-    """The seconds of a row ``took``; a ValueError where it is no time."""
+    """Return the seconds of a ``took`` row; raise a ValueError if they are not a valid time."""
     seconds = float(row[1])
     if not 0 <= seconds < math.inf:  # NaN is not
         raise ValueError(f"{row[1]} seconds")
@@ -226,7 +230,7 @@ def _seconds(row: Sequence[str]) -> float:
 
 
 def _allowed(options: SessionOptions, fed: int = 0) -> Allowance | None:
-    """What a request may take, by the size of the model and of what it is fed."""
+    """Return the limits of a request, from the size of the model and of its feeds."""
     if options.model_bytes is None:
         return None
     limits = in_force()
@@ -255,9 +259,9 @@ def option_lines(options: SessionOptions) -> list[list[str]]:
 
 
 class Session:
-    """A model that is loaded in a worker, and answers. Every method may raise ``SessionFailure``.
+    """A model that is loaded in a worker. Every method may raise ``SessionFailure``.
 
-    ``load_seconds``: how long the worker took to make the session; ``None`` where it does not tell.
+    ``load_seconds``: how long the worker took to create the session; ``None`` if unknown.
     """
 
     def __init__(
@@ -280,17 +284,17 @@ class Session:
         child.sessions += 1
 
     def owned_by(self, host: SessionHost) -> Session:
-        """End ``host`` with this session."""
+        """Make ``host`` end with this session."""
         self._owner = host
         return self
 
     @property
     def alive(self) -> bool:
-        """Whether its worker is there to answer."""
+        """True if the worker is alive."""
         return self.child.alive
 
     def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Outputs by name, all of them unless named. Refuses outputs that are no tensors: see ``run_any``."""
+        """Run the model; return the named outputs, or all. It refuses outputs that are not tensors: see ``run_any``."""
         result: dict[str, np.ndarray] = {}
         for name, value in self.run_any(feeds, outputs).items():
             if value is None:
@@ -303,20 +307,20 @@ class Session:
     def run_any(
         self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None
     ) -> dict[str, RunValue]:
-        """As ``run``, with sequences and optionals on both sides."""
+        """Run the model like ``run``, but also with sequences and optionals."""
         return self._outputs(self._fed(feeds, outputs, "run"), outputs)
 
     def hold(self, values: Sequence[Kept], *, shared: bool) -> None:
-        """Let values stay with the session, for ``step``; what was held before is let go.
+        """Keep values in the session for ``step``; they replace those of an earlier call.
 
-        ``shared``: the input and the output of each value are one memory, which holds anything at first: zeros, or on
-        DirectML on Linux what lay there. Otherwise an output of one step is the input of the next one.
+        ``shared``: input and output of each value share one memory. Its initial content is zeros, or undefined on
+        DirectML on Linux. Otherwise an output of one step is the input of the next one.
         """
         lines = [["keep", one.input, one.output, one.dtype, *dims_to_fields(one.shape)] for one in values]
         self._ask([*lines, ["hold", str(self._number), "shared" if shared else "grown"]])
 
     def step(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
-        """One run with the values of ``hold``, which neither come nor go, and the other inputs."""
+        """Run once with the values of ``hold``, which stay in the worker, and the other inputs."""
         result: dict[str, np.ndarray] = {}
         for name, value in self._outputs(self._fed(feeds, outputs, "step"), outputs).items():
             if not isinstance(value, np.ndarray):
@@ -325,7 +329,7 @@ class Session:
         return result
 
     def _outputs(self, answer: list[list[str]], outputs: Sequence[str] | None) -> dict[str, RunValue]:
-        """The outputs of a run, of which none may be missing."""
+        """Return the outputs of a run; all of them must be present."""
         with _in_its_words(self.child, str(self.path)):
             values = self._values(answer)
             wanted = outputs if outputs is not None else [value.name for value in self.outputs]
@@ -334,14 +338,14 @@ class Session:
         return values
 
     def bind(self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None) -> None:
-        """Leave feeds with the worker, for ``time``; ``outputs`` as in ``run``."""
+        """Send feeds to the worker for ``time``; ``outputs`` as in ``run``."""
         self._fed(feeds, outputs, "bind")
 
     def time(self, count: int, seconds: float, *, on_device: bool = False) -> tuple[float, ...]:
-        """Run on the feeds of ``bind``, ``count`` times at most, and return the seconds of each run inside the worker.
+        """Run with the feeds of ``bind``, up to ``count`` times; return the seconds of each run in the worker.
 
-        But for the first, no run begins later than ``seconds``. ``on_device``: inputs lie on the device already, and
-        outputs stay there; otherwise the time of a run holds both copies.
+        After the first, no run starts later than ``seconds``. ``on_device``: inputs are on the device already, and
+        outputs stay there. Otherwise the time of a run includes both copies.
         """
         how = "device" if on_device else "host"
         answer = self._ask([["time", str(self._number), how, str(count), repr(float(seconds))]], seconds)
@@ -354,7 +358,7 @@ class Session:
     def _fed(
         self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None, word: str
     ) -> list[list[str]]:
-        """Ask for ``word`` with these feeds and wanted outputs."""
+        """Send the request ``word`` with these feeds and outputs."""
         if not self.child.alive:
             raise failure("crash", f"{self.child.name} has ended", str(self.path))
         declared = {value.name: value for value in self.inputs}
@@ -362,7 +366,7 @@ class Session:
         files: list[Path] = []
         folder = self.child.exchange / FEEDS
         self._fed_bytes = 0
-        # Where a worker keeps a file mapped, Windows lets nobody write another of its name.
+        # Windows does not let a file be replaced while a worker has it mapped, so each needs a new name.
         prefix = "feed" if word == "run" else f"{word}{next(_FED)}-"
         try:
             folder.mkdir(exist_ok=True)
@@ -402,8 +406,8 @@ class Session:
         path = self.child.exchange / RESULTS / Path(row[3]).name
         shape = tuple(int(size) for size in row[4:])
         try:
-            # A copy: the worker could cut the file short while it is read, which would end this process.
-            # It was in the worker's memory, so no more is read than that may hold.
+            # This is a copy, because the worker could truncate a mapped file and crash this process. The output was in
+            # the worker's memory, so no more than its memory limit is read.
             return read_tensor(path, row[2], shape, limit=self._options.memory_limit or None)
         except (OSError, ValueError, TypeError, MemoryError) as error:
             if shutil.disk_usage(self.child.exchange).free < _NO_ROOM:
@@ -413,7 +417,7 @@ class Session:
             _discard(path)
 
     def placement(self) -> tuple[NodePlacement, ...]:
-        """Which provider each node went to, before fusion; needs ``record_placement``."""
+        """Return the provider of each node, before fusion; needs ``record_placement``."""
         if not self._options.record_placement:
             raise UsageError("the session was opened without record_placement")
         answer = self._ask([["placement", str(self._number)]])
@@ -421,7 +425,7 @@ class Session:
             return tuple(NodePlacement(r[4], r[2], r[3], r[1]) for r in answer if r[0] == "node")
 
     def timings(self) -> tuple[NodeTiming, ...]:
-        """Time of each kernel over all runs so far; needs ``profile``. Ends the profiling."""
+        """Return the time of each kernel over all runs so far; needs ``profile``. This ends the profiling."""
         if not self._options.profile:
             raise UsageError("the session was opened without profile")
         if self._timings is None:
@@ -435,7 +439,7 @@ class Session:
         return self._timings
 
     def _ask(self, lines: list[list[str]], seconds: float = 0.0) -> list[list[str]]:
-        """Ask the worker, which may take so many seconds more."""
+        """Send a request to the worker, with ``seconds`` of additional time."""
         allowed = _allowed(self._options, self._fed_bytes)
         return self.child.ask(
             lines,
@@ -446,7 +450,7 @@ class Session:
         )
 
     def close(self) -> None:
-        """Release the model; end the worker when it was made for this session alone."""
+        """Release the model. End the worker if it was started only for this session."""
         if self._closed:
             return
         self._closed = True
@@ -455,9 +459,9 @@ class Session:
             self._owner.close()
         elif self.child.alive:
             if interrupted():
-                self.child.kill()  # the next open starts another
+                self.child.kill()  # the next open starts another worker
                 return
-            # A worker that fails here has given all its answers already.
+            # If the worker fails now, all its answers have already arrived.
             with contextlib.suppress(SessionFailure):
                 self.child.ask([["close", str(self._number)]], limit=_CLOSE_SECONDS, memory=0, where=str(self.path))
 
@@ -469,7 +473,7 @@ class Session:
 
 
 def _next(rows: Iterator[list[str]], count: int) -> list[list[str]]:
-    """The rows of a sequence's items; a ValueError where there are not so many."""
+    """Return the rows of a sequence's items; raise a ValueError if there are too few."""
     items = list(itertools.islice(rows, count))
     if len(items) < count:
         raise ValueError(f"a sequence of {count} tensors ends early")
@@ -477,7 +481,7 @@ def _next(rows: Iterator[list[str]], count: int) -> list[list[str]]:
 
 
 def _discard(file: Path) -> None:
-    """Remove a file of the exchange folder; one that is still open goes with the folder."""
+    """Remove a file of the exchange folder; a file that is still open is removed with the folder."""
     with contextlib.suppress(PermissionError, IsADirectoryError):
         file.unlink(missing_ok=True)
 
@@ -485,19 +489,19 @@ def _discard(file: Path) -> None:
 def _feed_line(name: str, dtype: str, array: np.ndarray, file: Path) -> list[str]:
     array = np.asarray(array)
     write_tensor(file, array)
-    file.chmod(0o644)  # a worker may be another user; the folder is not open to others
+    file.chmod(0o644)  # the worker may be another user; the folder is closed to others
     kind = "string" if array.dtype.kind in "OUST" else array.dtype.name
-    # A bfloat16 or float8 feed may come as the bare bits: what the model declares then says what they mean.
+    # A bfloat16 or float8 feed may contain the raw bits; then the model's declaration gives their type.
     if dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2") and kind in ("uint16", "uint8"):
         kind = dtype
     return ["feed", name, kind, f"{FEEDS}/{file.name}", *dims_to_fields(array.shape)]
 
 
 def parse_profile(raw: bytes) -> tuple[NodeTiming, ...]:
-    """Time of each kernel from a profile of ONNX Runtime, in the order of their first call.
+    """Return the time of each kernel from a profile of ONNX Runtime, in the order of their first call.
 
     Raises:
-        ValueError: the bytes are no profile.
+        ValueError: the bytes are not a profile.
     """
     text = raw.decode("utf-8", "replace").rstrip().rstrip(",")
     events = parse_json(text if text.endswith("]") else text + "]", list[dict[str, Any]], lenient=True)

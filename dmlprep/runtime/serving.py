@@ -1,6 +1,6 @@
-"""What a worker does with a request: open a model in ONNX Runtime, take feeds, run, and answer in ``wire.py``.
+"""Handle the requests of a worker: open a model in ONNX Runtime, receive feeds, run, and answer as in ``wire.py``.
 
-``serve`` and ``answers`` are what all workers share, also those that are no sessions.
+All workers use ``serve`` and ``answers``, also those without sessions.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _EXOTIC = {"bfloat16": 16, "float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e
 
 
 _REQUESTS = ("hello", "load", "run", "hold", "step", "bind", "time", "memory", "placement", "timings", "close")
-"""Methods of a worker that answer the request of this name."""
+"""The methods of a worker that answer a request of the same name."""
 
 
 def element_name(kind: str) -> str:
-    """``tensor(float)`` as ``float32``; types that are no tensors stay as they are."""
+    """Return numpy's name of an element type: ``float32`` for ``tensor(float)``. Other types stay unchanged."""
     name = kind[len("tensor(") : -1] if kind.startswith("tensor(") else kind
     return _ELEMENT.get(name, name)
 
 
 class Refused(Exception):
-    """A request that cannot be met; the worker goes on."""
+    """A request that cannot be fulfilled; the worker continues."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -59,12 +59,12 @@ class Refused(Exception):
 
 @dataclass
 class Bound:
-    """Feeds of a session by input, and names of the wanted outputs, ready to be run.
+    """Feeds of a session by input, and names of the requested outputs, ready to run.
 
     Attributes:
-        call: one run, from the host's memory into it.
-        values: whether ``feeds`` are tensors of ONNX Runtime's own.
-        on_device: one run from the device's memory into it, once it was asked for.
+        call: runs once; inputs and outputs are in the host's memory.
+        values: whether ``feeds`` are ONNX Runtime's own tensors.
+        on_device: runs once; inputs and outputs are in the device's memory. ``None`` until it is first used.
     """
 
     names: list[str]
@@ -97,7 +97,7 @@ class Worker:
         self.kept: list[tuple[str, ...]] = []
         self.held: dict[str, Held] = {}
         self.adapter: int | None = None
-        self.most = (0, 0)  # the most of the adapter's own memory, and of the machine's that it reads, as far as asked
+        self.most = (0, 0)  # peaks at the queries: the adapter's own memory, the system memory that it reads
         self.files = 0
 
     def say(self, *fields: str) -> None:
@@ -113,7 +113,7 @@ class Worker:
                 self.say("device", key, value)
 
     def confine(self, *paths: str) -> None:
-        """From now on, read these paths and the exchange folder only, and write results only."""
+        """Restrict this process: it may read only these paths and the exchange folder, and write only results."""
         os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.results)))
         confine(read=[*paths, self.exchange], write=[self.results])
 
@@ -129,7 +129,7 @@ class Worker:
                 choose_device(self.ort, settings, options)
                 chosen = {}
             began = time.perf_counter()
-            # Else the package opens the session anew on the CPU, and replaces the provider's error by one of its own.
+            # Without this, onnxruntime would retry on the CPU and replace the provider's error with its own.
             session = self.ort.InferenceSession(source, settings, **chosen, enable_fallback=False)
             took = time.perf_counter() - began
         except Exception as error:
@@ -151,9 +151,10 @@ class Worker:
                 self.say(word, value.name, element_name(value.type), *dims)
 
     def source(self, model: Path, options: dict[str, str]) -> str | bytes:
-        """The model's path, or its bytes where ONNX Runtime cannot have the path.
+        """Return the model's path, or its bytes if ONNX Runtime cannot open the path.
 
-        On Windows 1.24.4 refuses a file name that the code page lacks ("No Unicode translation"), though not a folder.
+        On Windows, 1.24.4 refuses a file name with characters outside the code page ("No Unicode translation"). A
+        folder's name may have them.
         """
         key = f"config:{DATA_FOLDER}"
         if key not in options and (sys.platform != "win32" or model.name.isascii()):
@@ -176,13 +177,13 @@ class Worker:
             self.feeds[name] = value
 
     def fed(self) -> tuple[dict[str, object], list[str]]:
-        """The feeds and the names of wanted outputs that came; from now on others are collected."""
+        """Return the feeds and the names of the requested outputs, and start to collect new ones."""
         feeds, names = {**self.feeds, **self.sequences}, self.wanted
         self.feeds, self.sequences, self.wanted = {}, {}, []
         return feeds, names
 
     def take(self, number: str) -> Bound:
-        """The feeds and wanted outputs that came, ready to be run."""
+        """Return the feeds and the requested outputs, ready to run."""
         feeds, names = self.fed()
         session = self.sessions[number]
         names = names or [value.name for value in session.get_outputs()]
@@ -216,7 +217,7 @@ class Worker:
 
     def hold(self, number: str, how: str) -> None:
         rows, self.kept = self.kept, []
-        self.held.pop(number, None)  # before there is memory for another
+        self.held.pop(number, None)  # before the new values are allocated
         adapter = (self.adapter or 0) if self.device == "dml" else None
         try:
             self.held[number] = Held(self.ort, self.sessions[number], adapter, rows, shared=how == "shared")
@@ -230,7 +231,10 @@ class Worker:
         self.say_run(Bound(taken.names, taken.feeds, partial(held.step, taken.feeds, taken.names)))
 
     def time(self, number: str, how: str, count: str, seconds: str) -> None:
-        """Run on what was bound, and say how long each run took. What a run gave is let go between two of them."""
+        """Run with the bound feeds, and report the time of each run.
+
+        The outputs of a run are freed before the next one.
+        """
         bound = self.bound[number]
         took = []
         clock = time.perf_counter
@@ -251,13 +255,13 @@ class Worker:
             self.say("took", repr(one))
 
     def on_device(self, session: Any, bound: Bound) -> Callable[[], Any]:
-        """A run whose inputs lie on the device and whose outputs stay there; done when the device is."""
+        """Return a run with inputs and outputs on the device. It ends when the device has finished."""
         if bound.on_device is None:
             if self.device != "dml" or not bound.values:
                 raise ValueError("only tensors can be bound to a device, and the device cannot be the CPU")
             binding = session.io_binding()
             for name, value in bound.feeds.items():
-                binding.bind_ortvalue_input(name, value)  # copied to where the session takes it
+                binding.bind_ortvalue_input(name, value)  # copied to the device of the session
             for name in bound.names:
                 binding.bind_output(name, "dml", self.adapter or 0)
 
@@ -285,7 +289,7 @@ class Worker:
             kind.pop(number, None)
 
     def answer(self, name: str, result: object) -> None:
-        """Say one output: a tensor, a sequence of tensors, or an empty optional."""
+        """Send one output: a tensor, a sequence of tensors, or an empty optional."""
         if result is None:
             self.say("none", name)
         elif isinstance(result, list):
@@ -306,7 +310,7 @@ class Worker:
             if result.device_name() != "cpu":
                 path.write_bytes(np.ascontiguousarray(result.numpy()).tobytes())
             else:
-                # Straight from ONNX Runtime's memory: numpy has no names for some of the types, and a copy costs.
+                # Write directly from ONNX Runtime's memory: numpy lacks names for some types, and a copy takes time.
                 path.write_bytes((ctypes.c_uint8 * size).from_address(result.data_ptr()) if size else b"")
         else:
             array = np.asarray(result)
@@ -327,7 +331,7 @@ class Worker:
         self.say("file", Path(self.sessions[number].end_profiling()).name)
 
     def handle(self, fields: list[str]) -> bool:
-        """Do one line; whether it is a request that gets an answer."""
+        """Process one line; return whether it is a request that needs an answer."""
         word, *rest = fields
         quiet: dict[str, Callable[..., None]] = {
             "option": self.options.__setitem__,
@@ -348,9 +352,9 @@ class Worker:
 
 @contextlib.contextmanager
 def answers() -> Iterator[BinaryIO]:
-    """Make this process a worker; the pipe for its answers.
+    """Make this process a worker; yield the pipe for its answers.
 
-    Native libraries print to descriptor 1: that leads to standard error from now on.
+    Native libraries print to descriptor 1, so that descriptor is redirected to standard error.
     """
     no_crash_dialog()
     pipe = os.dup(1)
@@ -360,7 +364,7 @@ def answers() -> Iterator[BinaryIO]:
 
 
 def serve(requests: BinaryIO, out: BinaryIO, handle: Callable[[list[str]], bool]) -> None:
-    """Answer until ``quit`` or until the pipe is closed; ``handle`` says whether a line gets an answer."""
+    """Answer requests until ``quit`` or the end of the pipe. ``handle`` returns whether a line needs an answer."""
     for line in requests:
         fields = decode(line)
         if fields == ["quit"]:

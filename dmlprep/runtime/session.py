@@ -1,4 +1,4 @@
-"""Open a session: on the CPU, or on DirectML where there is one."""
+"""Open a session: on the CPU, or on DirectML if it is available."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dmlprep.runtime.types import DATA_FOLDER, SessionOptions
 
 
 def python_worker(device: str, name: str) -> Child:
-    """A worker on the installed ONNX Runtime; ``device`` is ``cpu`` or ``dml``, or ``evaluator``, which needs none.
+    """Return a worker on the installed ONNX Runtime. ``device`` is ``cpu``, ``dml``, or ``evaluator`` (without it).
 
     Raises:
-        CheckNotRun: DP805, there is none.
+        CheckNotRun: DP805, no ONNX Runtime is installed.
     """
     if device != "evaluator" and find_spec("onnxruntime") is None:
         fix = install_line() if sys.platform == "win32" else f"{python()} -m pip install onnxruntime"
@@ -34,14 +34,14 @@ def _cpu_device(facts: Mapping[str, str]) -> DeviceInfo:
 
 
 def _needs(path: Path, options: SessionOptions) -> set[Path]:
-    """The model and its data files, by their real paths. A data file that lies outside of its folder is left out."""
+    """Return the real paths of a model and its data files. A data file outside the data folder is omitted."""
     from google.protobuf.message import DecodeError
 
     from dmlprep.graph.model.wire import data_locations
 
     path = path.resolve()
     folder = Path(options.config.get(DATA_FOLDER, path.parent)).resolve()
-    with contextlib.suppress(OSError, ValueError, DecodeError, InputError):  # the worker says what is wrong with it
+    with contextlib.suppress(OSError, ValueError, DecodeError, InputError):  # the worker reports the error
         files = ((folder / location).resolve() for location in data_locations(path))
         return {path, *(file for file in files if file.is_relative_to(folder) and file.is_file())}
     return {path}
@@ -53,7 +53,7 @@ def _confined_host(device: str, name: str, describe: Callable[[Mapping[str, str]
 
 
 def cpu_host() -> SessionHost:
-    """A host for sessions on the CPU provider of the installed ONNX Runtime.
+    """Return a host for sessions on the CPU provider of the installed ONNX Runtime.
 
     On Linux its worker confines itself before it opens a model (``process/confinement.py``).
     """
@@ -61,19 +61,21 @@ def cpu_host() -> SessionHost:
 
 
 def open_cpu(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> Session:
-    """Load a model on the CPU, in a child process: that of ``host``, or one that ends with the session.
+    """Load a model on the CPU, in the child process of ``host``, or in one that ends with the session.
 
     Raises:
-        SessionFailure: the model cannot be loaded, or the worker died of it.
+        SessionFailure: the model cannot be loaded, or the worker crashed.
     """
     return open_on(host, cpu_host, path, options)
 
 
 def open_evaluator(path: Path, options: SessionOptions | None = None) -> Session:
-    """Load a model in onnx's reference evaluator, in a child process: numpy, slow, for what ONNX Runtime cannot load.
+    """Load a model in onnx's reference evaluator, in a child process.
+
+    It is slow, for models that ONNX Runtime cannot load.
 
     Raises:
-        SessionFailure: the model cannot be loaded, or the worker died of it.
+        SessionFailure: the model cannot be loaded, or the worker crashed.
     """
 
     def device(facts: Mapping[str, str]) -> DeviceInfo:
@@ -85,7 +87,7 @@ def open_evaluator(path: Path, options: SessionOptions | None = None) -> Session
 def open_on(
     host: SessionHost | None, make: Callable[[], SessionHost], path: Path, options: SessionOptions | None
 ) -> Session:
-    """Open on ``host``, or on a fresh one that ends with the session."""
+    """Open a session on ``host``, or on a new host that ends with the session."""
     if host is not None:
         return host.open(path, options)
     own = make()

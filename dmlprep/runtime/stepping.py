@@ -1,4 +1,4 @@
-"""In a worker: values that stay with a session from one run to the next, as a decoder's past keys and values do."""
+"""Keep values in a session from one run to the next, such as a decoder's past keys and values (worker code)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dmlprep.runtime.types import Kept
 
 
 class Held:
-    """The values of a session, on a DirectML adapter; ``None`` for the CPU.
+    """The values that a session keeps, on the DirectML adapter with this number; ``None``: on the CPU.
 
-    ``rows`` has of each value the input, the output, the element type and the sizes. ``shared``: input and output of a
-    value are one memory of the device; otherwise an output of one step is the input of the next one.
+    ``rows`` has the input, the output, the element type and the sizes of each value. ``shared``: input and output of a
+    value share one memory of the device. Otherwise an output of one step is the input of the next one.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Held:
         self._values = [make(np.zeros(one.shape, numpy_dtype(one.dtype)), *place) for one in self._pairs]
 
     def step(self, feeds: Mapping[str, object], wanted: Sequence[str]) -> list[object]:
-        """One run on values of ONNX Runtime; the wanted outputs, as such values in the host's memory."""
+        """Run once with ONNX Runtime values; return the requested outputs as such values in the host's memory."""
         binding = self._session.io_binding()
         for name, value in feeds.items():
             binding.bind_ortvalue_input(name, value)

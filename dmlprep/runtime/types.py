@@ -1,4 +1,4 @@
-"""The words of the room: what a session is asked, what it answers, and the protocol that every session keeps."""
+"""The types of sessions: their options, their results, and the state of a device."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from dmlprep.record import DeviceInfo
 
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
-"""Config key for the folder that external data paths are relative to. With it, the worker hands the model over as
-bytes: ONNX Runtime reads the key for those only, and else keeps data files to the model's own folder."""
+"""Config key for the folder that external data paths are relative to. With it, the worker passes the model as bytes.
+ONNX Runtime reads the key only then; otherwise data files must be in the model's folder."""
 
 Dim = int | str | None
-"""A size, the name of a free dimension, or nothing known."""
+"""A size, the name of a free dimension, or ``None`` if unknown."""
 
 RunValue = np.ndarray | list[np.ndarray] | None
-"""What a session gives for one output: a tensor, a sequence of tensors, or an empty optional."""
+"""The value of one output: a tensor, a sequence of tensors, or an empty optional."""
 
 Optimization = Literal["disabled", "basic", "extended", "all"]
 
@@ -37,30 +37,28 @@ class SessionOptions:
         optimization: graph optimisation level of ONNX Runtime.
         threads: threads of the CPU provider, 0 for all cores.
         time_limit: seconds that one load or one run may take.
-        memory_limit: bytes of private memory that the worker may hold (mapped weight files do not count); 0 for no
-            limit, ``None`` for 80 % of the machine's memory, or what the environment variable
-            ``DMLPREP_MEMORY_LIMIT`` says.
-        model_bytes: bytes of the model's files: memory and processor time of its sessions follow from them and from its
-            inputs (``allowance``). ``None``: only ``time_limit`` and ``memory_limit`` hold, as for what runs on a
-            device.
+        memory_limit: bytes of private memory that the worker may use (mapped weight files do not count); 0 for no
+            limit. ``None``: the environment variable ``DMLPREP_MEMORY_LIMIT``, or 80 % of the system memory.
+        model_bytes: bytes of the model's files. The limits of memory and CPU time follow from them and from the inputs
+            (``allowance``). ``None``: only ``time_limit`` and ``memory_limit`` apply, as for devices.
         free_dimensions: size by dim_param name, applied to the graph inputs.
         denotations: size by dimension denotation (``DATA_BATCH``), applied to the graph inputs.
         config: further session config entries of ONNX Runtime.
-        device_id: DirectML adapter in DXGI's order. ``None``: number 0, unless it is a software adapter, which only its
-            number chooses; or what ``performance_preference`` asks for.
+        device_id: DirectML adapter in DXGI's order. ``None``: the adapter of ``performance_preference``, otherwise
+            number 0. A software adapter is only used if its number is set.
         performance_preference: DirectML adapter by preference; not together with ``device_id``.
-        disable_metacommands: DirectML's own shaders in place of the vendor's kernels.
-        unfused: DirectML runs each node by itself (``ep.dml.disable_graph_fusion``).
-        cpu_fallback: nodes that DirectML does not take run on the CPU; else loading such a model fails.
+        disable_metacommands: use DirectML's own shaders instead of the vendor's kernels.
+        unfused: DirectML runs each node separately (``ep.dml.disable_graph_fusion``).
+        cpu_fallback: nodes without a DirectML kernel run on the CPU; otherwise such a model fails to load.
         profile: record the time of each node, for ``Session.timings``.
-        record_placement: record which provider each node went to, for ``Session.placement``.
-        log_level: least severity that ONNX Runtime writes to the log of the worker, 0 (verbose) to 4 (fatal).
-        open_by: how DirectML is chosen, on Windows: by ``provider``, the list of a session; by ``device``, that of ONNX
-            Runtime with the adapter's number; or by ``policy``, ONNX Runtime's own choice that prefers a GPU. The last
-            two, which applications of Windows ML use, need ONNX Runtime 1.23.
-        release: of ONNX Runtime, for DirectML on Linux: the installed one that is nearest (``release_for``); empty for
-            the default one. Elsewhere there is one.
-        gpu: for DirectML on Linux: the GPU by ``auto``, its number or a part of its name; empty for lavapipe, which
+        record_placement: record the provider of each node, for ``Session.placement``.
+        log_level: lowest severity in the worker's log, 0 (verbose) to 4 (fatal).
+        open_by: how DirectML is chosen on Windows: ``provider``, the provider list of the session; ``device``, ONNX
+            Runtime's device with the adapter's number; ``policy``, ONNX Runtime's own choice that prefers a GPU.
+            Windows ML applications use the last two, which need ONNX Runtime 1.23.
+        release: the release of ONNX Runtime, for DirectML on Linux: the nearest installed one (``release_for``); empty
+            for the default one. Other systems have only one.
+        gpu: the GPU for DirectML on Linux, by ``auto``, its number or a part of its name; empty for lavapipe, which
             computes on the CPU.
     """
 
@@ -90,8 +88,8 @@ class ValueInfo:
     """A graph input or output as the session declares it.
 
     ``dtype`` is numpy's name of the element type (``float32``, ``bfloat16``, ``string``), or ONNX's name of a type that
-    is no tensor (``seq(tensor(float))``). ``shape`` has sizes, names of free dimensions, ``None`` for unknown; it is
-    empty for what is no tensor.
+    is not a tensor (``seq(tensor(float))``). ``shape`` has sizes, names of free dimensions, and ``None`` for unknown
+    ones. It is empty for a type that is not a tensor.
     """
 
     name: str
@@ -101,10 +99,10 @@ class ValueInfo:
 
 @dataclass(frozen=True)
 class Kept:
-    """A value that stays with a session from one step to the next: an output that the next step gets as an input.
+    """A value that a session keeps from one step to the next: an output that becomes an input of the next step.
 
     ``input`` and ``output`` are names of the graph (``past_key_values.0.key``, ``present.0.key``). ``shape`` is that of
-    the memory that both share, or of the first input where the value grows (``[1, 4, 0, 32]``).
+    the memory that both share, or of the first input if the value grows (``[1, 4, 0, 32]``).
     """
 
     input: str
@@ -115,7 +113,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class NodePlacement:
-    """Where one node went: ``provider`` is ONNX Runtime's name (``DmlExecutionProvider``, ``CPUExecutionProvider``)."""
+    """The placement of one node. ``provider`` is ONNX Runtime's name, such as ``DmlExecutionProvider``."""
 
     name: str
     op_type: str
@@ -125,10 +123,10 @@ class NodePlacement:
 
 @dataclass(frozen=True)
 class NodeTiming:
-    """Time of one kernel, over all runs of the session: ``seconds`` in all, in ``calls`` calls.
+    """The time of one kernel over all runs of the session: ``seconds`` in total, in ``calls`` calls.
 
-    A fused DirectML partition is one kernel. On DirectML the time is that of recording the work on the CPU side, not
-    of the work itself: the queue runs on.
+    A fused DirectML partition is one kernel. On DirectML, the time is that of recording the work on the CPU, not of the
+    work itself, because the queue is asynchronous.
     """
 
     name: str
@@ -140,14 +138,14 @@ class NodeTiming:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Memory of a worker, in bytes; ``None`` where the system does not tell.
+    """Memory of a worker in bytes; ``None`` if the system does not report it.
 
     Attributes:
-        peak: the most that lay in the machine's memory at once: mapped files and shared libraries count.
-        committed: the most private memory at once, on Windows.
-        device: what it holds now of the adapter's own memory and of the machine's that the adapter reads.
-        device_peak: the most of the adapter's own memory at once; on Windows of the moments at which it was asked.
-        shared_peak: the same of the machine's memory that the adapter reads.
+        peak: the largest use of system memory, including mapped files and shared libraries.
+        committed: the largest private memory, on Windows.
+        device: the current use of the adapter's own memory, and of the system memory that the adapter reads.
+        device_peak: the largest use of the adapter's own memory; on Windows at the moments of the queries.
+        shared_peak: the same for the system memory that the adapter reads.
     """
 
     peak: int | None = None
@@ -159,7 +157,7 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class Fp16Traits:
-    """What a device does with FP16: with FP32 values that become FP16, with those beyond 65504, with FP16 denormals."""
+    """How a device rounds FP32 values to FP16, and what it does with values beyond 65504 and with denormals."""
 
     rounding: Literal["nearest-even", "toward-zero", "other", "unknown"] = "unknown"
     overflow: Literal["infinity", "saturates", "unknown"] = "unknown"
@@ -168,13 +166,13 @@ class Fp16Traits:
 
 @dataclass(frozen=True)
 class DmlStatus:
-    """Whether a DirectML session can be had here, and what it does with FP16.
+    """The state of DirectML on this machine: available or not, and how the device computes in FP16.
 
     Attributes:
-        reason: why not, empty when it can.
-        fix: how the user mends it, where the reason does not say.
-        code: DP803, there is none, or DP804, what is there is broken.
-        native_fp16: FP16 arithmetic in 16 bits; else in FP32 with FP16 stores. ``None``: not known.
+        reason: why not; empty if it is available.
+        fix: the remedy, if the reason does not include it.
+        code: DP803: DirectML is missing. DP804: it is broken.
+        native_fp16: FP16 arithmetic in 16 bits; otherwise in FP32 with FP16 stores. ``None``: unknown.
     """
 
     available: bool
@@ -187,9 +185,9 @@ class DmlStatus:
 
 
 _ON_CPU = ("llvmpipe", "lavapipe", "swiftshader")
-"""Drivers that compute on the CPU. Vulkan and Wine's DXGI have no other sign of them than the adapter's name."""
+"""Drivers that compute on the CPU. Vulkan and Wine's DXGI show this only in the adapter's name."""
 
 
 def is_software(adapter: str) -> bool:
-    """Whether the adapter of this name computes on the CPU."""
+    """Return whether the adapter of this name computes on the CPU."""
     return any(name in adapter.casefold() for name in _ON_CPU)

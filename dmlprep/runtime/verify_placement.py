@@ -1,4 +1,4 @@
-"""Compare the prediction with where a real DirectML session places the nodes, and time each of them."""
+"""Compare the predicted placement with that of a real DirectML session, and time each node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CHECK = Check("placement", "dml")
 
 RUNS = 3
-"""Timed runs: the first one compiles shaders on some drivers, and weighs a third."""
+"""Timed runs. The first one compiles shaders on some drivers, so it has only a third of the weight."""
 
 _SLOWEST = 5
 
@@ -35,14 +35,14 @@ MakeFeed = Callable[[], Mapping[str, np.ndarray]]
 def verify_placement(
     model: Model, target: Target, session: SessionOptions | None = None, feed: MakeFeed | None = None
 ) -> Verdict:
-    """Load a copy of the model on DirectML, graph optimisation and fusion off, and compare every named node.
+    """Load a copy of the model on DirectML without graph optimisation and fusion, and compare every named node.
 
-    Nodes that ONNX Runtime inlines have no names there and are not compared. DirectML was seen to crash with fusion off
-    on a model that loads with it; then fusion stays on, and the verdict says so. ``feed`` makes inputs to time the
-    nodes with (DP524); without it nothing is run. ``failed`` has a finding (DP523) for each node that is elsewhere.
+    Nodes that ONNX Runtime inlines have no names there and are not compared. DirectML can crash with fusion off on a
+    model that loads with fusion. Then fusion stays on, and the verdict says so. ``feed`` returns inputs to time the
+    nodes (DP524); without it the model is not run. ``failed`` has a finding (DP523) for each wrong prediction.
 
     Raises:
-        CheckNotRun: no DirectML session can be had here.
+        CheckNotRun: DirectML is not available.
     """
     from dmlprep.runtime import SessionFailure, SessionOptions, another_release
 
@@ -52,7 +52,7 @@ def verify_placement(
     copy = model.copy()
     for index, node in enumerate(nodes(copy.ir)):
         node.name = f"{index}:{node.op_type}"
-    # The copy is placed, and not the model anew: a session answers by name, and only the copy's names are unique.
+    # Place the copy instead of the model: a session answers by name, and only the copy's names are unique.
     expected = {n.name: n for n in place(copy, target).nodes if not n.origin}
     labels = {f"{i}:{n.op_type}": n.name or f"{n.op_type} {i}" for i, n in enumerate(nodes(model.ir))}
     try:
@@ -95,7 +95,7 @@ def _demand_directml(session: SessionOptions) -> None:
 def _loaded(
     copy: Model, chosen: SessionOptions, feed: MakeFeed | None, labels: Mapping[str, str]
 ) -> tuple[dict[str, str], DeviceInfo, list[Finding], str]:
-    """The answers of ``_ask``, with fusion off if DirectML does not crash; and a text if it does."""
+    """Return the result of ``_ask`` with fusion off. If that crashes, return it with fusion on, and a note."""
     from dmlprep.runtime import DATA_FOLDER, SessionFailure
 
     with temporary_folder("verify") as folder:
@@ -115,7 +115,7 @@ def _loaded(
 def _ask(
     path: Path, options: SessionOptions, feed: MakeFeed | None, labels: Mapping[str, str]
 ) -> tuple[dict[str, str], DeviceInfo, list[Finding]]:
-    """Provider by node, the device, and the times where a feed is given."""
+    """Return the provider by node, the device, and the times if there is a feed."""
     from dmlprep.runtime import open_dml
 
     with open_dml(path, options) as session:

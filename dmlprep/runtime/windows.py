@@ -1,4 +1,4 @@
-"""DirectML on Windows: what can be said of the adapter and of the libraries, and why the provider is missing."""
+"""Facts about DirectML on Windows: the adapter, the libraries, and why the provider is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dmlprep.runtime.types import is_software
 
 
 def provider_missing() -> str:
-    """Why the installed ONNX Runtime has no DirectML provider, empty when it has one. Imports nothing."""
+    """Return why the installed ONNX Runtime has no DirectML provider; empty if it has one. No package is imported."""
     for package in WITH_DIRECTML:
         with contextlib.suppress(metadata.PackageNotFoundError):
             metadata.version(package)
@@ -23,7 +23,7 @@ def provider_missing() -> str:
 
 
 def provider_facts() -> dict[str, str]:
-    """Facts about the DirectML.dll that a session of this process will load, told by the worker."""
+    """Return facts about the DirectML.dll that a session of this process will load (worker code)."""
     import onnxruntime
 
     library = Path(onnxruntime.__file__).parent / "capi" / "DirectML.dll"
@@ -33,10 +33,10 @@ def provider_facts() -> dict[str, str]:
 
 
 def session_facts(options: Mapping[str, str]) -> dict[str, str]:
-    """Facts about the adapter that a session with these option lines uses, and about the libraries it has loaded.
+    """Return facts about the adapter of a session with these options, and about the libraries it has loaded.
 
-    Told after the session was made: only then is DirectML.dll there. A preference lets the provider choose among the
-    adapters, by rules of its own; then the adapter is not named.
+    Call this after the session was created, because DirectML.dll is loaded only then. With a preference, the provider
+    chooses the adapter by its own rules, so the adapter is not named.
     """
     from dmlprep.portable import device
 
@@ -49,9 +49,9 @@ def session_facts(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def file_version(path: Path) -> str:
-    """The file version of a Windows library (``1.15.4``), "?" when it has none.
+    """Return the file version of a Windows library (``1.15.4``); "?" if it has none.
 
-    Reads VS_FIXEDFILEINFO (signature FEEF04BD; learn.microsoft.com) from the file itself: works on any system.
+    It reads VS_FIXEDFILEINFO (signature FEEF04BD; learn.microsoft.com) from the file, which works on any system.
     """
     raw = path.read_bytes()
     at = raw.rfind(b"\xbd\x04\xef\xfe")
@@ -62,7 +62,7 @@ def file_version(path: Path) -> str:
 
 
 def describe(facts: Mapping[str, str], traits: Sequence[str] = ()) -> DeviceInfo:
-    """``dml on windows: ADAPTER, adapter 0, driver 31.0.15.4601, DirectML 1.15.4 ...``."""
+    """Return a description such as ``dml on windows: ADAPTER, adapter 0, driver 31.0.15.4601, DirectML 1.15.4 ...``."""
     adapter = facts.get("adapter", "default adapter")
     driver = [f"adapter {facts['adapter number']}"] if facts.get("adapter number") else []
     driver += [f"driver {facts['driver']}"] if facts.get("driver") else []

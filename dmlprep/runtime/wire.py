@@ -1,29 +1,32 @@
-"""Requests of a session and answers of its worker, in the lines and files of ``process/wire.py``.
+"""The protocol of a session and its worker, in the lines and files of ``process/wire.py``.
 
-What is fed lies in ``FEEDS`` below the folder, which a sandboxed worker can only read: what it could write to, it could
-replace by a link to another file of the user's, which the next feed would overwrite. What comes back lies in
-``RESULTS``, which a sandboxed worker sees as the folder itself.
+Feeds are files in ``FEEDS``, a folder that a sandboxed worker can only read. Otherwise it could replace a feed by a
+link to a file of the user, and the next feed would overwrite that file. Results are files in ``RESULTS``, which a
+sandboxed worker sees as its exchange folder.
 
-The same words are spoken by the Python worker (``worker.py``) and by the host program of the Linux runtime
-(``native/host.c``), so that one session class serves all devices.
+The Python worker (``worker.py``) and the host program of the Linux runtime (``native/host.c``) use the same protocol,
+so that one session class serves all devices.
 
-    request                                     answer
-    hello                                       device KEY VALUE ...
-    confine PATH ... (before the first load)    nothing; of the user's files the worker reads these from now on
-    option KEY VALUE ... load ID MODEL          took SECONDS · input NAME TYPE DIM ... · output NAME TYPE DIM ...
-    feed NAME TYPE FILE DIM ...                 value NAME TYPE FILE DIM ... · sequence NAME COUNT, then its values
-      want NAME ... run ID                        · none NAME
-    keep INPUT OUTPUT TYPE DIM ...
-      hold ID shared|grown                      nothing; the values of the pairs stay with the session, for step
-    feed ... want ... step ID                   as run
-    feed ... want ... bind ID                   nothing; the feeds stay, for time
-    time ID host|device COUNT SECONDS           took SECONDS ..., one a run
-    memory                                      memory KEY BYTES ...
-    placement ID                                node PROVIDER TYPE DOMAIN NAME ...
-    timings ID                                  file PROFILE
-    close ID · quit
+| request | answer |
+|---|---|
+| hello | device KEY VALUE ... |
+| confine PATH ... (before the first load) | none; from now on the worker reads only these user files |
+| option KEY VALUE ... load ID MODEL | took SECONDS, input NAME TYPE DIM ..., output NAME TYPE DIM ... |
+| feed NAME TYPE FILE DIM ..., want NAME ..., run ID | for each output one of the three lines below |
+| | value NAME TYPE FILE DIM ... |
+| | sequence NAME COUNT, then its values |
+| | none NAME |
+| keep INPUT OUTPUT TYPE DIM ..., hold ID shared or grown | none; the session keeps the values of the pairs for step |
+| feed ..., want ..., step ID | as for run |
+| feed ..., want ..., bind ID | none; the session keeps the feeds for time |
+| time ID host or device COUNT SECONDS | took SECONDS ..., one for each run |
+| memory | memory KEY BYTES ... |
+| placement ID | node PROVIDER TYPE DOMAIN NAME ... |
+| timings ID | file PROFILE |
+| close ID | none |
+| quit | none; the worker ends |
 
-Only the last word of a request line is answered; every answer ends with ``ok`` or with ``fail KIND MESSAGE``.
+Only the last word of a request gets an answer. Every answer ends with ``ok`` or with ``fail KIND MESSAGE``.
 """
 
 from __future__ import annotations
@@ -36,10 +39,10 @@ FEEDS, RESULTS = "feeds", "results"
 
 
 def dims_to_fields(dims: Sequence[Dim]) -> list[str]:
-    """``2``, ``$batch`` for a named dimension, ``?`` for one that has neither."""
+    """Return dimensions as fields: ``2`` for a size, ``$batch`` for a named dimension, ``?`` for an unknown one."""
     return ["?" if dim is None else f"${dim}" if isinstance(dim, str) else str(dim) for dim in dims]
 
 
 def dims_from_fields(fields: Sequence[str]) -> tuple[Dim, ...]:
-    """The inverse of ``dims_to_fields``."""
+    """Return dimensions from fields: the inverse of ``dims_to_fields``."""
     return tuple(None if field == "?" else field[1:] if field.startswith("$") else int(field) for field in fields)

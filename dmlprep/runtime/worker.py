@@ -1,9 +1,9 @@
 """The Python worker: ``python -P worker.py EXCHANGE cpu|dml|evaluator``.
 
-It speaks ``wire.py`` on its standard input and output. Whatever a native library prints goes to standard error.
+It uses the protocol of ``wire.py`` on standard input and output. Output of native libraries goes to standard error.
 
-It is run as a file: the packages around it import what a worker never asks for, in a quarter of the processor time
-that it needs until it is ready.
+It runs as a file, because the packages around it would import modules that a worker never needs. That would take a
+quarter of its start-up CPU time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def alone() -> None:
 
 def main(arguments: list[str]) -> int:
     exchange, device = arguments
-    if device != "evaluator":  # which reads models as the rest of dmlprep does
+    if device != "evaluator":  # the evaluator reads models like the rest of dmlprep
         alone()
     from dmlprep.runtime.serving import Worker, answers, serve
 

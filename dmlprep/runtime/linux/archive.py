@@ -1,7 +1,7 @@
-"""A Debian archive: its signed release file, its package index, and which packages a set of roots needs.
+"""Read a Debian archive: its release file, its package index, and the packages that a set of roots needs.
 
-Own code in place of apt and debootstrap, so that neither root nor Debian is needed. Formats: the Debian Policy Manual,
-chapters 5 (control files, 5.6.12 versions) and 7 (relationships), and the repository format of the Debian wiki.
+This code replaces apt and debootstrap, so that neither root rights nor Debian are needed. Formats: the Debian Policy
+Manual, chapters 5 (control files, 5.6.12 versions) and 7 (relationships), and the repository format of the Debian wiki.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from itertools import takewhile
 from typing import Any
 
 PACKAGE_LIMIT = 1 << 30
-"""Bytes of one package, at most; the largest that is installed here has 111 MB."""
+"""Largest package in bytes. The largest one in the runtime has 111 MB."""
 
 
 class BadIndex(Exception):
-    """An index that says something no archive says."""
+    """A package index with a missing or impossible value."""
 
 
 Group = tuple[tuple[str, str, str], ...]
-"""Alternatives of a relation, each of (name, operator or "", version)."""
+"""The alternatives of a relation, each as (name, operator or "", version)."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """One binary package of the index of ``suite``; ``filename`` is its path below the mirror, ``size`` its bytes.
+    """One binary package in the index of ``suite``. ``filename`` is its path below the mirror, ``size`` is in bytes.
 
-    ``needs`` holds its Depends and Pre-Depends.
+    ``needs`` has its Depends and Pre-Depends.
     """
 
     name: str
@@ -42,10 +42,10 @@ class Package:
 
 
 def parse_release(text: str) -> dict[str, tuple[str, int]]:
-    """SHA-256 and size in bytes of every file that a release file names, by its path below the suite.
+    """Return SHA-256 and size in bytes of every file in a release file, by its path below the suite.
 
     Raises:
-        ValueError: a line of them is none.
+        ValueError: a line has another form.
     """
     lines = takewhile(lambda line: line.startswith(" "), text.partition("\nSHA256:\n")[2].splitlines())
     return {path: (digest, int(size)) for digest, size, path in map(str.split, lines)}
@@ -61,7 +61,7 @@ _FORMS = {
     "Size": re.compile(r"[0-9]{1,15}"),
     "SHA256": re.compile(r"[0-9a-f]{64}"),
 }
-"""What fields look like (Policy 5.6): they become paths, numbers and file names here."""
+"""The form of the fields (Policy 5.6), which become paths, numbers and file names here."""
 
 
 def _relations(text: str) -> tuple[Group, ...]:
@@ -71,7 +71,7 @@ def _relations(text: str) -> tuple[Group, ...]:
 
 
 class Archive:
-    """The package index of the suite of a codename, from the text of a ``Packages`` file."""
+    """The package index of a suite, by codename, from the text of a ``Packages`` file."""
 
     def __init__(self, suite: str, index: str) -> None:
         self.suite = suite
@@ -90,10 +90,10 @@ class Archive:
         return name in self._stanza
 
     def package(self, name: str) -> Package | None:
-        """The package of this name, or ``None``.
+        """Return the package of this name, or ``None``.
 
         Raises:
-            BadIndex: a field is missing, or what it says cannot be.
+            BadIndex: a field is missing or has an impossible value.
         """
         stanza = self._stanza.get(name)
         if stanza is None:
@@ -109,7 +109,7 @@ class Archive:
         return Package(name, fields["Version"], self.suite, fields["Filename"], size, fields["SHA256"], needs)
 
     def providers(self, name: str) -> Sequence[str]:
-        """Packages that provide the virtual package ``name``."""
+        """Return the packages that provide the virtual package ``name``."""
         return self._providers.get(name, ())
 
 
@@ -119,7 +119,7 @@ def _order(char: str) -> int:
 
 
 def _key(version: str) -> tuple[Any, ...]:
-    """What sorts as the version does: its epoch, and the runs of other characters and of digits of its two parts."""
+    """Return a sort key for a version: its epoch, and for each of its two parts the runs of non-digits and digits."""
     epoch, colon, rest = version.partition(":")
     upstream, dash, revision = (rest if colon else version).rpartition("-")
     parts = (upstream, revision) if dash else (revision, "")
@@ -129,7 +129,7 @@ def _key(version: str) -> tuple[Any, ...]:
 
 
 def compare_versions(one: str, two: str) -> int:
-    """-1, 0 or 1, as Debian orders versions (Policy 5.6.12)."""
+    """Return -1, 0 or 1 for the order of two versions (Policy 5.6.12)."""
     a, b = _key(one), _key(two)
     return (a > b) - (a < b)
 
@@ -148,7 +148,7 @@ def _meets(package: Package | None, relation: str, version: str) -> bool:
 
 
 class Unmet(Exception):
-    """No suite meets a relation."""
+    """No suite satisfies a relation."""
 
 
 def resolve(
@@ -158,16 +158,16 @@ def resolve(
     prefer: Mapping[str, str] | None = None,
     without: frozenset[str] = frozenset(),
 ) -> list[Package]:
-    """The packages that ``roots`` need, in the order they were found.
+    """Return the packages that ``roots`` need, in the order in which they were reached.
 
-    The first archive that meets a relation serves it. When a relation asks for a newer version than the one chosen
-    before, the package is chosen again from a later archive (a library of a newer suite serves older programs).
+    The first archive that satisfies a relation provides the package. If a later relation needs a newer version, the
+    package is chosen again from a later archive: a library of a newer suite also serves older programs.
 
-    ``prefer`` has the suite of packages that are wanted from one. Packages of ``without`` are left out with all they
-    alone would need: never loaded by what runs here.
+    ``prefer`` maps packages to the suite that they must come from. Packages in ``without`` are never loaded here; they
+    are omitted, with all packages that only they need.
 
     Raises:
-        Unmet: a relation that no archive meets.
+        Unmet: no archive satisfies a relation.
     """
     chosen: dict[str, Package] = {}
     queue: list[Group] = [((name, "", ""),) for name in roots]
@@ -181,7 +181,7 @@ def resolve(
         if package is None:
             raise Unmet(" | ".join(" ".join(part).strip() for part in group))
         if package.name in chosen and compare_versions(chosen[package.name].version, package.version) > 0:
-            continue  # "= 2.41" of a header package: the newer library that another one needs serves it as well
+            continue  # a header package requires "= 2.41"; the newer library that another package needs is fine too
         chosen[package.name] = package
         queue.extend(package.needs)
     return list(chosen.values())

@@ -1,4 +1,4 @@
-"""Decompress no more than a stated number of bytes: a few bytes that were fetched can stand for terabytes."""
+"""Decompress data up to a limit: a few downloaded bytes can expand to terabytes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from typing import Protocol
 
 CHUNK = 1 << 18
-"""Bytes that are taken at once, at most."""
+"""Largest piece in bytes."""
 
 _DICTIONARY = 1 << 28
-"""Bytes of memory that an xz decoder may take; Debian's packages ask for 65 MiB at most (``xz -9``)."""
+"""Most memory of an xz decoder in bytes. Debian's packages need up to 65 MiB (``xz -9``)."""
 
 
 class TooLarge(Exception):
-    """More bytes come out than were allowed."""
+    """The data is larger than its limit."""
 
 
 class _Source(Protocol):
@@ -25,11 +25,11 @@ class _Source(Protocol):
 
 
 FAULTS = (EOFError, lzma.LZMAError, zlib.error, TooLarge)
-"""What broken or hostile compressed data raises here."""
+"""Exceptions that broken or hostile compressed data can raise here."""
 
 
 class Budget:
-    """Bytes that may still be made of ``what``; several threads may take from it."""
+    """The number of bytes that ``what`` may still produce. Several threads may share it."""
 
     def __init__(self, limit: int, what: str) -> None:
         self._limit = self._left = limit
@@ -37,7 +37,7 @@ class Budget:
         self._lock = threading.Lock()
 
     def take(self, size: int) -> None:
-        """Raises ``TooLarge`` where ``size`` bytes more are too many."""
+        """Subtract ``size`` bytes; raise ``TooLarge`` if too few remain."""
         with self._lock:
             self._left -= size
             if self._left < 0:
@@ -45,7 +45,7 @@ class Budget:
 
 
 class _Gzip:
-    """zlib's decompressor with the interface of lzma's."""
+    """The decompressor of zlib with the interface of lzma's."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(wbits=31)
@@ -63,12 +63,12 @@ class _Gzip:
 
 
 def inflate(source: _Source, kind: str, budget: Budget) -> Iterator[bytes]:
-    """The decompressed bytes of ``source``, in pieces of at most ``CHUNK``; ``kind`` is ``xz``, ``gz``, or empty.
+    """Yield the decompressed bytes of ``source`` in pieces of up to ``CHUNK``; ``kind`` is ``xz``, ``gz``, or empty.
 
     Raises:
-        TooLarge: they are more than the budget.
+        TooLarge: the data exceeds the budget.
         EOFError: the source ends too early.
-        lzma.LZMAError, zlib.error: it is broken, or asks for too much memory.
+        lzma.LZMAError, zlib.error: the data is broken, or needs too much memory.
     """
     if not kind:
         while piece := source.read(CHUNK):
@@ -86,9 +86,10 @@ def inflate(source: _Source, kind: str, budget: Budget) -> Iterator[bytes]:
 
 
 class Forward:
-    """A file of decompressed bytes that is read once, from its beginning to its end, as ``tarfile`` does.
+    """A file of decompressed bytes that is read once, from beginning to end, as ``tarfile`` does.
 
-    A read of more than ``CHUNK`` bytes and a step back are refused: only the headers of a hostile archive ask for them.
+    It refuses reads of more than ``CHUNK`` bytes and backward seeks, which only the headers of a hostile archive
+    request.
     """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -116,9 +117,9 @@ class Forward:
         return self._last
 
     def finish(self) -> None:
-        """Read what is left, so that the decoder compares its checksum; ``EOFError`` where no tar archive ended here.
+        """Read the rest, so that the decoder checks its checksum. Raise ``EOFError`` if the tar archive is truncated.
 
-        tarfile takes a broken header for the end; the end is a block of zeros.
+        A tar archive ends with a block of zeros, but tarfile accepts a broken header as the end.
         """
         if self._last != bytes(tarfile.BLOCKSIZE):
             raise EOFError("its list of files is truncated")

@@ -1,11 +1,11 @@
-"""The graphics devices of this machine, and what of the host a sandboxed program needs to use one by Vulkan.
+"""Find the graphics devices of this machine, and the host files that a sandboxed program needs to use one by Vulkan.
 
-NVIDIA's user-space driver must be that of the kernel module, so it comes from the host: its libraries alone, file by
-file, never a folder of the host's. They run on the root file system's own C library, which is newer. For all others the
-root file system holds Mesa's drivers. Nothing is opened or loaded here: this module only looks at names.
+NVIDIA's user-space driver must match the kernel module, so it comes from the host: only its libraries, as single files,
+never a folder of the host. They run with the C library of the root file system, which is newer. For all other devices
+the root file system has Mesa's drivers. This module only looks at names; it opens and loads no device or driver.
 
-Sources: the device numbers and files of NVIDIA's driver (its README, "Known issues", nvidia-modprobe's manual); which
-of /sys libdrm reads (xf86drm.c: drmParsePciBusInfo, drmParsePciDeviceInfo); Documentation/gpu/drm-uapi.rst.
+Sources: the device numbers and files of NVIDIA's driver (its README, "Known issues", nvidia-modprobe's manual); the
+parts of /sys that libdrm reads (xf86drm.c: drmParsePciBusInfo, drmParsePciDeviceInfo); Documentation/gpu/drm-uapi.rst.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from dmlprep.core.files import cached_json
 from dmlprep.runtime.linux import sandbox
 
 DRIVER = "/driver"
-"""Where the host's driver lies inside."""
+"""The folder of the host's driver in the sandbox."""
 
 ICD = "icd.json"
-"""The name, in ``DRIVER``, of the file that tells Vulkan's loader of the host's driver."""
+"""The name, in ``DRIVER``, of the manifest of the host's driver for Vulkan's loader."""
 
 _ROOT_ICDS = "/usr/share/vulkan/icd.d"
 
@@ -38,10 +38,11 @@ _MESA = {
     "nouveau": ("nouveau_icd.json",),
     "virtio_gpu": ("virtio_icd.json",),
 }
-"""Drivers of the root file system by the name of the kernel's driver."""
+"""Manifests in the root file system, by the name of the kernel driver."""
 
 _ENTRY = "libEGL_nvidia.so.0"
-"""NVIDIA's Vulkan driver by its EGL name. That of GLX fails where DISPLAY is an X server without GLX, as ours is."""
+"""The EGL library of NVIDIA's Vulkan driver. Its GLX library fails with an X server without GLX, such as the one in the
+sandbox."""
 
 _PARTS = re.compile(r"lib(nvidia-[\w.-]+|EGL_nvidia|GLX_nvidia)\.so[\w.]*")
 
@@ -49,30 +50,31 @@ _FOLDERS = (
     *("usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/nvidia/current", "usr/lib64", "usr/lib64/nvidia"),
     *("usr/lib", "usr/lib/nvidia", "usr/local/nvidia/lib64", "usr/local/nvidia/lib", "run/opengl-driver/lib"),
 )
-"""Where distributions and container tools put NVIDIA's libraries; what the loader's settings name comes after."""
+"""Folders where distributions and container tools install NVIDIA's libraries. The folders in the loader's settings
+follow."""
 
 _ICD_FOLDERS = ("etc/vulkan/icd.d", "usr/share/vulkan/icd.d", "usr/local/nvidia/share/vulkan/icd.d")
 
 _VULKAN = "1.3.277"
-"""What the file says of the driver where the host has none that says it: the loader only warns of a lower one."""
+"""The Vulkan version of the driver if the host has no manifest. The loader only warns if it is too low."""
 
 _SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-modeset")
-"""Device files that all of NVIDIA's devices share."""
+"""Device files that all NVIDIA devices share."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One device of this machine, and what a program needs to see of the host to use it.
+    """One device of this machine, and the host files that a program needs to use it.
 
     Attributes:
-        nodes: device files, as they are outside, by their paths inside.
-        libraries: files of the driver by their names in ``DRIVER``; empty where the root file system holds it.
-        icds: names of files in the root file system that tell Vulkan's loader of its drivers.
-        version: of the driver's libraries, where their names tell.
-        vulkan: version of Vulkan that the host says the driver has.
-        folders, links: what the driver reads in /sys, by the paths inside.
-        groups: groups that may open the nodes, where not everybody may.
-        problem: why it cannot be used, empty where nothing is known against it.
+        nodes: device files of the host, by their paths in the sandbox.
+        libraries: files of the driver, by their names in ``DRIVER``; empty if the driver is in the root file system.
+        icds: names of the driver manifests in the root file system for Vulkan's loader.
+        version: the version of the driver's libraries, if their names contain it.
+        vulkan: the Vulkan version of the driver according to the host.
+        folders, links: the parts of /sys that the driver reads, by their paths in the sandbox.
+        groups: groups that may open the nodes, if not every user may.
+        problem: why the device cannot be used; empty if no reason is known.
     """
 
     title: str
@@ -87,7 +89,7 @@ class Way:
     problem: str = ""
 
     def view(self, icd: Path) -> sandbox.View:
-        """What the sandbox shows of the host; ``icd`` is a file that holds ``icd_text``."""
+        """Return what the sandbox shows of the host. ``icd`` is a file with the content ``icd_text``."""
         files = {f"{DRIVER}/{name}": path for name, path in self.libraries.items()}
         if files:
             files[f"{DRIVER}/{ICD}"] = icd
@@ -95,26 +97,26 @@ class Way:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What tells Vulkan's loader and the driver inside where they are."""
+        """Return the variables with the paths for Vulkan's loader and the driver in the sandbox."""
         own = {"LD_LIBRARY_PATH": DRIVER} if self.libraries else {}
         icds = f"{DRIVER}/{ICD}" if self.libraries else ":".join(f"{_ROOT_ICDS}/{name}" for name in self.icds)
-        # The second name is that of older loaders.
+        # Older loaders use the second name.
         return {**own, "VK_DRIVER_FILES": icds, "VK_ICD_FILENAMES": icds}
 
 
 def icd_text(way: Way) -> str:
-    """What tells Vulkan's loader of a driver of the host's."""
+    """Return the manifest of a host driver for Vulkan's loader."""
     entry = {"library_path": f"{DRIVER}/{_ENTRY}", "api_version": way.vulkan}
     return json.dumps({"file_format_version": "1.0.1", "ICD": entry})
 
 
 def ways(tree: Path = Path("/")) -> tuple[Way, ...]:
-    """The devices of the machine whose root folder is ``tree``, NVIDIA's first."""
+    """Return the devices of the machine with the root folder ``tree``, NVIDIA's first."""
     return (*_nvidia(tree), *_rendering(tree))
 
 
 def without(tree: Path = Path("/")) -> tuple[str, str]:
-    """What to say where ``ways`` finds none: why, and how to mend it."""
+    """Return the reason and the fix for a machine on which ``ways`` finds no device."""
     if (tree / "dev/dxg").exists():
         fix = "run dmlprep on Windows itself, or remove --gpu"
         return "WSL shows Direct3D's /dev/dxg, which is not a Vulkan device", fix
@@ -153,7 +155,7 @@ def _nvidia(tree: Path) -> Iterator[Way]:
 
 
 def _libraries(tree: Path) -> tuple[dict[str, Path], str]:
-    """Files of NVIDIA's driver by name, and its version; nothing where there is no Vulkan driver among them."""
+    """Return the files of NVIDIA's driver by name, and its version; empty if they include no Vulkan driver."""
     for folder in _library_folders(tree):
         entry = folder / _ENTRY
         if _is_x86_64(entry):
@@ -176,7 +178,7 @@ def _library_folders(tree: Path) -> Iterator[Path]:
 
 
 def _is_x86_64(path: Path) -> bool:
-    """Whether it is an ELF file of this machine's kind: 32-bit libraries bear the same names."""
+    """Return whether the file is a 64-bit x86 ELF file: 32-bit libraries have the same names."""
     try:
         with path.open("rb") as file:
             head = file.read(20)
@@ -186,7 +188,7 @@ def _is_x86_64(path: Path) -> bool:
 
 
 class _Icd(msgspec.Struct):
-    """A driver's manifest for Vulkan's loader."""
+    """The manifest of a driver for Vulkan's loader."""
 
     ICD: dict[str, str]
 
@@ -202,7 +204,7 @@ def _vulkan(tree: Path, libraries: Mapping[str, Path]) -> str:
 
 
 def _places(tree: Path) -> dict[int, str]:
-    """PCI address by the number of the device file, as the kernel module says it."""
+    """Return the PCI address by the number of the device file, as the kernel module reports it."""
     places = {}
     for file in (tree / "proc/driver/nvidia/gpus").glob("*/information"):
         with contextlib.suppress(OSError):
@@ -220,7 +222,7 @@ def _rendering(tree: Path) -> Iterator[Way]:
         here = tree / "sys/class/drm" / name
         driver = (here / "device/driver").resolve().name
         if driver == "nvidia":
-            continue  # served by its own device files
+            continue  # its own device files serve it
         nodes = {f"/dev/dri/{name}": tree / "dev/dri" / name}
         groups, problem = _access(nodes.values())
         icds = _MESA.get(driver, ())
@@ -245,7 +247,7 @@ def _numbered(folder: Path, pattern: str) -> list[int]:
 
 
 def _of_pci(tree: Path, device: Path) -> tuple[dict[str, Path], dict[str, str]]:
-    """The folder in /sys of the PCI device that ``device`` is or lies below, and the link of its address."""
+    """Return the /sys folder of the PCI device that contains ``device``, and the link of its address."""
     here, top = device.resolve(), tree.resolve()
     for folder in (here, *here.parents):
         if folder == top:
@@ -257,7 +259,7 @@ def _of_pci(tree: Path, device: Path) -> tuple[dict[str, Path], dict[str, str]]:
 
 
 def _access(nodes: Iterable[Path]) -> tuple[tuple[int, ...], str]:
-    """Groups that a sandboxed program needs to open device files, and why it cannot."""
+    """Return the groups that a sandboxed program needs to open device files, and the reason if it cannot open them."""
     groups: set[int] = set()
     for node in nodes:
         status = os.stat(node)

@@ -1,6 +1,6 @@
-"""What this installation has met: the newest release file of each suite, and packages that nothing else vouches for.
+"""Remember the newest release file of each suite, and the digests of packages without a pin.
 
-A second answer is held against the first. ``runtime remove`` forgets both.
+Later downloads are compared with these. ``runtime remove`` deletes both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dmlprep.runtime.linux.layout import Layout, read_json, write_json
 
 
 def suites_seen(layout: Layout) -> dict[str, datetime]:
-    """When the newest release file of each suite was made."""
+    """Return the date of the newest release file of each suite."""
     dates = {}
     for suite, text in _part(layout, "suites").items():
         with contextlib.suppress(ValueError):
@@ -24,17 +24,17 @@ def suites_seen(layout: Layout) -> dict[str, datetime]:
 
 
 def remember_suites(layout: Layout, made: Mapping[str, datetime]) -> None:
-    """Keep the dates of release files whose signature was verified."""
+    """Save the dates of release files with a verified signature."""
     _keep(layout, "suites", {suite: when.isoformat() for suite, when in made.items()})
 
 
 def file_seen(layout: Layout, name: str) -> str:
-    """SHA-256 of the package file of this name that was installed here before; empty for none."""
+    """Return the SHA-256 of the package file of this name that was installed before; empty if there was none."""
     return _part(layout, "files").get(name, "")
 
 
 def remember_file(layout: Layout, name: str, sha256: str) -> None:
-    """Keep the digest of a package file."""
+    """Save the digest of a package file."""
     _keep(layout, "files", {name: sha256})
 
 

@@ -1,7 +1,7 @@
-"""The GPUs of this machine as Vulkan shows them, and which of them a name means.
+"""List the GPUs of this machine as Vulkan shows them, and choose one by name.
 
-Each device of ``drivers.ways`` is asked by a program in the sandbox that sees this one device and its driver, so that
-what answers is what a session would get.
+A program in the sandbox queries each device of ``drivers.ways``. It sees only this device and its driver, so it gets
+the same answers as a session.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dmlprep.runtime.linux.install import missing_piece
 from dmlprep.runtime.linux.layout import Layout
 
 AUTO = "auto"
-"""The name that means: the first discrete GPU, else the first one."""
+"""The name for the first discrete GPU, or the first GPU if none is discrete."""
 
 _KINDS = {1: "integrated", 2: "discrete", 3: "virtual"}
 _CPU = 4  # VK_PHYSICAL_DEVICE_TYPE_CPU
@@ -34,10 +34,10 @@ _LIST = "dmlprep runtime status lists them"
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that DirectML can run on here.
+    """A GPU that DirectML can use here.
 
     Attributes:
-        number: place in the list, from 0: what ``--gpu`` takes as well.
+        number: index in the list, from 0; ``--gpu`` accepts it as well.
         vendor_id, model_id: Vulkan's ids, which are those of PCI.
         kind: ``discrete``, ``integrated``, ``virtual`` or ``other``.
         driver: name and version of the Vulkan driver (``NVIDIA 580.159.04``, ``radv Mesa 25.0.7``).
@@ -56,24 +56,24 @@ class Gpu:
 
     @property
     def vendor(self) -> str:
-        """Name of the vendor, empty where it is not known here."""
+        """The name of the vendor; empty if unknown."""
         return vendor_name(self.vendor_id)
 
     @property
     def ids(self) -> str:
-        """``10de:2335``, as the worker says it."""
+        """The ids in the worker's form, such as ``10de:2335``."""
         return f"{self.vendor_id:04x}:{self.model_id:04x}"
 
     @property
     def slug(self) -> str:
-        """A name for files: another one for each device and each version of its driver."""
+        """A name for files, unique for each device and version of its driver."""
         text = f"{self.name} {self.driver}"
         digest = hashlib.sha256(f"{text} {self.vulkan} {self.ids}".encode()).hexdigest()[:12]
         return f"{re.sub(r'[^a-z0-9.]+', '-', text.lower()).strip('-.')[:60]}-{digest}"
 
     @property
     def stamp(self) -> tuple[object, ...]:
-        """What a result of the self-test depends on: device, driver, and the driver's files."""
+        """The facts that a self-test result depends on: device, driver, and the driver's files."""
         files = ((name, path.stat()) for name, path in sorted(self.way.libraries.items()))
         rows = tuple((name, status.st_size, int(status.st_mtime)) for name, status in files)
         return (self.name, self.ids, self.driver, self.vulkan, rows)
@@ -86,7 +86,7 @@ class Gpu:
 class Found:
     """The GPUs of a machine, in the order of their numbers.
 
-    ``problems`` says what stands against the other devices, or that there is no device; ``fix``, how the user mends it.
+    ``problems`` says why other devices cannot be used, or that there is no device. ``fix`` is the remedy.
     """
 
     gpus: tuple[Gpu, ...]
@@ -96,7 +96,10 @@ class Found:
 
 @cache
 def find(layout: Layout, tree: Path = Path("/")) -> Found:
-    """The GPUs of the machine whose root folder is ``tree``. Asked once in a process: 0.1 to 0.5 s a device."""
+    """Return the GPUs of the machine with the root folder ``tree``.
+
+    The result is cached: a query takes 0.1 to 0.5 s a device.
+    """
     ways = drivers.ways(tree)
     if not ways:
         reason, fix = drivers.without(tree)
@@ -120,7 +123,7 @@ def find(layout: Layout, tree: Path = Path("/")) -> Found:
 
 
 def ask_driver(layout: Layout, way: drivers.Way) -> tuple[str, str]:
-    """What the driver lists, and what it complains of."""
+    """Return the driver's list of devices, and its error messages."""
     with tempfile.TemporaryDirectory(prefix="dmlprep-gpu-") as name:
         icd = Path(name) / drivers.ICD
         icd.write_text(drivers.icd_text(way))
@@ -137,7 +140,7 @@ def ask_driver(layout: Layout, way: drivers.Way) -> tuple[str, str]:
 
 
 def parse(said: str, first: int, way: drivers.Way) -> list[Gpu]:
-    """The GPUs that ``native/devices.c`` lists, numbered from ``first``; drivers that compute on the CPU are none."""
+    """Return the GPUs in the output of ``native/devices.c``, numbered from ``first``. CPU devices are skipped."""
     gpus: list[Gpu] = []
     for fields in (row.split("\t") for row in said.splitlines()):
         if len(fields) != 7 or int(fields[2]) == _CPU:
@@ -161,11 +164,11 @@ def parse(said: str, first: int, way: drivers.Way) -> list[Gpu]:
 
 
 def choose(wanted: str, found: Found) -> Gpu:
-    """The GPU that a user names: ``auto``, a number, a vendor (``NVIDIA``, ``AMD`` ...), or a part of a name.
+    """Return the GPU that a user names: ``auto``, a number, a vendor (``NVIDIA``, ``AMD`` ...), or a part of a name.
 
     Raises:
-        CheckNotRun: there is none, or none that is meant; the message says what is missing.
-        UsageError: several are meant.
+        CheckNotRun: there is no GPU, or none matches; the message says what is missing.
+        UsageError: several match.
     """
     where = f"--gpu {wanted}"
     if not found.gpus:

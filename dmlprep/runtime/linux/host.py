@@ -1,4 +1,4 @@
-"""DirectML sessions on Linux: the host program of ``native/`` in the sandbox, as one more worker."""
+"""Run DirectML sessions on Linux: the host program of ``native/`` is the worker, in the sandbox."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _MODELS = "models"
 
 
 class LinuxHost(SessionHost):
-    """A host for sessions on one release of ONNX Runtime, which keeps the compiled shaders of its first model.
+    """A host for sessions on one release of ONNX Runtime, with a cache of compiled shaders for its first model.
 
     Args:
-        traits: what the self-test found, for the device's description.
-        gpu: where to run; ``None`` for lavapipe.
+        traits: results of the self-test, for the description of the device.
+        gpu: the GPU to use; ``None`` for lavapipe.
     """
 
     def __init__(self, layout: Layout, release: str, traits: Sequence[str] = (), gpu: Gpu | None = None) -> None:
@@ -44,7 +44,7 @@ class LinuxHost(SessionHost):
         data = _data_folder(path, options or SessionOptions())
         self._locations = external_files(path, data)
         if self._key is None:
-            with contextlib.suppress(OSError):  # said when it is loaded
+            with contextlib.suppress(OSError):  # the load reports the error
                 self._key = shaders.key_of([path, *(data / location for location in self._locations)])
         return super().open(path, options)
 
@@ -64,7 +64,7 @@ class LinuxHost(SessionHost):
         def release_model() -> None:
             remove_tree(folder, ignore_errors=True)
 
-        # The worker finds all data files beside the model, wherever they lie here.
+        # The worker expects all data files next to the model, wherever they are on the host.
         config = {key: value for key, value in options.config.items() if key != DATA_FOLDER}
         try:
             stage(path, folder, _data_folder(path, options), self._locations)
@@ -79,7 +79,7 @@ def _data_folder(path: Path, options: SessionOptions) -> Path:
 
 
 def describe(facts: Mapping[str, str], traits: Sequence[str] = (), gpu: Gpu | None = None) -> DeviceInfo:
-    """``dml on linux: lavapipe, DirectML 1.15.4, no metacommands, no native FP16``; of a GPU its driver as well."""
+    """Return a description such as ``dml on linux: lavapipe, DirectML 1.15.4, ...``; for a GPU with its driver."""
     adapter = facts.get("adapter", "unknown adapter")
     name = gpu.name if gpu is not None else "lavapipe" if "llvmpipe" in adapter else adapter
     details = [
@@ -96,15 +96,15 @@ def describe(facts: Mapping[str, str], traits: Sequence[str] = (), gpu: Gpu | No
 
 
 def command_line(layout: Layout, release: str, exchange: Path, key: str, gpu: Gpu | None = None) -> list[str]:
-    """The worker's command line; for ``key`` see ``shaders.key_of``.
+    """Return the worker's command line; for ``key`` see ``shaders.key_of``.
 
-    Of the exchange folder it sees what it is given, read-only, and the folder of its results. The rest, its log above
-    all, is ours alone.
+    In the exchange folder, the worker sees its input (read-only) and the folder of its results. It cannot see the rest,
+    such as its log.
     """
     compiled = shaders.folder_of(shaders.of_device(layout, gpu.slug if gpu else ""), key) or exchange / "shaders"
     for folder in (exchange / _MODELS, exchange / FEEDS, exchange / RESULTS, compiled):
         folder.mkdir(exist_ok=True)
-        folder.chmod(0o755)  # whatever the umask is: as root, the worker is another user
+        folder.chmod(0o755)  # whatever the umask is: if root runs this, the worker is another user
     shared_folders.lend(exchange / RESULTS, compiled)
     return sandbox.command(
         layout.root,
@@ -122,7 +122,7 @@ def command_line(layout: Layout, release: str, exchange: Path, key: str, gpu: Gp
             **WINE_ENVIRONMENT,
             "MESA_SHADER_CACHE_DIR": "/shaders",
             "MESA_SHADER_CACHE_MAX_SIZE": f"{shaders.LARGEST >> 21}M",
-            "MESA_DISK_CACHE_DATABASE_NUM_PARTS": "1",  # else there are a hundred files, for many writers
+            "MESA_DISK_CACHE_DATABASE_NUM_PARTS": "1",  # the default is a hundred files, for many writers
             "VKD3D_DEBUG": "none",
             **_driver(gpu),
         },
@@ -131,7 +131,10 @@ def command_line(layout: Layout, release: str, exchange: Path, key: str, gpu: Gp
 
 
 def _driver(gpu: Gpu | None) -> dict[str, str]:
-    """The variables that choose the Vulkan driver. What a GPU computes is measured as it is, so nothing mends it."""
+    """Return the variables that choose the Vulkan driver.
+
+    The rounding fix is only for lavapipe: GPUs are measured as they are.
+    """
     if gpu is None:
         icd = "/usr/share/vulkan/icd.d/lvp_icd.json"
         return {"DMLPREP_ROUNDING": "/native/rounding.so", "VK_ICD_FILENAMES": icd}
@@ -140,7 +143,7 @@ def _driver(gpu: Gpu | None) -> dict[str, str]:
 
 
 def _view(gpu: Gpu | None, exchange: Path) -> sandbox.View:
-    """What the worker sees of the host's devices."""
+    """Return the host devices that the worker sees."""
     if gpu is None:
         return sandbox.View()
     icd = exchange / ICD
@@ -150,13 +153,14 @@ def _view(gpu: Gpu | None, exchange: Path) -> sandbox.View:
 
 
 def _name_of_the_server(layout: Layout, exchange: Path) -> dict[str, Path]:
-    """Debian's Wine notes in a prefix which folder of /tmp its server's socket lies in, for its user's eyes alone.
+    """Return a replacement for the prefix's file ``wineserver``, with read rights for all.
 
-    The note is copied with the prefix, by a worker who may be another user than the one who made the prefix.
+    Debian's Wine writes into it which folder of /tmp has the socket of its server; only the owner of the prefix may
+    read it. The worker, which copies the prefix, may be another user.
     """
     if not (layout.prefix / "wineserver").exists():
         return {}
     own = exchange / "wineserver"
-    own.write_text("wine-server")  # as long as what mkdtemp makes of wine-XXXXXX
+    own.write_text("wine-server")  # as long as the name that mkdtemp makes from wine-XXXXXX
     own.chmod(0o444)
     return {"/prefix/wineserver": own}

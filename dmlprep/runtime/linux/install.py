@@ -1,4 +1,4 @@
-"""Build the runtime in stages, each of which leaves its mark: a second run goes on where one ended."""
+"""Install the runtime in stages. Each stage is recorded, so a second run continues where the first one stopped."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from dmlprep.runtime.linux.source import Say, Source
 from dmlprep.runtime.linux.wheel import fetch_release
 
 _WINE_AS_MADE = 3 << 30
-"""Bytes of scratch for Wine's folders as it makes them, before its own libraries become links: 770 MB."""
+"""Scratch space in bytes for Wine's folders, before its libraries are replaced by links: 770 MB."""
 
 _WINE_SYSTEM = "drive_c/windows/system32"
 
 _MODULE = 1 << 20
-"""Bytes of a module without code, at most; it has 1.5 kB."""
+"""Most bytes of a module without code; it has 1.5 kB."""
 
 WINE_ENVIRONMENT = {
     "WINEPREFIX": "/home/wine",
     "WINEARCH": "win64",
     "WINEDEBUG": "-all",
-    # No .NET, no browser, no menus, and no debugger that would hold a crashed process.
+    # No .NET, no browser, no menus, and no debugger, which would stop at a crash.
     "WINEDLLOVERRIDES": "mscoree=d;mshtml=d;winemenubuilder.exe=d;winedbg.exe=d",
-    "WINE_D3D_CONFIG": "renderer=vulkan",  # DXGI finds its adapters by Vulkan; there is no OpenGL here
+    "WINE_D3D_CONFIG": "renderer=vulkan",  # DXGI finds its adapters by Vulkan, because there is no OpenGL
     "WINEDLLPATH": "/native",
     "DISPLAY": ":1",
 }
@@ -57,7 +57,7 @@ class _Package(msgspec.Struct):
 
 
 class _Manifest(msgspec.Struct):
-    """What the stages of an installation noted."""
+    """The record of the finished stages of an installation."""
 
     base: str = ""
     native: str = ""
@@ -71,7 +71,7 @@ def check_machine() -> None:
     """Refuse machines on which the runtime cannot work.
 
     Raises:
-        CheckNotRun: not Linux on x86-64.
+        CheckNotRun: this is not Linux on x86-64.
     """
     if not sys.platform.startswith("linux") or platform.machine() not in ("x86_64", "AMD64"):
         what = f"the runtime is for Linux on x86-64, this is {platform.system()} on {platform.machine()}"
@@ -79,11 +79,11 @@ def check_machine() -> None:
 
 
 def install(layout: Layout, source: Source, say: Say) -> str:
-    """Install what is missing; the release of ONNX Runtime that stands afterwards.
+    """Install the missing pieces; return the release of ONNX Runtime that is then installed.
 
     Raises:
-        CheckNotRun: something cannot be had here; the message says what to install or to pass.
-        UsageError: an option makes no sense.
+        CheckNotRun: a piece is not available here; the message says what to install or to pass.
+        UsageError: an option is not valid.
         OutputError: the cache folder cannot be written.
     """
     check_machine()
@@ -126,9 +126,9 @@ def install_into(layout: Layout, source: Source, say: Say) -> str:
     if package is None and (version not in layout.installed() or f"release {version}" in broken):
         package = fetch_release(version, layout.downloads, say)
     if package is not None:
-        # One that a person names may be another one than was here; one that an index gives may not.
+        # A file that the user names may differ from the installed one; a file from an index may not.
         known = "" if source.wheel else first_use.file_seen(layout, package.name)
-        # One that stands there already may be in use.
+        # A session may use a release that is already installed.
         with alone(layout) if layout.releases.is_dir() else contextlib.nullcontext():
             version = unpack_libraries(package, layout.releases, known)
         inventory.record(layout, f"release {version}", layout.release(version))
@@ -136,13 +136,16 @@ def install_into(layout: Layout, source: Source, say: Say) -> str:
     shutil.rmtree(layout.downloads, ignore_errors=True)
     for piece, folder in inventory.pieces(layout).items():
         shared_folders.open_to_all(folder)
-        if not inventory.known(layout, piece):  # made by an older dmlprep
+        if not inventory.known(layout, piece):  # installed by an older dmlprep
             inventory.record(layout, piece, folder)
     return version
 
 
 def broken_pieces(layout: Layout, release: str, say: Say) -> dict[str, str]:
-    """Pieces that are not as they were made. Reads contents only where something was written since they were tested."""
+    """Find pieces that changed since their installation.
+
+    Contents are read only if files were written since the self-test.
+    """
     if not layout.root.is_dir():
         return {}
     tested = last_test(layout, release).get("fingerprint")
@@ -156,7 +159,7 @@ def broken_pieces(layout: Layout, release: str, say: Say) -> dict[str, str]:
     for what in broken.values():
         say(f"repairing, because {what}", 0, 0)
     if broken:
-        # A driver that was broken may have left shaders that are.
+        # The broken driver may have left broken shaders.
         shaders.forget(layout)
     return broken
 
@@ -168,17 +171,17 @@ def _made(layout: Layout, manifest: dict[str, object], piece: str, folder: Path)
 
 
 def result_file(layout: Layout, release: str, device: str = "") -> Path:
-    """Where the result of the self-test is kept; ``device`` is ``Gpu.slug``, empty for the driver on the CPU."""
+    """Return the path of the saved self-test result. ``device`` is ``Gpu.slug``, or empty for the CPU driver."""
     return layout.checks / (f"{release}.{device}.json" if device else f"{release}.json")
 
 
 def last_test(layout: Layout, release: str, device: str = "") -> dict[str, Any]:
-    """What the last self-test that passed found, with the ``fingerprint`` of what it was run on; empty for none."""
+    """Return the last passed self-test, with the ``fingerprint`` of its files; empty if there is none."""
     return read_json(result_file(layout, release, device))
 
 
 def package_of(layout: Layout, release: str) -> dict[str, str]:
-    """The package that a release came from: its ``file``, ``sha256`` and ``pin``, what is not known empty."""
+    """Return ``file``, ``sha256`` and ``pin`` of the package that a release came from; unknown values are empty."""
     package = read_json(layout.release(release) / "piece.json").get("package")
     row = {key: str(package.get(key, "") if isinstance(package, dict) else "") for key in ("file", "sha256", "pin")}
     if not row["pin"]:  # installed by an older dmlprep
@@ -188,7 +191,7 @@ def package_of(layout: Layout, release: str) -> dict[str, str]:
 
 
 def read_manifest(layout: Layout) -> dict[str, Any]:
-    """The manifest, empty when there is none that can be read."""
+    """Return the manifest; empty if there is none that can be read."""
     manifest = read_json(layout.manifest)
     with contextlib.suppress(msgspec.ValidationError):
         msgspec.convert(manifest, _Manifest)
@@ -206,7 +209,7 @@ def compile_programs(layout: Layout) -> None:
     run_or_fail(line, "the native code cannot be compiled", 120)
     shared_folders.take_back(part)
     remove_tree(sources)
-    with Beneath(part) as below, below.create("launch.sh") as out:  # what ran there may have left a link of this name
+    with Beneath(part) as below, below.create("launch.sh") as out:  # the build may have left a link of this name
         out.write((NATIVE / "launch.sh").read_bytes())
     shutil.rmtree(layout.built, ignore_errors=True)
     part.replace(layout.built)
@@ -237,7 +240,7 @@ def make_prefix(layout: Layout) -> None:
         raise CheckNotRun("Wine created no registry", where=str(made), fix=fix)
     with Beneath(made) as below, Beneath(layout.root) as root, Beneath(layout.built) as built:
         _link_libraries(below, root)
-        # A module that only says "ask for the built-in d3d12.dll", which Wine then finds in /native.
+        # This module only requests the built-in d3d12.dll, which Wine then finds in /native.
         with built.read("d3d12.dll") as source, below.create(f"{_WINE_SYSTEM}/d3d12.dll") as out:
             out.write(source.read(_MODULE))
     shutil.rmtree(layout.prefix, ignore_errors=True)
@@ -246,7 +249,7 @@ def make_prefix(layout: Layout) -> None:
 
 
 def _link_libraries(prefix: Beneath, root: Beneath) -> None:
-    """Wine copies 770 MB of its own libraries into a prefix; links serve as well, and the prefix is copied often."""
+    """Replace copies of Wine's libraries (770 MB) in a prefix by links, because each worker copies the prefix."""
     for path in prefix.files():
         name = path.rpartition("/")[2].lower()
         mine, own = prefix.stat(path), root.stat(f"{WINE}/x86_64-windows/{name}")
@@ -267,10 +270,10 @@ def run_or_fail(line: list[str], what: str, limit: float) -> None:
 
 
 def remove(layout: Layout, release: str = "") -> list[Path]:
-    """Remove the runtime, or one release of it; what was removed.
+    """Remove the runtime, or one release of it; return the removed folders.
 
     Raises:
-        CheckNotRun: it is being installed at this moment, or a session uses it.
+        CheckNotRun: it is being installed at the moment, or a session uses it.
     """
     if not layout.home.is_dir():
         return []
@@ -284,13 +287,13 @@ def remove(layout: Layout, release: str = "") -> list[Path]:
                 file.unlink(missing_ok=True)
             inventory.forget(layout, f"release {release}")
             return [target]
-        # Folders of packages can come without the right to write; they go with the rest.
+        # Some folders of packages have no write permission; this removes them as well.
         remove_tree(layout.home)
     return [layout.home]
 
 
 def missing_piece(layout: Layout, release: str = "") -> str:
-    """What is missing for sessions on ``release`` (empty: on any), as a sentence with its remedy; empty for nothing."""
+    """Return what sessions on ``release`` (empty: any) lack, as a sentence with its remedy; empty if complete."""
     install = "run dmlprep runtime install"
     try:
         check_machine()
@@ -315,16 +318,16 @@ def missing_piece(layout: Layout, release: str = "") -> str:
 
 
 def fingerprint(layout: Layout, release: str, device: Sequence[object] = ()) -> str:
-    """SHA-256 over everything that a result of the self-test depends on.
+    """Return the SHA-256 of everything that the result of the self-test depends on.
 
-    ``device`` distinguishes a GPU and its driver from others; it is empty for the driver on the CPU.
+    ``device`` identifies a GPU and its driver; it is empty for the CPU driver.
     """
     digest = hashlib.sha256()
     for file in (layout.manifest, layout.release(release) / "piece.json", NATIVE.parent / "selftest.py"):
         digest.update(file.read_bytes())
     digest.update(inventory.stamp(inventory.pieces(layout, release)).encode())
     with contextlib.suppress(OSError):
-        # The driver compiles for the processor it finds.
+        # The driver compiles for the processor of this machine.
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         digest.update("\n".join(sorted({one for one in lines if one.startswith(("flags", "model name"))})).encode())
     if device:

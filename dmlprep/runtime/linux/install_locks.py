@@ -1,6 +1,7 @@
-"""Who may do what with the installation at the same time: one installs, many use, and none removes what is in use.
+"""Locks of an installation: one process installs, many use it, and none removes pieces that are in use.
 
-``flock`` on two files of the installation: the kernel gives a lock up with the process that holds it, however it ends.
+The locks are ``flock`` on two files of the installation. The kernel releases a lock when its process ends for any
+reason.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def _open(layout: Layout, name: str, *, write: bool) -> int:
 
 
 def _lock(file: int, *, shared: bool) -> bool:
-    import fcntl  # not on Windows, where the command line still reads this module to say so
+    import fcntl  # Windows has no fcntl, but the command line imports this module there too
 
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -40,10 +41,10 @@ def _held(layout: Layout, name: str, taken: str, fix: str) -> Iterator[None]:
 
 
 def installing(layout: Layout) -> contextlib.AbstractContextManager[None]:
-    """Be the only one who installs or removes.
+    """Lock the installation against other processes that install or remove it.
 
     Raises:
-        CheckNotRun: another process does.
+        CheckNotRun: another process holds the lock.
         OSError: the folder cannot be written.
     """
     layout.home.mkdir(parents=True, exist_ok=True)
@@ -51,7 +52,7 @@ def installing(layout: Layout) -> contextlib.AbstractContextManager[None]:
 
 
 def alone(layout: Layout) -> contextlib.AbstractContextManager[None]:
-    """Have the pieces to oneself, to replace or remove them.
+    """Lock the pieces for exclusive use, to replace or remove them.
 
     Raises:
         CheckNotRun: sessions of other processes use them.
@@ -60,12 +61,12 @@ def alone(layout: Layout) -> contextlib.AbstractContextManager[None]:
 
 
 def use(layout: Layout) -> int | None:
-    """A file that, while it is open, keeps the pieces from being replaced or removed.
+    """Return an open file that keeps the pieces from being replaced or removed.
 
-    ``None`` where the folder cannot be written, and so nobody here can remove it.
+    ``None`` if this user cannot write the folder, and so cannot remove it either.
 
     Raises:
-        CheckNotRun: the pieces are being replaced or removed at this moment.
+        CheckNotRun: the pieces are being replaced or removed at the moment.
     """
     try:
         file = _open(layout, ".use", write=os.access(layout.home, os.W_OK))

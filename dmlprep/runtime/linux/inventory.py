@@ -1,8 +1,8 @@
-"""What each piece of the runtime is made of, written down when it was made: what was changed, lost or added shows.
+"""List the files of each piece of the runtime at its installation, to detect changed, missing and added files later.
 
-Names and sizes are looked at before every session (8,500 files, 50 ms of processor time); contents when the self-test
-fails, when something has changed since it passed, and when asked (``status --again``: 1.4 GB, 2 s). Nothing is added
-while sessions run: they see every piece read-only, and Wine's prefix as a copy.
+Names and sizes are checked before every session (8,500 files, 50 ms of CPU time). Contents are checked when the
+self-test fails, when a file changed since it passed, and on request (``status --again``: 1.4 GB, 2 s). Sessions add no
+files: they see every piece read-only, and a copy of Wine's prefix.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from dmlprep.runtime.linux.layout import Layout, read_json, write_json
 from dmlprep.runtime.linux.safe_fs import LeadsOut
 
 _Entry = list[int | str]
-"""Size in bytes (-1 of a link) and SHA-256 (the target of a link)."""
+"""Size in bytes (-1 for a link), and SHA-256 (the target of a link)."""
 
 
 def pieces(layout: Layout, release: str = "") -> dict[str, Path]:
-    """Folder by name of the pieces that sessions on ``release`` need; of all releases where none is named."""
+    """Return the folders, by name, of the pieces that sessions on ``release`` need (empty: all releases)."""
     base = {"root": layout.root, "native": layout.built, "prefix": layout.prefix}
     releases = [release] if release else layout.installed()
     return base | {f"release {version}": layout.release(version) for version in releases}
 
 
 def _files(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Path below ``folder``, and entry, of each file and link."""
+    """Yield the path below ``folder`` and the entry of each file and link."""
     stack = [(str(folder), "")]
     while stack:
         path, below = stack.pop()
@@ -47,10 +47,10 @@ def _digest(path: str) -> str:
 
 
 def record(layout: Layout, piece: str, folder: Path) -> None:
-    """Write down what ``piece``, which lies in ``folder`` as it was just made, is made of.
+    """Save the list of files of ``piece``, which was just installed in ``folder``.
 
     Raises:
-        LeadsOut: it holds what is neither a file nor a folder nor a link; reading a pipe would never end.
+        LeadsOut: it contains something other than files, folders and links; to read a pipe would never end.
     """
     entries: dict[str, _Entry] = {}
     for path, entry in _files(folder):
@@ -64,12 +64,12 @@ def record(layout: Layout, piece: str, folder: Path) -> None:
 
 
 def known(layout: Layout, piece: str) -> bool:
-    """Whether ``piece`` was written down."""
+    """Return whether ``piece`` has a list."""
     return _list(layout, piece).is_file()
 
 
 def forget(layout: Layout, piece: str) -> None:
-    """Take the list of a piece that was removed away."""
+    """Remove the list of a piece that was removed."""
     _list(layout, piece).unlink(missing_ok=True)
 
 
@@ -78,7 +78,7 @@ def _list(layout: Layout, piece: str) -> Path:
 
 
 def _read(layout: Layout, piece: str) -> dict[str, _Entry]:
-    # Empty for one made before lists were: nothing is claimed of it.
+    # Empty for a piece that was installed before lists existed. Such a piece is not checked.
     rows = read_json(_list(layout, piece)).items()
     return {path: entry for path, entry in rows if isinstance(entry, list) and len(entry) == 2}
 
@@ -87,9 +87,9 @@ _ADDED = "was added"
 
 
 def damage(layout: Layout, folders: Mapping[str, Path], *, contents: bool = False) -> dict[str, str]:
-    """What is wrong, by piece: one file and how many more. Pieces that are as they were made are left out.
+    """Return the problem of each changed piece: one file, and how many more. Unchanged pieces are omitted.
 
-    Names and sizes are compared, and with ``contents`` every file is read.
+    Names and sizes are compared. With ``contents``, every file is read.
     """
     broken: dict[str, str] = {}
     for piece, folder in folders.items():
@@ -101,13 +101,13 @@ def damage(layout: Layout, folders: Mapping[str, Path], *, contents: bool = Fals
 
 
 def added(layout: Layout, folders: Mapping[str, Path]) -> list[Path]:
-    """What pieces hold that they were not made of: files, links, pipes. A library or a setting would be loaded."""
+    """Return files, links and pipes that were added to pieces: an added library or setting would be loaded."""
     rows = ((folder, _faults(_read(layout, piece), folder, contents=False)) for piece, folder in folders.items())
     return [folder / path for folder, faults in rows for path, what in faults if what == _ADDED]
 
 
 def _faults(made_of: dict[str, _Entry], folder: Path, contents: bool) -> Iterator[tuple[str, str]]:
-    """Path and what is wrong of each file that is not as it was made, or not from then."""
+    """Yield path and problem of each file that is changed, missing or added."""
     if not made_of:
         return
     missing = dict(made_of)
@@ -141,7 +141,7 @@ def _fault(entry: os.DirEntry[str], made: _Entry, contents: bool) -> str:
 
 
 def stamp(folders: Mapping[str, Path]) -> str:
-    """SHA-256 over names, sizes and times of the files of pieces: another one where any file was written since."""
+    """Return the SHA-256 over names, sizes and times of the pieces' files. It changes when any file is written."""
     digest = hashlib.sha256()
     for piece, folder in folders.items():
         try:

@@ -1,4 +1,4 @@
-"""Where the pieces of the runtime lie, below the user's cache folder."""
+"""The folders of the runtime, below the user's cache folder."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from dmlprep.core.files import cached_json
 from dmlprep.runtime.environment import cache_folder
 
 DEFAULT_RELEASE = "1.30.0"
-"""What is installed, and what sessions run on, where no release is named: that of the newest target, with DirectML
-1.15.4."""
+"""The release that is installed and used by default: the one of the newest target, with DirectML 1.15.4."""
 
 NATIVE = Path(__file__).resolve().parent.parent / "native"
-"""The native sources, which the package ships and the installation compiles."""
+"""The native sources, which the package contains and the installation compiles."""
 
 
 def _below(name: str) -> cached_property[Path]:
@@ -28,16 +27,16 @@ def _below(name: str) -> cached_property[Path]:
 
 @dataclass(frozen=True)
 class Layout:
-    """The folders of one installation; removing ``home`` removes the runtime."""
+    """The folders of one installation. To remove the runtime, remove ``home``."""
 
     home: Path
 
     @classmethod
     def of_user(cls) -> Layout:
-        """The installation below the user's cache folder.
+        """Return the installation below the user's cache folder.
 
         Raises:
-            CheckNotRun: there is no such folder.
+            CheckNotRun: this user has no cache folder.
         """
         if (cache := cache_folder()) is not None:
             return cls(cache / "dmlprep" / "runtime")
@@ -48,30 +47,31 @@ class Layout:
     root = _below("root")
     """The root file system."""
     built = _below("native")
-    """What was compiled from ``NATIVE``."""
+    """The programs compiled from ``NATIVE``."""
     prefix = _below("prefix")
-    """Wine's prefix, copied for every worker."""
+    """Wine's prefix, which every worker copies."""
     shaders = _below("shaders")
-    """Compiled shaders of the Vulkan driver; not shared with one that rounds otherwise: the keys do not know."""
+    """Compiled shaders of the Vulkan driver. A driver with other rounding needs another folder, because the keys are
+    the same."""
     gpu_shaders = _below("shaders.gpu")
-    """Compiled shaders for GPUs: a folder for each device and version of its driver, as ``shaders`` is one."""
+    """Compiled shaders for GPUs: a folder like ``shaders`` for each device and version of its driver."""
     releases = _below("releases")
-    """One folder a release of ONNX Runtime with DirectML."""
+    """One folder for each release of ONNX Runtime with DirectML."""
     manifest = _below("manifest.json")
     """Versions and digests of every piece."""
     inventories = _below("inventory")
-    """What each piece is made of."""
+    """The list of files of each piece."""
     seen = _below("seen.json")
-    """What later answers of mirrors and indexes are held against."""
+    """Dates and digests of earlier downloads, to compare with later ones."""
     checks = _below("selftest")
     """Results of the self-test by release."""
 
     def release(self, version: str) -> Path:
-        """The libraries of one release."""
+        """Return the folder with the libraries of one release."""
         return self.releases / version
 
     def installed(self) -> list[str]:
-        """Releases that stand here, the newest first."""
+        """Return the installed releases, the newest first."""
         if not self.releases.is_dir():
             return []
         pieces = {path.name: read_json(path / "piece.json") for path in self.releases.iterdir()}
@@ -79,10 +79,10 @@ class Layout:
         return sorted(names, key=lambda name: [int(part) for part in name.split(".") if part.isdigit()], reverse=True)
 
     def release_for(self, version: str = "") -> str:
-        """The installed release to use for a version of ONNX Runtime; empty where none is installed.
+        """Return the installed release to use for a version of ONNX Runtime; empty if none is installed.
 
-        That is the version itself, else the newest of its minor version; for no version, or one that is not here, the
-        default release, else the newest.
+        The order is: the same version, the newest one with the same minor version, the default release, the newest
+        release.
         """
         here = self.installed()
         minor = version.split(".")[:2]
@@ -94,12 +94,12 @@ class Layout:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What ``write_json`` wrote; empty where there is none that can be read."""
+    """Return the data that ``write_json`` wrote; empty if no file can be read."""
     return cached_json(path, dict[str, Any], lenient=True) or {}
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write a file of the installation, whole or not at all; its folder is made."""
+    """Write a file of the installation atomically, and make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(data, sort_keys=True) + "\n")
@@ -107,7 +107,7 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 
 def native_digest() -> str:
-    """SHA-256 over names and contents of the native sources."""
+    """Return the SHA-256 over names and contents of the native sources."""
     digest = hashlib.sha256()
     for path in sorted(NATIVE.iterdir()):
         if path.is_file():

@@ -1,7 +1,7 @@
-"""The libraries out of a package file of ONNX Runtime with DirectML, a wheel or npm's.
+"""Extract the libraries from a package of ONNX Runtime with DirectML: a wheel, or npm's package.
 
-A package may be hostile: of its paths only the last part of those that are expected is used, its links are not made,
-and what it says of sizes is not believed.
+A package may be hostile. Only the file names of expected paths are used, links are skipped, and the sizes that it
+states are not trusted.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from dmlprep.runtime.linux.pins import ANOTHER_FILE, package_release, pin
 _NEEDED = ("onnxruntime.dll", "DirectML.dll")
 
 _LIMIT = 1 << 30
-"""Bytes of libraries and texts, or of npm's whole package, unpacked; those of 1.30.0 have 43 MB, and 301 MB."""
+"""Most bytes of libraries and texts, or of npm's whole package, unpacked. Release 1.30.0 has 43 MB and 301 MB."""
 
 _DIRECTORY = 4 << 20
-"""Bytes of the list of files in a wheel; that of 1.30.0 has 32 kB."""
+"""Most bytes of the list of files in a wheel; that of 1.30.0 has 32 kB."""
 
 _WANTED = re.compile(r"onnxruntime/capi/[\w.-]+\.dll|package/bin/napi-v\d/win32/x64/[\w.-]+\.dll")
 _TERMS = re.compile(r"onnxruntime/(LICENSE|ThirdPartyNotices\.txt)|package/(LICENSE|README\.md)")
 
 _BROKEN = (
     *FAULTS, OSError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile,
-    # An encrypted member, a method of compression that Python lacks; a header in a header; names and numbers.
+    # An encrypted member, a compression method that Python lacks; a nested header; invalid names and numbers.
     RuntimeError, NotImplementedError, RecursionError, ValueError, OverflowError,
 )  # fmt: skip
 
 
 def _files(name: str, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
-    """Libraries and licence texts of a wheel or of npm's package: (file name, content)."""
+    """Yield libraries and licence texts of a wheel or of npm's package as (file name, content)."""
     if name.endswith(".tgz"):
         content = Forward(inflate(file, "gz", Budget(_LIMIT, "the package")))
         with tarfile.open(fileobj=content, mode="r:") as tar:  # type: ignore[call-overload]
             for member in tar:
-                tar.members = []  # else it keeps them all
+                tar.members = []  # otherwise it keeps them all
                 wanted = _WANTED.fullmatch(member.name) or _TERMS.fullmatch(member.name)
                 source = tar.extractfile(member) if wanted and member.isreg() and not member.issparse() else None
                 if source is not None:
@@ -63,7 +63,7 @@ def _files(name: str, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _few_entries(file: BinaryIO) -> None:
-    """Refuse a list of files that ``zipfile`` would need gigabytes for (APPNOTE 4.3.16: the size of the directory)."""
+    """Refuse a list of files for which ``zipfile`` would need gigabytes (APPNOTE 4.3.16: the size of the directory)."""
     file.seek(0, 2)
     file.seek(max(0, file.tell() - 22 - 0xFFFF))
     tail = file.read()
@@ -73,12 +73,12 @@ def _few_entries(file: BinaryIO) -> None:
 
 
 def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
-    """Put the libraries of a wheel, or of npm's package, into ``releases/VERSION``; the version.
+    """Extract the libraries of a wheel or of npm's package into ``releases/VERSION``; return the version.
 
     ``known`` is the SHA-256 that the file must have; empty for any.
 
     Raises:
-        InputError: not such an archive, broken or hostile, or not the one that is known.
+        InputError: the file is not such an archive, is broken or hostile, or has another digest.
         OSError: the disk is full.
     """
     what = package_release(archive.name)
@@ -115,9 +115,9 @@ def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
 
 
 def _take(name: str, file: BinaryIO, part: Path) -> dict[str, str]:
-    """Write the files; SHA-256 by name of the libraries."""
+    """Write the files; return the SHA-256 of each library by name."""
     digests: dict[str, str] = {}
-    names: set[str] = set()  # as Windows sees them
+    names: set[str] = set()  # in lower case, because Windows ignores case
     budget = Budget(_LIMIT, "the package")
     for own, source in _files(name, file):
         if own.lower() in names:

@@ -1,4 +1,4 @@
-"""Files of a Debian mirror, each checked against a digest and a size that the archive's signature vouches for."""
+"""Download files of a Debian mirror, and check each against the digest and size in the signed index."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ from dmlprep.runtime.linux.bounded import CHUNK, FAULTS, Budget, inflate
 from dmlprep.runtime.linux.release import Expectation, check_release, verify_release
 
 _TIMEOUT = 60.0
-"""Seconds without a byte until a download is given up."""
+"""Seconds without data after which a download is cancelled."""
 
 _LEAST_RATE = 4096
-"""Bytes in a second that a download must have on average, after its first five minutes: an answer of one byte a minute
-is none."""
+"""Smallest average download rate in bytes a second, after the first five minutes. It stops a server that sends a byte a
+minute."""
 
 _TRIES = 3
 
 _RELEASE_LIMIT = 4 << 20
-"""Bytes of a release file, whose size nothing tells beforehand; Debian's have 150 kB."""
+"""Most bytes of a release file, whose size is not known beforehand; Debian's have 150 kB."""
 
 _INDEX_LIMIT = 64 << 20
-"""Bytes of a compressed package index; Debian's have 10 MB."""
+"""Most bytes of a compressed package index; Debian's have 10 MB."""
 
 _TEXT_LIMIT = 512 << 20
-"""Bytes of a package index; Debian's have 60 MB."""
+"""Most bytes of a package index; Debian's have 60 MB."""
 
 
 class _Ended(OSError):
-    """The answer was not as long as it should be; another try may serve."""
+    """The response is shorter than it should be; a retry may help."""
 
 
 class Mirror:
     """A Debian mirror.
 
     Args:
-        url: address of the folder that holds ``dists`` and ``pool``.
-        say: told each thing that is done, and how far it is: (what, bytes done, bytes in all).
+        url: address of the folder that contains ``dists`` and ``pool``.
+        say: progress callback: (what, bytes done, bytes in all).
 
     Attributes:
-        signatures: by suite, the key that signed its release file, and what was let pass.
-        made: by suite, when its release file was made.
+        signatures: for each suite, the key that signed its release file, and any accepted fault.
+        made: for each suite, the date of its release file.
     """
 
     def __init__(self, url: str, keyring: Path, expected: Expectation, say: Callable[[str, int, int], None]) -> None:
@@ -66,7 +66,7 @@ class Mirror:
         self.made: dict[str, datetime] = {}
 
     def _get(self, path: str, out: IO[bytes], *, size: int = 0, limit: int = 0) -> str:
-        """Write a file of ``size`` bytes, or of at most ``limit`` if that is unknown, into ``out``; its SHA-256."""
+        """Download a file of ``size`` bytes (or up to ``limit``, if unknown) into ``out``; return its SHA-256."""
         address = f"{self.url}/{quote(path, safe='/+~:')}"
         for attempt in range(1, _TRIES + 1):
             out.seek(0)
@@ -84,11 +84,11 @@ class Mirror:
         raise AssertionError
 
     def archive(self, suite: str) -> Archive:
-        """The index of the suite's section main.
+        """Return the package index of the suite's section main.
 
         Raises:
-            CheckNotRun: it cannot be fetched, is not the one that is signed, or its release file is not today's.
-            UsageError: it has no good signature.
+            CheckNotRun: the index cannot be fetched or has another digest, or its release file is not current.
+            UsageError: it has no valid signature.
         """
         self.say(f"index of {suite}", 0, 0)
         raw, where = io.BytesIO(), f"{self.url}/dists/{suite}/InRelease"
@@ -117,7 +117,10 @@ class Mirror:
                 raise CheckNotRun(f"cannot be unpacked: {error}", where=where) from error
 
     def fetch(self, packages: Sequence[Package], folder: Path) -> None:
-        """Put packages into ``folder``, by ``file_name``; what is there with the right digest is not fetched again."""
+        """Download packages into ``folder``, named by ``file_name``.
+
+        Files with the right digest are not fetched again.
+        """
         folder.mkdir(parents=True, exist_ok=True)
 
         def one(package: Package) -> int:
@@ -138,7 +141,7 @@ class Mirror:
 def with_each(
     packages: Sequence[Package], act: Callable[[Package], int], threads: int, say: Callable[[int, int], None]
 ) -> None:
-    """Do something with packages in threads, and tell the bytes done and in all; one that fails ends all."""
+    """Process packages in threads, and report the bytes done and in all. The first failure stops all."""
     done, total = 0, sum(package.size for package in packages)
     with ThreadPoolExecutor(threads) as pool:
         try:
@@ -151,7 +154,7 @@ def with_each(
 
 
 def file_name(package: Package) -> str:
-    """What a package is called where it was fetched to: two of one name are two."""
+    """Return the file name of a downloaded package. Two packages of one name have different file names."""
     return f"{package.name}_{package.sha256}.deb"
 
 

@@ -1,7 +1,8 @@
-"""Digests of the packages of ONNX Runtime that this release of dmlprep knows: what an index gives must be these files.
+"""Pinned digests of the ONNX Runtime packages that this release of dmlprep knows. Downloads must match them.
 
-Two lists: ``packages.toml`` beside this module (``scripts/pin_packages.py`` writes it), and the packages that targets
-were read from. A package of neither is unpinned: its digest is written down, and the first one that came is held to.
+They come from two lists: ``packages.toml`` in this folder (written by ``scripts/pin_packages.py``), and the packages
+that targets were read from. A package in neither list is unpinned: the digest of its first download is saved, and later
+downloads must match it.
 """
 
 from __future__ import annotations
@@ -19,20 +20,24 @@ from dmlprep.directml.targets import find_target, target_names
 from dmlprep.runtime.linux.bounded import CHUNK
 
 PACKAGES = ("onnxruntime-directml", "onnxruntime-windowsml", "onnxruntime-node")
-"""Those that hold ONNX Runtime with DirectML, the likeliest first; the last is npm's."""
+"""The packages with ONNX Runtime and DirectML, the most likely first; the last one is npm's."""
 
 PINS = Path(__file__).with_name("packages.toml")
 
 ANOTHER_FILE = "find out why your index has another file; pass a file that you trust with --wheel FILE"
-"""What to do about a package of another digest."""
+"""The fix for a package with another digest."""
 
 Pin = Literal["pinned", "unpinned", "another"]
-"""A file is the one that is known by its name, of a name that is not known, or another one of a name that is."""
+"""``pinned``: a file with the known digest. ``unpinned``: an unknown file name. ``another``: a known name with another
+digest."""
 
 
 @cache
 def known_digests() -> Mapping[str, str]:
-    """Digest by file name: ``sha256-`` and hexadecimal as pip's indexes have it, ``sha512-`` and base64 as npm's."""
+    """Return the digest by file name:
+
+    ``sha256-`` and hexadecimal as in pip's indexes, ``sha512-`` and base64 as in npm's.
+    """
     line = re.compile(r"package: (\S+), sha256 ([0-9a-f]{64})")
     sources = [source for name in target_names() for source in find_target(name).sources]
     read = {found[1]: f"sha256-{found[2]}" for source in sources if (found := line.match(source))}
@@ -40,19 +45,19 @@ def known_digests() -> Mapping[str, str]:
 
 
 def packages() -> dict[str, str]:
-    """The rows of ``packages.toml``."""
+    """Return the rows of ``packages.toml``."""
     rows: dict[str, str] = tomllib.loads(PINS.read_text(encoding="utf-8"))["packages"]
     return rows
 
 
 def package_release(name: str) -> tuple[str, str] | None:
-    """Package and version that a file is of: ``onnxruntime-windowsml``, ``1.30.0.202609102321``; else ``None``."""
+    """Return package and version of a file: ``onnxruntime-windowsml``, ``1.30.0.202609102321``; otherwise ``None``."""
     match = re.match(r"(onnxruntime(?:_directml|_windowsml|-node))-(\d+(?:\.\d+){1,3})(?:-|\.tgz$)", name)
     return (match[1].replace("_", "-"), match[2]) if match else None
 
 
 def pinned_files(release: str) -> list[str]:
-    """The files that are known to hold a release of ONNX Runtime, by name, the likeliest first; of each package one.
+    """Return the known files that contain a release, one for each package, the most likely first.
 
     ``release`` has three numbers, or is the whole version of a package.
     """
@@ -60,14 +65,17 @@ def pinned_files(release: str) -> list[str]:
     for name in known_digests():
         what = package_release(name)
         if what and (what[1] == release or what[1].split(".")[:3] == release.split(".")):
-            # Of several builds the last; their versions end with its time.
+            # Of several builds, the last one: the versions end with the build time.
             row = ([int(part) for part in what[1].split(".")], name)
             latest[what[0]] = max(row, latest.get(what[0], row))
     return [latest[package][1] for package in PACKAGES if package in latest]
 
 
 def pin(file: IO[bytes], name: str) -> tuple[Pin, str]:
-    """How a package file called ``name`` stands to what is known, and its SHA-256. Reads it from its beginning."""
+    """Compare a package file called ``name`` with its pin; return the verdict and the SHA-256.
+
+    Reads the file from its beginning.
+    """
     sha256, sha512 = hashlib.sha256(), hashlib.sha512()
     file.seek(0)
     while data := file.read(CHUNK):

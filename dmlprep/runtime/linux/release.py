@@ -1,8 +1,8 @@
-"""A suite's release file: who signed it, and whether it is the one that the archive has today.
+"""Check a suite's release file: its signature, and whether it is the archive's current one.
 
-A good signature alone says little: every release file that Debian ever signed keeps it, of other suites, of years ago,
-and by keys that have expired or were revoked since. What is held against what is in ``docs/runtime.md``; formats: the
-repository format of the Debian wiki, GnuPG's doc/DETAILS.
+A good signature alone proves little. Every release file that Debian ever signed keeps its signature: also those of
+other suites, old ones, and those whose keys have since expired or been revoked. ``docs/runtime.md`` lists the checks.
+Formats: the repository format of the Debian wiki, GnuPG's doc/DETAILS.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from dmlprep.process.tools import run_tool
 from dmlprep.runtime.linux.archive import parse_release
 
 DEFAULT_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-"""Where Debian's package debian-archive-keyring puts its keys."""
+"""The file with Debian's keys from the package debian-archive-keyring."""
 
 _AHEAD = timedelta(days=1)
-"""How far a release file may be ahead of the machine's clock: a clock in the wrong time zone is no attack."""
+"""How far a release file may be ahead of this machine's clock, because a clock in the wrong time zone is not an
+attack."""
 
 _HASHES = {"8", "9", "10", "11"}
-"""SHA-256, -384, -512, -224 (RFC 4880, 9.4). Others, SHA-1 and older, can be forged."""
+"""SHA-256, -384, -512, -224 (RFC 4880, 9.4). Others, such as SHA-1, can be forged."""
 
 _FAULTS = {
     "EXPSIG": "the signature of key {} has expired",
@@ -41,9 +42,9 @@ _FAULTS = {
 
 @dataclass(frozen=True)
 class Release:
-    """What a release file says: when the archive wrote it, and SHA-256 and bytes of every file below the suite.
+    """The content of a release file: its date, and SHA-256 and bytes of every file below the suite.
 
-    ``until`` says until when the archive stands by it; ``None`` of stable suites, which say nothing of it.
+    ``until`` is its expiry date; ``None`` for stable suites, which have none.
     """
 
     codename: str
@@ -54,12 +55,12 @@ class Release:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What release files are compared with.
+    """The facts that release files are compared with.
 
     Attributes:
-        lenient: why release files that have expired are accepted; empty where they are not.
-        least: by suite, older ones are replayed: those that this dmlprep was tried with.
-        seen: by suite, the newest that this installation met.
+        lenient: why expired release files are accepted; empty if they are refused.
+        least: for each suite, the date of the release file that this dmlprep was tested with. An older one is a replay.
+        seen: for each suite, the date of the newest release file that this installation used.
     """
 
     now: datetime
@@ -69,11 +70,11 @@ class Expectation:
 
 
 def verify_release(raw: bytes, keyring: Path, where: str = "InRelease") -> tuple[str, str]:
-    """The signed text of an ``InRelease`` file, and how it was verified: ``signed by FINGERPRINT``.
+    """Return the signed text of an ``InRelease`` file, and how it was verified: ``signed by FINGERPRINT``.
 
     Raises:
         CheckNotRun: gpgv or the keyring is missing.
-        UsageError: no key of the keyring that holds today has signed it.
+        UsageError: no currently valid key of the keyring has signed it.
     """
     _one_message(raw, where)
     if shutil.which("gpgv") is None or not keyring.is_file():
@@ -105,7 +106,7 @@ def verify_release(raw: bytes, keyring: Path, where: str = "InRelease") -> tuple
 
 
 def _one_message(raw: bytes, where: str) -> None:
-    """Refuse what is not one signed text and nothing else: what stands around it was signed by nobody."""
+    """Refuse anything except exactly one signed text, because text around it is not signed."""
     marks = re.findall(rb"^-----.*", raw, re.M)
     wanted = [f"-----{mark}-----".encode() for mark in ("BEGIN PGP SIGNED MESSAGE", "BEGIN PGP SIGNATURE")]
     found = [mark.strip() for mark in marks if mark.startswith(b"-----BEGIN PGP ")]
@@ -115,10 +116,10 @@ def _one_message(raw: bytes, where: str) -> None:
 
 
 def _signers(status: str) -> tuple[list[str], list[str]]:
-    """Fingerprints of the keys whose signature holds, and what is wrong with the others.
+    """Return the fingerprints of the keys with a valid signature, and the faults of the others.
 
-    The archive signs with several keys at once. gpgv says VALIDSIG of every signature that belongs to the text, after
-    the word that says how its key stands.
+    The archive signs with several keys. For every signature that matches the text, gpgv prints VALIDSIG after the line
+    with the state of its key.
     """
     good, faults, state = [], [], ""
     for line in status.splitlines():
@@ -140,7 +141,7 @@ def _signers(status: str) -> tuple[list[str], list[str]]:
 
 
 def moment(text: str) -> datetime:
-    """``Sat, 12 Sep 2026 07:55:41 UTC`` (RFC 2822). Raises ``ValueError``."""
+    """Read a date such as ``Sat, 12 Sep 2026 07:55:41 UTC`` (RFC 2822). Raises ``ValueError``."""
     try:
         when = parsedate_to_datetime(text)
     except (TypeError, ValueError, OverflowError, IndexError):
@@ -161,10 +162,10 @@ def _read(text: str) -> Release:
 
 
 def check_release(text: str, suite: str, expected: Expectation, where: str) -> tuple[Release, str]:
-    """What a release file says, and a note on what was let pass (empty for nothing).
+    """Return the content of a release file, and a note about an accepted fault (empty without one).
 
     Raises:
-        CheckNotRun: it is of another suite, has expired, is of the future, or older than one that was seen.
+        CheckNotRun: it is of another suite, has expired, is from the future, or is older than a known one.
     """
     try:
         release = _read(text)

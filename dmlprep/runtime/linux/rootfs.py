@@ -1,4 +1,4 @@
-"""Make the root file system: fetch Debian's packages, unpack them, and do what their own scripts would have done."""
+"""Make the root file system: download Debian's packages, unpack them, and do the work of their own scripts."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from dmlprep.runtime.linux.source import Say, Source, mirror_of_this_system
 from dmlprep.runtime.linux.unpack import BadPackage, unpack
 
 WINE = "usr/lib/x86_64-linux-gnu/wine"
-"""Where Wine's own libraries lie in the root file system."""
+"""The folder of Wine's own libraries in the root file system."""
 
 ROOT_LIMIT = 4 << 30
-"""Bytes that all packages may have together when they are unpacked; they have 1.4 GB."""
+"""Most bytes of all packages together, unpacked; they have 1.4 GB."""
 
 _DLL_LIMIT = 16 << 20
 
 
 def make_root(layout: Layout, source: Source, say: Say) -> dict[str, object]:
-    """Put a new root file system in the place of the one that is there; what the manifest says of it.
+    """Replace the root file system by a new one; return its rows of the manifest.
 
     Raises:
-        CheckNotRun: something cannot be had, or is not what it should be.
-        UsageError: no mirror is known, or what it has is not signed.
+        CheckNotRun: a file is not available, or not as expected.
+        UsageError: no mirror is known, or its content is not signed.
     """
     mirror = _mirror(layout, source, say)
     archives = [mirror.archive(suite) for suite in base.SUITES]
@@ -66,7 +66,7 @@ def _choose(archives: list[Archive], url: str) -> list[Package]:
     except Unmet as error:
         fix = "use another mirror, or a newer dmlprep"
         raise CheckNotRun(f"the mirror lacks {error}", where=url, fix=fix) from error
-    except (BadIndex, ValueError) as error:  # ValueError: versions that are none
+    except (BadIndex, ValueError) as error:  # ValueError: invalid versions
         raise CheckNotRun(f"the mirror's index is broken: {error}", where=url, fix="use another mirror") from error
     size = sum(package.size for package in packages)
     if size > ROOT_LIMIT:
@@ -75,7 +75,7 @@ def _choose(archives: list[Archive], url: str) -> list[Package]:
 
 
 def unpack_all(layout: Layout, packages: list[Package], say: Say) -> None:
-    """Unpack packages that were fetched into a new root file system, and put it in its place."""
+    """Unpack downloaded packages into a new root file system, and replace the old one by it."""
     part = layout.home / "root.part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
@@ -97,7 +97,7 @@ def unpack_all(layout: Layout, packages: list[Package], say: Say) -> None:
             raise CheckNotRun(f"cannot be unpacked: {error}", where=package.filename) from error
         return package.size
 
-    # The largest first, so that the two threads end together.
+    # The largest packages come first, so that the two threads end together.
     largest_first = sorted(packages, key=lambda package: -package.size)
     with_each(largest_first, one, 2, lambda done, total: say("unpacking", done, total))
     with Beneath(part) as below:
@@ -107,14 +107,14 @@ def unpack_all(layout: Layout, packages: list[Package], say: Say) -> None:
 
 
 def _finish_root(root: Beneath) -> None:
-    """What the packages' own scripts would have done, as far as it matters here."""
-    # libwine's script: zlib from MinGW becomes one of Wine's own libraries by a mark at byte 64.
+    """Do the part of the packages' own scripts that matters here."""
+    # libwine's script: a mark at byte 64 makes MinGW's zlib one of Wine's own libraries.
     with root.read("usr/x86_64-w64-mingw32/lib/zlib1.dll") as file:
         zlib = file.read(_DLL_LIMIT)
     with root.create(f"{WINE}/x86_64-windows/zlib1.dll") as out:
         out.write(zlib[:64] + b"Wine builtin DLL" + bytes(16) + zlib[96:])
-    # winegcc looks for a C++ compiler before it does anything; C files never reach it.
+    # winegcc first looks for a C++ compiler, although it compiles only C files here.
     if root.stat("usr/bin/g++") is None:
         root.link("usr/bin/g++", "gcc-14")
-    # Wine's own Direct3D 12 stays out of the way of ours.
+    # Wine's own Direct3D 12 must not be found before the one of this runtime.
     root.clear(f"{WINE}/x86_64-windows/d3d12.dll")

@@ -1,7 +1,7 @@
-"""Files below one folder, reached without following any link: what was fetched may have planted some.
+"""Access files below one folder without following links, because downloaded files may include hostile ones.
 
-Each folder on a path is opened from the one above it (``openat`` with ``O_NOFOLLOW``), and what is done is done in the
-folder that is open: there is no moment between a check and a use.
+Each folder on a path is opened from its parent (``openat`` with ``O_NOFOLLOW``), and every action uses the open folder.
+So an attacker cannot replace a folder between the check and the use.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)  # these three are not there on Windows, where nothing here is called
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)  # missing on Windows, where this module is imported but not used
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
 _FILE = _NOFOLLOW | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
-_TRIES = 20  # to make a path that others make as well
+_TRIES = 20  # retries to make a path that other threads make as well
 
 _Made = TypeVar("_Made")
 
 
 class LeadsOut(Exception):
-    """A path that does not stay below its folder, or something there that is not what it should be."""
+    """A path that leaves its folder, or a file of the wrong kind."""
 
 
 class Beneath:
-    """The files below ``folder``; paths have ``/``, and are relative to it. Each thread opens its own.
+    """The files below ``folder``. Paths are relative to it, with ``/``. Each thread opens its own object.
 
     Raises:
-        LeadsOut: (all methods) a part of the path is a link, or ``..``, or what stands there is of another kind.
-        OSError: (all methods) what the system says.
+        LeadsOut: (all methods) a part of the path is a link or ``..``, or the file is of the wrong kind.
+        OSError: (all methods) the system reports an error.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,7 +53,7 @@ class Beneath:
         self._last = ("", self._top)
 
     def _open(self, path: str, *, make: bool) -> int:
-        """The folder ``path``; stays open until the next one is asked for."""
+        """Return the open folder ``path``. It stays open until the next call."""
         if path == self._last[0]:
             return self._last[1]
         at = os.dup(self._top)
@@ -93,12 +93,12 @@ class Beneath:
             raise LeadsOut(f"{path!r} is outside {self._folder.name}")
 
     def make(self, path: str) -> None:
-        """Make a folder, and those above it, where they are not there."""
+        """Make a folder and its parents, if they do not exist."""
         self._check(path)
         self._open(path, make=True)
 
     def stat(self, path: str) -> os.stat_result | None:
-        """What stands there, of a link its own; ``None`` where nothing does."""
+        """Return the status of a file, or of a link itself; ``None`` if there is none."""
         try:
             at, name = self._place(path)
             return os.stat(name, dir_fd=at, follow_symlinks=False)
@@ -110,12 +110,12 @@ class Beneath:
         return status is not None and kind(status.st_mode)
 
     def files(self) -> list[str]:
-        """The paths of all that is no folder."""
+        """Return the paths of everything except folders."""
         walk = os.fwalk(".", dir_fd=self._top, follow_symlinks=False)
         return [f"{folder}/{name}".removeprefix("./") for folder, _, names, _ in walk for name in names]
 
     def clear(self, path: str) -> None:
-        """Remove a file or a link, where one is; its folder is made."""
+        """Remove a file or a link, if it exists, and make its folder."""
         at, name = self._place(path, make=True)
         try:
             os.unlink(name, dir_fd=at)
@@ -127,10 +127,10 @@ class Beneath:
             raise
 
     def _in_place(self, path: str, make: Callable[[int, str], _Made]) -> _Made:
-        """What ``make`` makes at a path (folder and name), in place of what stands there.
+        """Replace a path by the result of ``make`` (folder, name), and return the result.
 
-        ``make`` refuses what is there (FileExistsError). Another thread may make the same path, since two packages may
-        hold the same file: the last one stays.
+        ``make`` fails if the path exists (FileExistsError). Another thread may make the same path, because two packages
+        may contain the same file. The last one remains.
         """
         for _ in range(_TRIES):
             self.clear(path)
@@ -140,7 +140,7 @@ class Beneath:
 
     @contextlib.contextmanager
     def create(self, path: str, mode: int = 0o644) -> Iterator[BinaryIO]:
-        """A new file to write, in place of what stands there; it has the name only of what was just made."""
+        """Open a new file to write, which replaces an existing one. It is a new file, never the target of a link."""
         new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
         file = self._in_place(path, lambda at, name: os.open(name, new, 0o600, dir_fd=at))
         with os.fdopen(file, "wb") as out:
@@ -148,14 +148,14 @@ class Beneath:
             os.fchmod(file, mode)
 
     def link(self, path: str, target: str) -> None:
-        """A symbolic link in place of what stands there; nothing here follows it."""
+        """Make a symbolic link, which replaces an existing file. No method here follows it."""
         self._in_place(path, lambda at, name: os.symlink(target, name, dir_fd=at))
 
     def hardlink(self, path: str, target: str) -> None:
-        """A second name of the file ``target``, in place of what stands there."""
+        """Make a second name of the file ``target``, which replaces an existing file."""
         if not self._is(target, stat.S_ISREG):
             raise LeadsOut(f"{target} is not a file, so {path} cannot be another name of it")
-        # Both folders are needed at the same time.
+        # Both folders must be open at the same time.
         with Beneath(self._folder) as other:
             source, source_name = other._place(target)
 
@@ -166,7 +166,7 @@ class Beneath:
 
     @contextlib.contextmanager
     def read(self, path: str) -> Iterator[BinaryIO]:
-        """A file to read: a file, no link, no device, no pipe that would never end."""
+        """Open a regular file to read: no link, no device, and no pipe, which would never end."""
         at, name = self._place(path)
         try:
             file = os.open(name, os.O_RDONLY | _FILE, dir_fd=at)

@@ -1,15 +1,14 @@
-"""Run a program in the root file system: no network, no other processes, only the files it is given, and no rights.
+"""Run a program in the root file system, with no network, no other processes, only named files, and no rights.
 
-bubblewrap comes from the root file system itself, whose packages Debian's signature covers, and is started by that
-system's own loader: the host needs no program. It needs user namespaces, or root. The program is never root, inside or
-outside:
+bubblewrap is in the root file system itself, whose packages Debian signs. It starts with that system's own loader, so
+the host needs no program. It needs user namespaces, or root. The program is never root, inside or outside:
 
-* A user's program stays that user to the kernel, in a user namespace of its own where the user is called ``NOBODY``,
-  has no capability, and cannot make another namespace.
-* Root's program becomes ``WORKER``, a user that owns nothing on the machine. Root without capabilities would not do:
-  root owns /proc/sys and most other files, and is counted against no limit.
+* If a user starts the program, the kernel runs it as that user, in a new user namespace. There the user is called
+  ``NOBODY``, has no capability, and cannot make another namespace.
+* If root starts the program, it runs as ``WORKER``, a user that owns no file on the machine. Root without capabilities
+  would be too strong: root owns /proc/sys and most other files, and has no limits on processes.
 
-``docs/runtime.md`` says what is kept from what, and why.
+``docs/runtime.md`` lists what the sandbox blocks, and why.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ from dmlprep.process.confinement import limits
 from dmlprep.process.tools import run_tool
 
 MOUNT_POINTS = ("driver", "exchange", "home", "libraries", "native", "out", "prefix", "shaders")
-"""Folders of the root file system that exist to be mounted on."""
+"""Folders of the root file system that serve as mount points."""
 
 NOBODY = 65534
-"""What a user is called inside."""
+"""The id of a user inside the sandbox."""
 
 WORKER = 65533
-"""User and group of programs that root starts. systemd gives the numbers from 65520 to 65533 to nobody
-(systemd.io/UIDS-GIDS), and a container that has users at all has them up to 65535."""
+"""The id of user and group for programs that root starts. systemd leaves the ids from 65520 to 65533 unused
+(systemd.io/UIDS-GIDS). A container with its own user ids has them up to 65535."""
 
 SCRATCH = 256 << 20
-"""Bytes that each of /tmp, /home and /dev/shm may hold: memory. A session puts 15 MB there."""
+"""Most bytes in each of /tmp, /home and /dev/shm, which are memory. A session puts 15 MB there."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What a program sees of a graphics device of the host, besides what every program sees: see ``drivers.py``.
+    """The parts of a host graphics device that a program sees, in addition to what every program sees (``drivers.py``).
 
     Attributes:
         nodes: device files by path inside, below /dev.
         files: files by path inside, in one folder of ``MOUNT_POINTS``, read-only.
-        folders, links: folders and targets of links by path inside, below /sys, read-only.
-        groups: groups that the program is in, where root starts it; a user's program has those of the user.
+        folders, links: folders and link targets by path inside, below /sys, read-only.
+        groups: groups of the program if root starts it; a user's program has the user's groups.
     """
 
     nodes: Mapping[str, Path] = field(default_factory=dict)
@@ -73,21 +72,21 @@ def command(
     ours: bool = False,
     view: View | None = None,
 ) -> list[str]:
-    """The command line that runs ``program`` inside; it serves as long as this process lives.
+    """Return the command line that runs ``program`` inside. It is valid while this process lives.
 
     Args:
-        read: folders of the host by the path they have inside, read-only; mounted after ``write``. Where root runs
-            this, they must be readable for all.
-        write: the same, writable: see ``shared_folders.py``. Links that are made in them lead elsewhere outside than
-            inside: whoever reads them must not follow any (``results.py``).
-        folder: where the program starts.
-        scratch: bytes that each of /tmp, /home and /dev/shm may hold.
-        ours: the program is our own code: where root starts it, it may read and write root's files that it is given,
-            and it may make every system call. The network is away all the same.
-        view: a graphics device of the host, by default none.
+        read: host folders by their path inside, read-only; mounted after ``write``. If root runs this, all users must
+            be able to read them.
+        write: the same, writable: see ``shared_folders.py``. A link that the program makes there has another target
+            outside, so readers must not follow links (``results.py``).
+        folder: the program's working directory.
+        scratch: most bytes in each of /tmp, /home and /dev/shm.
+        ours: the program is dmlprep's own code. Started by root, it may read and write root's files that it is given.
+            It may make every system call. The network is blocked nevertheless.
+        view: a host graphics device; by default none.
     """
     worker = becomes_worker() and not ours
-    # A descriptor is all that bubblewrap takes a filter from; the shell opens one that belongs to this line alone.
+    # bubblewrap reads a filter only from a descriptor. The shell opens one for this command line.
     filtered = [] if ours else ["/bin/sh", "-c", 'exec "$@" 9<"$0"', _filter()]
     line = [*filtered, *_bubblewrap(root), *([] if ours else ["--seccomp", "9"]), *_rights(worker)]
     line += ["--die-with-parent", "--new-session", "--clearenv"]
@@ -99,16 +98,16 @@ def command(
 
 
 def _bubblewrap(root: Path) -> list[str]:
-    """The command that starts the root file system's bubblewrap on the host."""
+    """Return the command that starts the root file system's bubblewrap on the host."""
     loader, libraries = root / "usr/lib64/ld-linux-x86-64.so.2", root / "usr/lib/x86_64-linux-gnu"
     return [str(loader), "--library-path", str(libraries), str(root / "usr/bin/bwrap")]
 
 
 def _rights(worker: bool) -> list[str]:
-    """Namespaces and capabilities that bubblewrap makes or keeps."""
+    """Return the namespaces that bubblewrap makes, and the capabilities that it keeps."""
     apart = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     if worker:
-        # What it takes to become another user; that takes them away.
+        # These are needed to become another user, and are lost afterwards.
         kept = [word for name in ("CAP_SETUID", "CAP_SETGID", "CAP_SYS_CHROOT") for word in ("--cap-add", name)]
         return [*apart, "--cap-drop", "ALL", *kept]
     who = ["--uid", str(NOBODY), "--gid", str(NOBODY)]
@@ -119,14 +118,14 @@ def _mounts(root: Path, read: Mapping[str, Path], write: Mapping[str, Path], scr
     line = [
         *("--ro-bind", str(root), "/"),
         *("--proc", "/proc"),
-        # Root, of whatever name, owns the kernel's settings; a file in /proc/sys is no matter of capabilities.
+        # Any root user owns the kernel's settings: access to a file in /proc/sys does not depend on capabilities.
         *("--ro-bind", "/proc/sys", "/proc/sys"),
         *("--remount-ro", "/proc"),
         *("--dev", "/dev"),
     ]
     if view.folders or view.links:
-        line += ["--tmpfs", "/sys"]  # the root file system has no place for what follows
-    # The number of processors, which Wine and ONNX Runtime ask for; nothing else of /sys.
+        line += ["--tmpfs", "/sys"]  # the root file system has no folders for the mounts that follow
+    # The number of processors, which Wine and ONNX Runtime read; nothing else of /sys.
     line += ["--ro-bind-try", "/sys/devices/system/cpu", "/sys/devices/system/cpu"]
     line += _opened(view)
     for memory in ("/tmp", "/home", "/dev/shm"):
@@ -139,7 +138,7 @@ def _binds(option: str, places: Mapping[str, Path]) -> list[str]:
 
 
 def _opened(view: View) -> list[str]:
-    """Mounts for a graphics device; /dev is made read-only after them, which does not concern what devices take."""
+    """Return the mounts for a graphics device. /dev becomes read-only after them, but devices still accept writes."""
     line = [*_binds("--dev-bind", view.nodes), *_binds("--ro-bind", view.folders)]
     for inside, target in view.links.items():
         line += ["--symlink", target, inside]
@@ -155,28 +154,28 @@ def _opened(view: View) -> list[str]:
 
 
 def _entrance(worker: bool, groups: Sequence[int]) -> list[str]:
-    """Inside, before the program: give up what is left of root, then take on the limits."""
+    """Return the start of the command inside: drop the remaining root rights, then set the limits."""
     if worker:
         user = f"--userspec=+{WORKER}:+{WORKER}"
         others = f"--groups={','.join(f'+{group}' for group in groups)}"
         change = ["/usr/sbin/chroot", user, others, "--skip-chdir", "/"]
         return [*change, "/usr/bin/sh", "-c", f'{_limits()} && exec "$@"', "sh"]
-    # This shell is the first process inside, in place of bubblewrap's own: a program of the same user's may open
-    # /proc/1/exe, and must not find a file there that is reached from outside, where it can be changed.
+    # This shell replaces bubblewrap as the first process inside. A program of the same user may open /proc/1/exe, which
+    # must not be a file that is reachable from outside, where it could be changed.
     return ["/usr/bin/sh", "-c", f'{_limits()} && "$@"; exit $?', "sh"]
 
 
 _ULIMIT = {"CORE": ("c", 1), "NOFILE": ("n", 1), "MEMLOCK": ("l", 1024), "FSIZE": ("f", 512), "RTPRIO": ("r", 1)}
-"""Letter of dash's ``ulimit`` for each limit, and its unit in bytes."""
+"""The letter of dash's ``ulimit`` for each limit, and its unit in bytes."""
 
 
 def _limits() -> str:
-    """Lines for dash that set limits, soft and hard; none is higher than that of this process."""
-    import resource  # not on Windows, where the command line still reads this module to say so
+    """Return lines for dash that set soft and hard limits. No limit is higher than that of this process."""
+    import resource  # Windows has no resource, but the command line imports this module there too
 
     wanted = [(*_ULIMIT[name], getattr(resource, f"RLIMIT_{name}"), most) for name, most in limits().items()]
     if _processes_are_counted_here():
-        # Threads count: Wine has about 60, the driver and ONNX Runtime one a processor each.
+        # Threads count as processes: Wine has about 60, the driver and ONNX Runtime one for each processor.
         wanted.append(("p", 1, resource.RLIMIT_NPROC, min(1024 + 8 * (os.cpu_count() or 1), 4096)))
     lines = []
     for letter, unit, kind, most in wanted:
@@ -186,7 +185,7 @@ def _limits() -> str:
 
 
 def _processes_are_counted_here() -> bool:
-    """Whether a limit of processes counts those of the sandbox alone: since Linux 5.14, or as ``WORKER``."""
+    """Return whether a process limit counts only the processes of the sandbox: since Linux 5.14, or as ``WORKER``."""
     release = [int(part) for part in os.uname().release.split("-")[0].split(".")[:2] if part.isdigit()]
     return becomes_worker() or release >= [5, 14]
 
@@ -203,9 +202,10 @@ def _filter_file(*, in_memory: bool) -> Any:
 
 
 def _filter() -> str:
-    """The path of the filter, which nobody else can write: a file in the memory of this process.
+    """Return the path of the filter, a file in the memory of this process, which no other process can write.
 
-    Other processes cannot open it there where this one has changed its user since it was started.
+    If this process changed its user since its start, other processes cannot open that file. Then it is a temporary
+    file.
     """
     own = f"/proc/{os.getpid()}"
     if os.stat(own).st_uid == os.geteuid():
@@ -215,9 +215,9 @@ def _filter() -> str:
 
 @cache
 def becomes_worker() -> bool:
-    """Whether the programs run as ``WORKER``: this is root, of a system that has such a user.
+    """Return whether the programs run as ``WORKER``: if this is root, on a system that has such a user.
 
-    Where root is but the name of a user, as in ``unshare -r``, it is treated as that user.
+    A user that is only called root, as in ``unshare -r``, counts as an ordinary user.
     """
     if sys.platform == "win32" or os.geteuid() != 0:
         return False
@@ -230,7 +230,7 @@ def becomes_worker() -> bool:
 
 
 def why_not(root: Path) -> str:
-    """Why the sandbox does not work here, empty when it does."""
+    """Return why the sandbox does not work here; empty if it works."""
     try:
         result = run_tool(command(root, ["/usr/bin/true"]), limit=30.0)
     except (OSError, subprocess.TimeoutExpired) as error:

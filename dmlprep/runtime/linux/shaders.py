@@ -1,8 +1,8 @@
-"""Compiled shaders that the driver keeps: for each model a folder of its own.
+"""Cache compiled shaders, in a separate folder for each model.
 
-The driver runs what it finds there. A model that takes its worker over could leave shaders that compute what it likes
-for every other model; so a worker is given the folder of the first model that it loads, and of no other. With compiled
-shaders the first run of a model takes 0.2 s instead of 1 s.
+The driver runs the shaders in this folder. A malicious model that controls its worker could leave false shaders for
+other models. So a worker gets only the folder of the first model that it loads. With compiled shaders, the first run of
+a model takes 0.2 s instead of 1 s.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from dmlprep.runtime.linux import shared_folders
 from dmlprep.runtime.linux.layout import Layout
 
 KEPT = 48
-"""Folders that are kept, the latest used ones; one takes 1 to 3 MB."""
+"""Most folders, the last used ones; one has 1 to 3 MB."""
 
 DEVICES = 4
-"""GPUs, with one version of the driver each, whose shaders are kept."""
+"""Most GPUs (each with one version of its driver) with a cache."""
 
 LARGEST = 64 << 20
-"""Bytes of a folder that is kept. The driver's own limit, which a worker is told, is half of that."""
+"""Most bytes of a folder. The driver's own limit is half of that."""
 
 _READ = 256 << 20
-"""Bytes of a model that are read for its key (0.2 s). The first run of a larger one takes longer than its compiling."""
+"""Most bytes of a model that are read for its key (0.2 s). The first run of a larger model takes longer than its
+compilation."""
 
 
 def key_of(files: Sequence[Path]) -> str:
-    """What tells a model from all others: a digest of its files; empty for one that keeps nothing.
+    """Return the digest of a model's files, which is its key; empty for a model without a cache.
 
     Raises:
         OSError: a file cannot be read.
@@ -46,9 +47,9 @@ def key_of(files: Sequence[Path]) -> str:
 
 
 def folder_of(shaders: Path, key: str) -> Path | None:
-    """The folder of a model, which a worker can write; ``None`` where none can be kept.
+    """Return the folder of a model, which a worker can write; ``None`` if there can be none.
 
-    Others are removed where there are too many, or one has grown beyond what the driver makes.
+    Other folders are removed if there are too many, or if one is larger than the driver's limit allows.
     """
     if not key:
         return None
@@ -65,9 +66,9 @@ def folder_of(shaders: Path, key: str) -> Path | None:
 
 
 def of_device(layout: Layout, device: str) -> Path:
-    """Where the shaders of one device are kept, with one version of its driver; those of others go after a while.
+    """Return the cache of one device with one version of its driver. Old caches of other devices are removed.
 
-    ``device`` is its ``Gpu.slug``; empty for the driver on the CPU.
+    ``device`` is its ``Gpu.slug``, or empty for the CPU driver.
     """
     if not device:
         return layout.shaders
@@ -81,7 +82,7 @@ def of_device(layout: Layout, device: str) -> Path:
 
 
 def forget(layout: Layout) -> None:
-    """Remove all that drivers compiled."""
+    """Remove all compiled shaders."""
     for folder in (layout.shaders, layout.gpu_shaders):
         if folder.is_dir():
             remove_tree(folder, ignore_errors=True)
@@ -95,7 +96,7 @@ def _trim(shaders: Path, own: Path) -> None:
 
 
 def _too_large(folder: str) -> bool:
-    """Whether it is, or cannot be looked through: the driver makes no such thing."""
+    """Return whether a folder is too large or unreadable, which the driver would not cause."""
     held, folders = 0, [folder]
     while folders:
         try:
@@ -107,7 +108,7 @@ def _too_large(folder: str) -> bool:
                     if held > LARGEST:
                         return True
         except FileNotFoundError:
-            pass  # another session's driver put a file in its place
+            pass  # another session's driver replaced a file
         except OSError:
             return True
     return False

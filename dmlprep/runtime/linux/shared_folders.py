@@ -1,7 +1,8 @@
-"""Folders that a program in the sandbox may write to, before and after; and pieces that it may read.
+"""Prepare folders for a program in the sandbox: those that it may write, and the pieces that it may read.
 
-A user's program is that user, so there is little to do. Root's is another user (``sandbox.WORKER``), who must own what
-it writes to; and what is read must be readable for all, whatever root's umask was.
+If a user starts the program, it runs as that user, so there is little to do. If root starts it, it runs as another user
+(``sandbox.WORKER``). That user must own the folders that it writes, and all users must be able to read the pieces,
+whatever root's umask was.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from dmlprep.core.files import remove_tree
 from dmlprep.runtime.linux import sandbox
 
 _DEPTH = 64
-"""Folders within folders that are gone through. Wine makes 12."""
+"""Most levels of nested folders. Wine makes 12."""
 
 
 def lend(*folders: Path) -> None:
-    """Make folders of this process's the program's; what is in them stays as it is."""
+    """Make the program the owner of folders of this process; their contents stay unchanged."""
     if sandbox.becomes_worker():
         for folder in folders:
             os.chown(folder, sandbox.WORKER, sandbox.WORKER)
 
 
 def fresh(folder: Path) -> Path:
-    """An empty folder that is lent; one that was there is removed."""
+    """Return a new empty folder that is lent to the program; an old one is removed."""
     remove_tree(folder)
     folder.mkdir()
     folder.chmod(0o755)
@@ -34,12 +35,12 @@ def fresh(folder: Path) -> Path:
 
 
 def take_back(folder: Path) -> None:
-    """Make what a program that has ended left in a lent folder this user's, and plain.
+    """Make this user the owner of everything in a lent folder, after its program has ended.
 
-    No link is followed. Bits that would give the owner's rights to others, or let others write, are cleared.
+    No link is followed. Permissions that would give the owner's rights to others, or let others write, are removed.
 
     Raises:
-        OSError: it cannot be changed, is nested too deep, or holds what is neither file, folder nor link.
+        OSError: it cannot be changed, is nested too deeply, or contains something other than files, folders and links.
     """
     here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -77,7 +78,7 @@ def _plain(entry: int) -> None:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let every user read a piece and all that is in it."""
+    """Let every user read a piece and its content."""
     for path, folders, files in os.walk(folder):
         for name in (".", *folders, *files):
             entry = Path(path, name)

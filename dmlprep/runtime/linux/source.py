@@ -1,4 +1,4 @@
-"""Where the pieces of the runtime come from, as the command line asks for it, and as apt is set up on this system."""
+"""The sources of the runtime's pieces, from the command line and from apt's configuration."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dmlprep.runtime.linux.layout import DEFAULT_RELEASE
 from dmlprep.runtime.linux.release import DEFAULT_KEYRING
 
 Say = Callable[[str, int, int], None]
-"""Told each thing that is done, and how far it is: (what, bytes done, bytes in all)."""
+"""Progress callback: (what, bytes done, bytes in all)."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the pieces come from: a Debian mirror, the keys of its archive, a release of ONNX Runtime with DirectML.
+    """The sources of the pieces: a Debian mirror, the keys of its archive, a release of ONNX Runtime with DirectML.
 
-    An empty ``mirror`` is the one that apt uses here. ``wheel`` is a file that replaces what pip would fetch.
+    An empty ``mirror`` means apt's mirror. ``wheel`` is a local file that replaces the download by pip.
     """
 
     mirror: str = ""
@@ -31,9 +31,9 @@ class Source:
 
 @dataclass(frozen=True)
 class AptMirror:
-    """A Debian mirror of apt's source lists, with an empty address where apt has none.
+    """A Debian mirror in apt's source lists; the address is empty if apt has none.
 
-    ``lenient``: why release files that have expired are accepted from it; empty where they are not.
+    ``lenient``: why its expired release files are accepted; empty if they are refused.
     """
 
     url: str = ""
@@ -41,11 +41,11 @@ class AptMirror:
 
 
 def mirror_of_this_system(etc: Path = Path("/etc/apt")) -> AptMirror:
-    """The Debian mirror that apt is set up to use here.
+    """Return the Debian mirror in apt's configuration on this system.
 
-    Reads both forms of source lists (sources.list(5)). Mirrors of other distributions and of debian-security do not
-    count. Who runs this system may have told apt, of this mirror or of all, to take release files that have expired, as
-    a mirror that is a copy of one day needs it (``Check-Valid-Until``, apt.conf(5)); that holds here too.
+    Both forms of source lists are read (sources.list(5)). Mirrors of other distributions and of debian-security are
+    ignored. If apt accepts expired release files, from this mirror or from all, dmlprep accepts them too
+    (``Check-Valid-Until``, apt.conf(5)). A mirror that is a copy of one day needs this.
     """
     files = [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*.list"))]
     text = "\n".join(file.read_text(errors="replace") for file in files if file.is_file())

@@ -1,4 +1,4 @@
-"""Put a model and its data files where the sandboxed worker can read them, and nothing else."""
+"""Make a model and its data files, and no other files, readable for the sandboxed worker."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dmlprep.process.failure import FULL, disk_full, failure
 from dmlprep.runtime.linux import sandbox
 
 COPY_LIMIT = 256 << 20
-"""Bytes up to which a file is copied (0.2 s). onnx refuses to read data files that have a second name, so a link, which
-stands while the model is loaded, is kept for files that cost more to copy."""
+"""Largest file in bytes that is copied (0.2 s). A larger file is linked while the model is loaded. Small files are
+copied, because onnx refuses to read data files that have a second name."""
 
 
 def external_files(path: Path, folder: Path) -> list[str]:
-    """Locations of the external data of a model, relative to ``folder``; reads no weights from them.
+    """Return the locations of a model's external data, relative to ``folder``. Weights are not read.
 
     Raises:
-        SessionFailure: the file is no ONNX model, or a location leads out of the folder.
+        SessionFailure: the file is not an ONNX model, or a location is outside the folder.
     """
     from google.protobuf.message import DecodeError
 
@@ -43,14 +43,14 @@ def external_files(path: Path, folder: Path) -> list[str]:
 
 
 def stage(path: Path, folder: Path, data: Path, locations: Sequence[str]) -> None:
-    """Give ``folder`` the model as ``model.onnx`` and its data files, ``locations`` below ``data``, by their own names.
+    """Put the model into ``folder`` as ``model.onnx``, and its data files (``locations`` below ``data``) next to it.
 
-    Copies, readable for all; of files above ``COPY_LIMIT`` hard links where the file system allows, and the worker may
-    read the file. The worker sees the folder read-only.
+    The files are copies, readable for all. Files above ``COPY_LIMIT`` are hard links, if the file system allows it and
+    the worker may read the file. The worker sees the folder read-only.
 
     Raises:
         SessionFailure: a file cannot be read.
-        OutputError: they do not fit on the disk.
+        OutputError: the disk is full.
     """
     try:
         _make(folder, folder)
@@ -65,7 +65,7 @@ def stage(path: Path, folder: Path, data: Path, locations: Sequence[str]) -> Non
 
 
 def _make(folder: Path, top: Path) -> None:
-    """Make a folder and those between it and ``top``; a worker of another user's may enter them, whatever the umask."""
+    """Make a folder and its parents below ``top``. A worker of another user may enter them, whatever the umask is."""
     for missing in (*reversed([above for above in folder.parents if above.is_relative_to(top)]), folder):
         missing.mkdir(exist_ok=True)
         missing.chmod(0o755)
@@ -73,9 +73,9 @@ def _make(folder: Path, top: Path) -> None:
 
 def _give(source: Path, target: Path) -> None:
     status = source.stat()
-    # The mode of a link is that of the user's file, which is not ours to change.
+    # A link has the mode of the user's file, which must not be changed.
     if status.st_size > COPY_LIMIT and (status.st_mode & stat.S_IROTH or not sandbox.becomes_worker()):
-        with contextlib.suppress(OSError):  # another file system, or not the owner of the file
+        with contextlib.suppress(OSError):  # another file system, or the file belongs to another user
             os.link(source, target)
             return
     shutil.copyfile(source, target)

@@ -1,7 +1,7 @@
-"""Unpack a ``.deb`` without dpkg and without root: an ar archive that holds a tar archive (deb(5)).
+"""Unpack a ``.deb`` without dpkg and without root: an ar archive that contains a tar archive (deb(5)).
 
-A package may be hostile: nothing is written but new files, folders and links below the root file system, whatever the
-package holds and whatever other packages, unpacked at the same time, leave there.
+A package may be hostile. Only new files, folders and links below the root file system are written, whatever the package
+contains, and whatever other packages write there at the same time.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dmlprep.runtime.linux.safe_fs import Beneath, LeadsOut
 _KINDS = {"data.tar": "", "data.tar.gz": "gz", "data.tar.xz": "xz"}
 
 _MEMBERS = 50_000
-"""Files, folders and links in one package; of the packages that are installed here none has 3,000."""
+"""Most files, folders and links in one package. No package of the runtime has 3,000."""
 
 
 class BadPackage(Exception):
-    """The file is no package that can be unpacked here."""
+    """The file is not a package that can be unpacked here."""
 
 
 def _members(file: BinaryIO) -> Iterator[tuple[str, int]]:
-    """Name and size of each member; the file stands at its data."""
+    """Yield name and size of each member; the file position is then at the member's data."""
     if file.read(8) != b"!<arch>\n":
         raise BadPackage("not an ar archive")
     while header := file.read(60):
@@ -41,7 +41,7 @@ def _members(file: BinaryIO) -> Iterator[tuple[str, int]]:
 
 
 class _Part:
-    """A window of a file as a file of its own."""
+    """A part of a file that behaves like a file."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file, self._left = file, size
@@ -53,12 +53,12 @@ class _Part:
 
 
 def unpack(deb: Path, root: Path, skip: tuple[str, ...], budget: Budget) -> None:
-    """Put the files of a package below ``root``; owners, set-user bits and maintainer scripts are left out.
+    """Extract the files of a package below ``root``, without owners, set-user bits and maintainer scripts.
 
-    ``skip`` holds path prefixes (``usr/share/doc/``) that are not wanted.
+    ``skip`` has path prefixes to omit, such as ``usr/share/doc/``.
 
     Raises:
-        BadPackage: broken or hostile, or compressed in a way that Python cannot read here.
+        BadPackage: the package is broken, hostile, or compressed with an unsupported method.
         OSError: the files cannot be written.
     """
     with deb.open("rb") as file, Beneath(root) as below:
@@ -73,14 +73,14 @@ def unpack(deb: Path, root: Path, skip: tuple[str, ...], budget: Budget) -> None
                     _extract(tar, below, skip)
                 content.finish()
             except (*FAULTS, LeadsOut, tarfile.TarError, RecursionError, ValueError) as error:
-                # RecursionError: a header of a header of a header; ValueError: numbers and names that are none.
+                # RecursionError: a deeply nested header; ValueError: invalid numbers and names.
                 raise BadPackage(str(error) or type(error).__name__) from error
             return
     raise BadPackage(f"{deb.name} contains no data")
 
 
 def _extract(tar: tarfile.TarFile, below: Beneath, skip: tuple[str, ...]) -> None:
-    # Not TarFile.extract: its filters are younger than the Python of Debian 12, and look before they write.
+    # Not TarFile.extract: Debian 12's Python lacks its filters, and they check before they write.
     made: set[str] = set()
     for count, member in enumerate(tar):
         if count >= _MEMBERS or tar.pax_headers:
@@ -113,8 +113,8 @@ def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, below: Beneath, path: st
 
 
 def _merged(path: str) -> str:
-    """Since Debian 13 everything lies below /usr; what names an old folder goes where its link points."""
+    """Return the path below /usr that a path in an old folder leads to (since Debian 13, all files are below /usr)."""
     first, slash, _rest = path.partition("/")
     if first in ("bin", "sbin", "lib", "lib64"):
-        return f"usr/{path}" if slash else ""  # the links themselves are made before
+        return f"usr/{path}" if slash else ""  # the links themselves already exist
     return path

@@ -1,4 +1,4 @@
-"""The Windows libraries of one ONNX Runtime release with DirectML, from the user's own package index."""
+"""Download the Windows libraries of one ONNX Runtime release with DirectML, from the user's own package index."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dmlprep.process.tools import run_tool
 from dmlprep.runtime.linux.pins import ANOTHER_FILE, package_release, pin, pinned_files
 
 FIRST_WHEEL = (1, 19)
-"""Wheels before 1.19 hold ONNX Runtime inside Python's module, without its C interface; npm's package has the
-library."""
+"""The first release whose wheel has ONNX Runtime as a separate library. Older wheels contain it inside Python's module,
+without its C interface; npm's package has the library."""
 
 _FIRST_OF_PYTHON_3_13 = (1, 20)
 """The first release with wheels for Python 3.13."""
 
 _FIRST_NPM = (1, 17)
-"""npm's onnxruntime-node has DirectML since 1.17."""
+"""The first release of npm's onnxruntime-node with DirectML."""
 
 _LAST_DIRECTML = (1, 24, 4)
 """The last release of onnxruntime-directml."""
@@ -31,10 +31,10 @@ _FIRST_WINDOWSML = (1, 23)
 """The first release of onnxruntime-windowsml."""
 
 _LIMIT = 1 << 30
-"""Bytes of one file that pip or npm may write; npm's package of 1.30.0 has 114 MB."""
+"""Largest file in bytes that pip or npm may write; npm's package of 1.30.0 has 114 MB."""
 
 _PATIENCE = 3600.0
-"""Seconds that pip or npm may take."""
+"""Time limit of pip or npm in seconds."""
 
 
 class Offer(NamedTuple):
@@ -46,17 +46,17 @@ class Offer(NamedTuple):
 
 
 def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], None], python: str = "") -> Path:
-    """Fetch the package for Windows that holds a release, into ``folder``.
+    """Download the Windows package of a release into ``folder``.
 
-    Of a release that is known (``pins``), these very files are asked for, and they must have the digests that are
-    known. Of others pip fetches onnxruntime-directml (1.19 to 1.24.4) or onnxruntime-windowsml (1.23.2 and newer), npm
-    onnxruntime-node (1.17 and newer): the first of them that has the release.
+    For a pinned release (``pins``), exactly the pinned files are requested and their digests checked. For other
+    releases, these are tried in order: pip with onnxruntime-directml (1.19 to 1.24.4), pip with onnxruntime-windowsml
+    (1.23.2 and newer), npm with onnxruntime-node (1.17 and newer).
 
     Args:
-        python: version of Python that the wheel of a release that is not known is for; by default ``python_for`` it.
+        python: the Python version of the wheel for a release without pins; by default ``python_for``.
 
     Raises:
-        UsageError: ``version`` is no version, or one that cannot be had.
+        UsageError: ``version`` is not a version, or is not available.
         CheckNotRun: pip and npm are missing or cannot fetch it, or the file has another digest.
     """
     if not re.fullmatch(r"\d{1,18}(\.\d{1,18}){1,3}", version):
@@ -79,7 +79,7 @@ def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], Non
 
 
 def python_for(version: str) -> str:
-    """The version of Python whose wheel of a release is taken; the libraries in it are the same in all."""
+    """Return the Python version of the wheel to use for a release; the libraries are the same in all wheels."""
     return "3.13" if numbers(version) >= _FIRST_OF_PYTHON_3_13 else "3.11"
 
 
@@ -93,13 +93,13 @@ def _check_digest(path: Path) -> None:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """``1.30.0.*`` as (1, 30, 0)."""
+    """Return the numbers of a version: ``1.30.0.*`` becomes (1, 30, 0)."""
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def _pip(requirement: str, python: str, folder: Path) -> tuple[str, ...]:
     return (
-        # -P: no pip that lies in the folder that the user stands in.
+        # -P: do not import a pip from the current directory.
         sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
         "--only-binary=:all:", "--platform", "win_amd64", "--python-version", python, "--dest", str(folder),
         requirement,
@@ -112,7 +112,7 @@ def _npm(version: str, folder: Path) -> tuple[str, ...]:
 
 
 def _pinned(file: str, folder: Path) -> Offer:
-    """The package that this very file is of."""
+    """Return the package that contains exactly this file."""
     what = package_release(file)
     assert what is not None
     package, version = what
@@ -125,14 +125,14 @@ def _pinned(file: str, folder: Path) -> Offer:
 
 
 def offers(version: str, folder: Path, python: str) -> list[Offer]:
-    """The packages that may hold a release that is not known, the likeliest first."""
+    """Return the packages that may contain a release without pins, the most likely first."""
 
     def wheel(kind: str, files: str) -> Offer:
         command = _pip(f"onnxruntime-{kind}=={files}", python, folder)
         return Offer(f"onnxruntime-{kind} {version}", command, f"onnxruntime_{kind}-{files}-*win_amd64.whl")
 
     parts = numbers(version)
-    # Versions of onnxruntime-windowsml end with the time of the build: 1.30.0.202609102321.
+    # Versions of onnxruntime-windowsml end with the build time: 1.30.0.202609102321.
     directml, windowsml = wheel("directml", version), wheel("windowsml", version if len(parts) > 3 else f"{version}.*")
     npm = Offer(f"onnxruntime-node {version}", _npm(version, folder), f"onnxruntime-node-{version}.tgz")
     if parts < FIRST_WHEEL:
@@ -143,11 +143,11 @@ def offers(version: str, folder: Path, python: str) -> list[Offer]:
 
 
 def _fetch(offer: Offer, folder: Path) -> Path | str:
-    """The file that came, or why none did."""
+    """Return the downloaded file, or the reason why there is none."""
     what = f"{'npm' if offer.command[0] == 'npm' else 'pip'} cannot fetch {offer.name}"
     for old in folder.glob(offer.pattern):
-        old.unlink()  # of another time
-    # In blocks of 512 bytes (POSIX); a lower limit that is set already stays.
+        old.unlink()  # from an earlier download
+    # ulimit counts blocks of 512 bytes (POSIX). A lower limit that is already set remains.
     limited = f'(ulimit -f {_LIMIT // 512}) 2>&- && ulimit -f {_LIMIT // 512}; exec "$@"'
     line = ["sh", "-c", limited, "sh", *offer.command]
     try:

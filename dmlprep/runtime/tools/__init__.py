@@ -1,1 +1,1 @@
-"""Third-party model tools: one module for each, and the only ones that import it."""
+"""Third-party model tools. Each has one module, which is the only one that imports it."""

@@ -1,4 +1,4 @@
-"""Packages that one command alone needs: where they are missing, the error says how to install them."""
+"""Optional packages that only one command needs. If one is missing, the error gives the command to install it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dmlprep.runtime.environment import python
 
 
 def extra(module: str, package: str, purpose: str) -> Any:
-    """A module of a package that dmlprep does not install by itself.
+    """Return a module of an optional package.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: the package is not installed.
     """
     try:
         return import_module(module)
@@ -24,17 +24,17 @@ def extra(module: str, package: str, purpose: str) -> Any:
 
 
 def require(module: str, package: str, purpose: str) -> None:
-    """Make sure that a module is there, for a process that imports it.
+    """Check that a module exists, for a child process that imports it.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: the package is not installed.
     """
-    with contextlib.suppress(ImportError):  # the package around it is missing
+    with contextlib.suppress(ImportError):  # the parent package is missing
         if find_spec(module) is not None:
             return
     raise not_installed(package, purpose)
 
 
 def not_installed(package: str, purpose: str) -> UsageError:
-    """The error for a package that is missing."""
+    """Return the error for a missing package."""
     return UsageError(f"{purpose} needs {package}, which is not installed", fix=f"{python()} -m pip install {package}")

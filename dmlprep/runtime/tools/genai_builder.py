@@ -1,7 +1,7 @@
-"""onnxruntime-genai's model builder: a Hugging Face folder becomes a folder of genai's, in a child process.
+"""Run onnxruntime-genai's model builder in a child process: it converts a Hugging Face folder to a genai folder.
 
-Nothing of the model's folder is run: a configuration that names code of its own (``auto_map``) is refused, the builder
-is told not to trust any, and weights are read from safetensors alone. The process stays offline and gets no token.
+No code of the model's folder is run. A configuration that names its own code (``auto_map``) is refused, the builder
+must not trust any, and weights are only read from safetensors. The process stays offline and gets no token.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ print(json.dumps({{"versions": found, "missing": missing, "python": sys.version.
 """
 
 _MOST_BYTES = 16 << 20
-"""Of a configuration: those of large vocabularies list some hundred thousand tokens."""
+"""Largest configuration in bytes. A large vocabulary lists some hundred thousand tokens."""
 
 _CODE = ("auto_map", "custom_pipelines")
 """Fields of Hugging Face's configurations that name code in the model's folder."""
 
 _SAID = 6
-"""Lines of what the builder said last that an error shows."""
+"""Number of the builder's last output lines that an error shows."""
 
 _HINTS = {
     "multi_cache": "config.json has an extended context (original_max_position_embeddings "
@@ -58,12 +58,12 @@ _HINTS = {
     "architecture: install a newer onnxruntime-genai",
     "out of memory": "use a machine with more memory, or allow more: DMLPREP_MEMORY_LIMIT",
 }
-"""What to do, by words of the builder's error."""
+"""The fix for an error of the builder, by words in its text."""
 
 
 @dataclass(frozen=True)
 class Builder:
-    """A Python that can run the builder, with the versions of its packages and of Python."""
+    """A Python that can run the builder, with the versions of Python and of its packages."""
 
     python: str
     versions: Mapping[str, str]
@@ -76,7 +76,7 @@ class _Probed(msgspec.Struct):
 
 
 def find_builder(path: str = "") -> Builder:
-    """The Python that runs the builder: the one that is named, else ours.
+    """Return the Python that runs the builder: the one in ``path``, or this one.
 
     Raises:
         UsageError: it cannot be started, or lacks a package.
@@ -100,10 +100,10 @@ def find_builder(path: str = "") -> Builder:
 
 
 def check_source(folder: Path) -> dict[str, object]:
-    """Refuse a Hugging Face folder that holds code or pickled weights where they would be used; its config.json.
+    """Return config.json of a Hugging Face folder. Refuse a folder whose code or pickled weights would be used.
 
     Raises:
-        InputError: there is no such folder, or it is not one of Hugging Face's; DP876, it is not given to the builder.
+        InputError: the folder is missing or not a Hugging Face folder; DP876: it must not be given to the builder.
     """
     where = str(folder)
     try:
@@ -131,7 +131,7 @@ def check_source(folder: Path) -> dict[str, object]:
 
 
 def _names(document: object, field: str) -> bool:
-    """Whether a document has a field somewhere that says something."""
+    """Return whether a document has a field anywhere with a non-empty value."""
     stack = [document]
     while stack:
         value = stack.pop()
@@ -159,12 +159,12 @@ def _document(path: Path, *, needed: bool) -> dict[str, object]:
 
 
 def build(source: Path, out: Path, builder: Builder, precision: Literal["fp16", "int4"], *, limit: float) -> None:
-    """Build a folder of genai's for DirectML, from one that ``check_source`` accepted, in at most ``limit`` seconds.
+    """Build a genai folder for DirectML from one that ``check_source`` accepted, in at most ``limit`` seconds.
 
-    The folder ``out`` is not there, or is empty.
+    The folder ``out`` does not exist, or is empty.
 
     Raises:
-        ToolFailed: DP877, the builder failed, took too long or too much memory; the message has its last lines.
+        ToolFailed: DP877, the builder failed or exceeded its time or memory; the message has its last lines.
     """
     process = Path(__file__).with_name("genai_builder_process.py")
     with temporary_folder("builder") as cache:
@@ -183,7 +183,7 @@ def build(source: Path, out: Path, builder: Builder, precision: Literal["fp16", 
 
 
 def _offline(cache: Path) -> dict[str, str]:
-    """Variables that keep Hugging Face's packages from the network, from tokens and from the user's cache."""
+    """Return variables that keep Hugging Face's packages away from the network, tokens and the user's cache."""
     on = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
     none = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH")
     return {**dict.fromkeys(on, "1"), **dict.fromkeys(none, ""), "HF_HOME": str(cache), "PYTHONUTF8": "1"}

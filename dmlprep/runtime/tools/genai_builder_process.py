@@ -1,11 +1,11 @@
-"""The process behind ``genai_builder.py``: genai's model builder, offline and without code of the model's.
+"""The process behind ``genai_builder.py``: run genai's model builder offline, without code of the model.
 
-Run as a file by the Python that has onnxruntime-genai, torch and transformers, which need not be ours.
+It runs as a file in the Python that has onnxruntime-genai, torch and transformers, which may be another environment.
 """
 
 import sys
 
-# The folder of this file: modules beside it have the names of packages that the builder imports.
+# Remove the folder of this file: its modules have the names of packages that the builder imports.
 sys.path.pop(0)
 
 import runpy
@@ -26,7 +26,7 @@ def _refuse(what: str) -> Callable[..., object]:
 
 
 def _stay_offline() -> None:
-    """No connection to another machine; Python's own pairs of sockets on Windows are connections to this one."""
+    """Refuse connections to other machines. Python's socket pairs on Windows connect to this machine."""
     connect = socket.socket.connect
 
     def checked(this: socket.socket, address: Any) -> None:
@@ -39,7 +39,7 @@ def _stay_offline() -> None:
 
 
 def main() -> None:
-    """Build, with the builder's own arguments."""
+    """Run the builder with its own arguments."""
     _stay_offline()
     pickled, code = "read pickled weights, which can contain code", "run code of the model's folder"
     for module, name, what in (

@@ -1,6 +1,6 @@
-"""The process behind ``runtime/tools/onnxruntime_genai.py``: a folder is loaded and writes tokens.
+"""The process behind ``runtime/tools/onnxruntime_genai.py``: load a folder and generate tokens.
 
-Run as a file: nothing of dmlprep is imported. It speaks the lines of ``process/wire.py``.
+It runs as a file and imports no module of dmlprep. It uses the line format of ``process/wire.py``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 
 def generate(folder: str, provider: str, count: int, prompt: list[int]) -> list[list[str]]:
-    """Lines of an answer: the version, and the new tokens."""
+    """Return the lines of an answer: the version, and the new tokens."""
     import onnxruntime_genai as genai
 
     config = genai.Config(folder)
@@ -32,14 +32,14 @@ def generate(folder: str, provider: str, count: int, prompt: list[int]) -> list[
 
 
 def main() -> None:
-    """Answer until ``quit`` or until the pipe is closed."""
+    """Answer requests until ``quit`` or the end of the pipe."""
     if sys.platform == "win32":
         import ctypes
 
-        ctypes.windll.kernel32.SetErrorMode(0x8003)  # a crash ends it, without a dialog that waits for somebody
+        ctypes.windll.kernel32.SetErrorMode(0x8003)  # a crash ends the process without a dialog that waits for a click
     os.putenv("ORT_DISABLE_TELEMETRY", "1")  # read when the package is loaded
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what native code prints is no answer
+    os.dup2(2, 1)  # output of native code is not an answer
     for line in sys.stdin.buffer:
         word, *fields = [unquote(field, errors="surrogateescape") for field in line.decode("ascii").split()]
         if word == "quit":

@@ -1,4 +1,4 @@
-"""A child process that is kept for the next call, and ends by itself when none comes."""
+"""A child process that is kept for further calls, and ends when there are none for a while."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _IDLE = 60.0
 
 
 class KeptChild:
-    """The one process of this program that runs a file of this folder, started at the first call.
+    """The only process of this program that runs a given file of this folder. The first call starts it.
 
-    It may read and write its exchange folder, and nothing of the user's.
+    It may read and write its exchange folder, but no files of the user.
     """
 
     def __init__(self, file: str, name: str) -> None:
@@ -28,7 +28,10 @@ class KeptChild:
 
     @contextlib.contextmanager
     def used(self) -> Iterator[Child]:
-        """The process, for one caller at a time. An error within ends it: what that left in a library is unknown."""
+        """Yield the process, to one caller at a time.
+
+        An error ends it, because the state of its library is then unknown.
+        """
         with self._lock:
             if self._idle is not None:
                 self._idle.cancel()
@@ -51,7 +54,7 @@ class KeptChild:
                 self._child.close()
 
     def end(self) -> None:
-        """End the process, where there is one; the next call starts another."""
+        """End the process, if there is one; the next call starts another."""
         with self._lock:
             if self._idle is not None:
                 self._idle.cancel()
@@ -60,7 +63,7 @@ class KeptChild:
 
 
 def hand_over(path: Path, data: bytes) -> None:
-    """Write a file of the exchange folder; an ``OutputError`` where the disk is full, otherwise the ``OSError``."""
+    """Write a file of the exchange folder; raise an ``OutputError`` if the disk is full, otherwise the ``OSError``."""
     try:
         path.write_bytes(data)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""onnx's version converter: used to raise old models, on the graph without its weights."""
+"""Raise the opset of old models with onnx's version converter, on the graph without its weights."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dmlprep.process.onnx_worker.door import OnnxError
 
 
 def convert(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """``proto`` at opset ``version``.
+    """Return ``proto`` at opset ``version``.
 
     Raises:
-        ModelRefused: the converter has no way for one of the operators.
+        ModelRefused: the converter cannot convert one of the operators.
         ToolFailed: the converter crashes on the model, or needs more than its limits.
     """
     try:

@@ -1,7 +1,7 @@
-"""onnxruntime-genai: what it writes with a folder, greedily. In a child process, ``genai_process.py``: it is an extra.
+"""Generate text greedily with onnxruntime-genai, an optional package, in a child process (``genai_process.py``).
 
-The process has limits of time and memory, and speaks the lines of ``process/wire.py``. It sends nothing anywhere:
-onnxruntime-genai's telemetry is off in it.
+The process has limits of time and memory, and uses the line format of ``process/wire.py``. It sends no data: the
+telemetry of onnxruntime-genai is off.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PACKAGES = ("onnxruntime-genai", *_WITH_DIRECTML, "onnxruntime-genai-cuda")
 
 
 def missing(provider: Literal["cpu", "dml"]) -> str:
-    """Why onnxruntime-genai cannot generate on a provider here; empty where it can."""
+    """Return why onnxruntime-genai cannot generate on a provider here; empty if it can."""
     installed = installed_versions(PACKAGES)
     if not installed or find_spec("onnxruntime_genai") is None:
         return f'onnxruntime-genai is not installed: {python()} -m pip install "dmlprep[genai]"'
@@ -35,17 +35,17 @@ def missing(provider: Literal["cpu", "dml"]) -> str:
 def generate(
     folder: Path, provider: Literal["cpu", "dml"], prompt: Sequence[int], count: int, *, time_limit: float = 600.0
 ) -> tuple[list[int], str]:
-    """The ``count`` tokens that follow a prompt (token ids), and the version of onnxruntime-genai.
+    """Return the ``count`` tokens that follow a prompt (token ids), and the version of onnxruntime-genai.
 
-    Each token is the most likely one, whatever the folder's search options say, beyond an end of the text as well.
+    Each token is the most likely one, whatever the folder's search options are, even after an end of the text.
 
     Raises:
-        CheckNotRun: it is not installed, or without this provider.
-        SessionFailure: it does not run the folder, or took too long or too much memory.
+        CheckNotRun: onnxruntime-genai is not installed, or lacks this provider.
+        SessionFailure: it cannot run the folder, or exceeded its time or memory.
     """
     if reason := missing(provider):
         raise CheckNotRun(reason)
-    # Hugging Face's cache is made of links.
+    # Hugging Face's cache consists of links.
     linked = [path.resolve() for path in folder.iterdir() if path.is_symlink()]
     process = str(Path(__file__).with_name("genai_process.py"))
     child = Child.of_file(process, "onnxruntime-genai", reads=[folder.resolve(), *linked])
@@ -53,7 +53,7 @@ def generate(
         request = ["generate", str(folder.resolve()), provider, str(count), *map(str, prompt)]
         answer = child.ask([request], limit=time_limit, memory=allowed_memory().nbytes, where=str(folder))
     finally:
-        child.kill()  # its destructors have hung
+        child.kill()  # its destructors can hang
     try:
         (version,) = [row[1] for row in answer if row[0] == "version"]
         tokens = [int(token) for row in answer if row[0] == "tokens" for token in row[1:]]

@@ -1,9 +1,8 @@
-"""The process behind ``runtime/tools/onnxsim.py``: onnxsim's compiled simplifier, without the package around it.
+"""The process behind ``runtime/tools/onnxsim.py``: run onnxsim's compiled simplifier without its Python package.
 
-Run as a file: nothing of dmlprep, and of onnxsim only the extension module, so that it is ready after 50 ms instead of
-a second. ``onnxsim.simplify`` is a call of the same function after choices that are made here alike; where the release
-is another than the one that this was written for, the package itself is called. It speaks the lines of
-``process/wire.py``.
+It runs as a file, and imports only onnxsim's extension module, so that it is ready after 50 ms instead of a second.
+``onnxsim.simplify`` calls the same function with arguments that are copied here. With another release of onnxsim than
+the known one, the package itself is called. The line format is that of ``process/wire.py``.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 KNOWN = "0.8.1"
-"""The release whose compiled function is called by itself: arguments and defaults were read in its source."""
+"""The release whose compiled function is called directly. Arguments and defaults are from its source."""
 
 Simplifier = Callable[[bytes, int, list[str]], bytes]
-"""Of a serialized model, the most bytes of a folded constant, and the optimizers to leave out."""
+"""Takes a serialized model, the most bytes of a folded constant, and the optimizers to skip."""
 
 
 def simplifier(known: str = KNOWN) -> Simplifier:
-    """What simplifies: the compiled function alone where onnxsim's release is ``known``, else the whole package."""
+    """Return the compiled function if onnxsim has the release ``known``, otherwise the whole package's function."""
     spec = find_spec("onnxsim")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("onnxsim is not installed")
     version = Path(spec.submodule_search_locations[0], "version.py")
     with contextlib.suppress(OSError):
         text = version.read_text(encoding="utf-8")
-        if f"version = 'v{known}'" in text or f"version = '{known}'" in text:  # Linux' wheel and Windows' one
-            sys.modules["onnxsim"] = module_from_spec(spec)  # not executed: it would import all of its modules
+        if f"version = 'v{known}'" in text or f"version = '{known}'" in text:  # the wheels of Linux and of Windows
+            sys.modules["onnxsim"] = module_from_spec(spec)  # not executed, because it would import all its modules
             return _compiled()
     return _whole()
 
@@ -41,7 +40,7 @@ def _compiled() -> Simplifier:
     from onnxsim import onnxsim_cpp2py_export as core
 
     class Folder(core.ModelExecutor):  # type: ignore[misc]
-        """Runs nodes whose inputs are constant, on ONNX Runtime, as the package does."""
+        """Runs nodes with constant inputs in ONNX Runtime, as the package does."""
 
         def Run(self, model: bytes, inputs: list[bytes]) -> list[bytes]:
             import onnx
@@ -54,7 +53,7 @@ def _compiled() -> Simplifier:
             return [onnx.numpy_helper.from_array(array).SerializeToString() for array in found.values()]
 
     folder = Folder()
-    # Gemm is made where ONNX Runtime's CPU provider has a fast one: the package's own default, whatever a user has set.
+    # Create Gemm nodes that are fast on ONNX Runtime's CPU provider: the package's default, whatever the user has set.
     os.putenv("ONNXSIM_GEMM_FUSION_BACKEND", "ort_cpu")
 
     def simplify(model: bytes, constant_bytes: int, skipped: list[str]) -> bytes:
@@ -106,9 +105,9 @@ def _main() -> None:
     if sys.platform == "win32":
         import ctypes
 
-        ctypes.windll.kernel32.SetErrorMode(0x8003)  # a crash ends it, without a dialog that waits for somebody
+        ctypes.windll.kernel32.SetErrorMode(0x8003)  # a crash ends the process without a dialog that waits for a click
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what native code prints is no answer
+    os.dup2(2, 1)  # output of native code is not an answer
     simplify = simplifier()
     for line in sys.stdin.buffer:
         word, *fields = [unquote(field, errors="surrogateescape") for field in line.decode("ascii").split()]

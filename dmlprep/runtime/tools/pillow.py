@@ -1,5 +1,8 @@
-"""Pillow: pictures as arrays of bytes, upright and of a size. It is an extra. Files are read in a process of their own;
-arrays that dmlprep has already are resized here."""
+"""Read and resize pictures with Pillow, an optional package.
+
+Pictures become arrays of bytes, upright and of the requested size. Files are read in a separate process. Arrays are
+resized in this process.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,14 @@ _READING = Reading("PIL.Image", "Pillow", "reading pictures", "a picture")
 
 
 def read_picture(path: Path, channels: int, size: tuple[int, int], fit: Fit, most: int) -> Array:
-    """Read a picture in a process of its own, and turn it as its EXIF data say: bytes [height, width, channels].
+    """Read a picture in a separate process, and rotate it as its EXIF data say: bytes [height, width, channels].
 
     Args:
         channels: 1 (gray), 3 (RGB) or 4 (RGBA).
         size: height and width; 0 for those of the picture.
-        fit: how it comes to another shape: what hangs over is cut off, black is added at the right and at the bottom,
-            or it is stretched.
-        most: bytes that the picture may have when it is decoded, and that it may become at 16 bytes a number.
+        fit: how the picture gets another shape: ``crop`` cuts the excess, ``pad`` adds black at the right and the
+            bottom, ``stretch`` distorts it.
+        most: most bytes of the decoded picture, and of the result at 16 bytes a number.
 
     Raises:
         InputError: the file cannot be read as a picture, or is too large.
@@ -42,16 +45,16 @@ def read_picture(path: Path, channels: int, size: tuple[int, int], fit: Fit, mos
 
 
 def resize(image: Array, size: tuple[int, int], mode: str) -> Array:
-    """Resize a picture [height, width, channels]: bytes of one or three channels, or floats, which become float32.
+    """Resize a picture [height, width, channels]: bytes with one or three channels, or floats, which become float32.
 
-    ``size`` is height and width, and ``mode`` one of Pillow's ``Resampling``, in lower case.
+    ``size`` is height and width. ``mode`` is a member of Pillow's ``Resampling``, in lower case.
 
     Raises:
         UsageError: Pillow is not installed.
     """
     module = extra("PIL.Image", "Pillow", "resizing pictures as Pillow does")
     resample = module.Resampling[mode.upper()]
-    # Channels by themselves: Pillow has no pictures of several floats, and none of its filters mixes channels.
+    # Each channel is resized alone: Pillow has no pictures with several float channels, and no filter mixes channels.
     planes = np.moveaxis(image if image.dtype == np.uint8 else image.astype(np.float32), -1, 0)
     resized = [module.fromarray(np.ascontiguousarray(plane)).resize(size[::-1], resample) for plane in planes]
     return np.stack([np.asarray(plane) for plane in resized], -1)

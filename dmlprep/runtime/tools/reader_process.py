@@ -1,8 +1,8 @@
-"""The process behind ``runtime/tools/reading.py``: Pillow, soundfile and tokenizers read files that somebody else made.
+"""The process behind ``runtime/tools/reading.py``: read third-party files with Pillow, soundfile and tokenizers.
 
-Run as a file: of dmlprep only ``confinement.py``, and each library only when a file needs it. It speaks the lines of
-``process/wire.py``. Arrays go back as raw elements in a file. The size of what a file would become follows from its
-header; a file that would become more than the request allows is answered with ``large``, and nothing is decoded.
+It runs as a file. Of dmlprep it imports only ``confinement.py``, and each library only when a file needs it. It uses
+the line format of ``process/wire.py``. Arrays are returned as raw elements in a file. The size of the result follows
+from the file's header. If it exceeds the request's limit, the answer is ``large``, and the file is not decoded.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 PICTURES = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
-"""Pillow's names of the formats that are read. Others start programs (EPS: Ghostscript) or are rarely looked after."""
+"""Pillow's names of the accepted formats. Other formats start programs (EPS: Ghostscript) or are poorly maintained."""
 
 SOUNDS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "MPEG", "AIFF")
-"""soundfile's names of the formats that are read."""
+"""soundfile's names of the accepted formats."""
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 _PIXEL = 4
-"""Bytes of a pixel in Pillow's memory, at most."""
+"""Most bytes of a pixel in Pillow's memory."""
 
 _NUMBER = 16
-"""Bytes that a number of an input counts, as for inputs that dmlprep makes up."""
+"""Bytes that each number of an input counts, the same as for synthetic inputs."""
 
 _RESAMPLED = 32
-"""Bytes that a sample counts where the rate changes: its Fourier transform is as large."""
+"""Bytes that each sample counts if the rate changes, because its Fourier transform has that size."""
 
 _BLOCK = 1 << 20
 """Samples of all channels that are decoded together."""
 
 _PADDING = ("[PAD]", "<pad>", "<|endoftext|>", "</s>")
-"""Usual names of the padding token, for a tokenizer without a padding of its own. The last two end a text: the mask
+"""Usual names of the padding token, for a tokenizer without its own padding. The last two end a text, but the mask
 hides them from the model."""
 
 Answer = list[str]
 
 
 class _Large(Exception):
-    """A file would become more than the request allows: what it is, and the bytes that it needs."""
+    """The result would exceed the limit of the request: a description, and the bytes that it needs."""
 
 
 def _picture(path: str, out: str, channels: str, height: str, width: str, fit: str, most: str) -> Answer:
     from PIL import Image, ImageOps
 
-    Image.MAX_IMAGE_PIXELS = None  # judged below, by bytes
+    Image.MAX_IMAGE_PIXELS = None  # checked below, in bytes
     with Image.open(path, formats=PICTURES) as opened:
         if (needed := opened.width * opened.height * _PIXEL) > int(most):
             raise _Large(f"a picture of {opened.width} x {opened.height} pixels", needed)
@@ -76,7 +76,7 @@ def _picture(path: str, out: str, channels: str, height: str, width: str, fit: s
 
 
 def _sound(path: str, out: str, rate: str, length: str, most: str) -> Answer:
-    """Of a file for an input of known length, as much of its beginning as may be read."""
+    """Read a sound file. For an input of known length, only the beginning is read if the file is too large."""
     import soundfile
 
     with soundfile.SoundFile(path) as file:
@@ -86,7 +86,7 @@ def _sound(path: str, out: str, rate: str, length: str, most: str) -> Answer:
         if own < 1 or channels < 1:
             raise ValueError("its header has no rate or no channels")
         wanted = int(rate) or own
-        # Bytes of one sample: decoded, and at the rate of which there are more.
+        # Bytes of one sample: decoded, and at the higher of the two rates.
         frame = max(4 * channels, (_NUMBER if wanted == own else _RESAMPLED) * max(1, wanted / own))
         count, fitting = int(file.frames), int(int(most) / frame)
         if count > fitting and not int(length):
@@ -104,7 +104,7 @@ def _sound(path: str, out: str, rate: str, length: str, most: str) -> Answer:
 
 
 def _tokenizer(path: str) -> Any:
-    os.putenv("TOKENIZERS_PARALLELISM", "false")  # threads reserve addresses, which the limit of memory counts
+    os.putenv("TOKENIZERS_PARALLELISM", "false")  # threads reserve address space, which counts against the memory limit
     from tokenizers import Tokenizer
 
     return Tokenizer.from_file(path)
@@ -148,10 +148,10 @@ WORK: dict[str, Callable[..., Answer]] = {
 
 
 def _bounding() -> Callable[[int], None]:
-    """Return a function that limits the memory of this process to so many bytes beyond those of its start."""
+    """Return a function that limits the memory of this process to a number of bytes above its memory at the start."""
     if not sys.platform.startswith("linux"):
-        return lambda _memory: None  # the parent's job object limits it on Windows
-    from dmlprep.process.confinement import bounding  # which die_with_parent.py has imported
+        return lambda _memory: None  # on Windows the parent's job object limits it
+    from dmlprep.process.confinement import bounding  # die_with_parent.py has already imported it
 
     return bounding()
 
@@ -169,7 +169,7 @@ def _answer(fields: Sequence[str], bound: Callable[[int], None]) -> list[Answer]
         return [["memory"], ["ok"]]
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic of Rust is no Exception
+    except BaseException as error:  # a panic of Rust is not an Exception
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return [["fail", "run", (lines[0] if lines else type(error).__name__)[:2000]]]
 
@@ -180,7 +180,7 @@ def _main() -> None:
 
         ctypes.windll.kernel32.SetErrorMode(0x8003)  # a crash ends it, without a dialog that waits for a click
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what native code prints is no answer
+    os.dup2(2, 1)  # output of native code is not an answer
     bound = _bounding()
     for line in sys.stdin.buffer:
         fields = [unquote(field, errors="surrogateescape") for field in line.decode("ascii").split()]

@@ -1,4 +1,4 @@
-"""Ask the process that reads files of others: a crash, a panic, a bomb or a hang of a library becomes an error."""
+"""Read third-party files in a child process: a library's crash, panic, decompression bomb or hang becomes an error."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dmlprep.runtime.tools.extras import not_installed, require
 from dmlprep.runtime.tools.kept_child import KeptChild, hand_over
 
 MEMORY = 1536 << 20
-"""Bytes of memory for one file: a picture of 512 MiB, its copy and the result; or a large tokenizer."""
+"""Memory limit in bytes for one file: a picture of 512 MiB, its copy and the result; or a large tokenizer."""
 
 SECONDS = 60.0
-"""For one file. The largest picture within the limits takes two."""
+"""Time limit in seconds for one file. The largest allowed picture takes two."""
 
 _FILE, _OUT, _IN = "file", "read.bin", "given.json"
 
@@ -32,9 +32,9 @@ _reader = KeptChild("reader_process.py", "the reader")
 
 
 class Reading:
-    """One kind of file (``a picture``), and the library that reads it, for a purpose (``reading pictures``).
+    """One kind of file (``a picture``), the library that reads it, and the purpose (``reading pictures``).
 
-    ``fix`` is what to do with a file that cannot be read.
+    ``fix`` is the remedy for a file that cannot be read.
     """
 
     def __init__(self, module: str, package: str, purpose: str, kind: str, fix: str = "") -> None:
@@ -52,16 +52,16 @@ class Reading:
         limit: int | None = None,
         memory: int = MEMORY,
     ) -> T:
-        """Let the process read a file.
+        """Let the child process read a file.
 
         Args:
-            arguments: of the request, behind the names of the file and of those that are exchanged.
-            take: makes the result of the numbers of the answer and the file that holds the elements.
-            given: builtins that go over with the request.
-            limit: bytes that the file may have.
+            arguments: the further arguments of the request, after the file names.
+            take: returns the result, from the numbers of the answer and the file with the elements.
+            given: builtins that are sent with the request.
+            limit: most bytes of the file.
 
         Raises:
-            InputError: it cannot be read, or takes more time, memory or room than it may.
+            InputError: the file cannot be read, or exceeds its limit of time, memory or size.
             UsageError: the package is not installed.
         """
         where = str(path)
@@ -77,7 +77,7 @@ class Reading:
         try:
             with _reader.used() as child:
                 out = child.exchange / _OUT
-                # A copy: the process may read nothing of the user's.
+                # This is a copy, because the process may read no files of the user.
                 _copy(path, child.exchange / _FILE)
                 names = [_FILE, _OUT]
                 if given is not None:
@@ -113,7 +113,7 @@ class Reading:
 
 
 def too_large(what: str, needed: int, where: str) -> InputError:
-    """The error for a file that would become more than may be made of it."""
+    """Return the error for a file whose content would exceed the limit."""
     fix = f"make it smaller, or raise the limit: dmlprep --limit made_bytes={needed} COMMAND"
     return InputError(f"too large to read: {what} needs {_mib(needed)}", where=where, fix=fix)
 

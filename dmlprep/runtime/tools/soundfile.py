@@ -1,4 +1,4 @@
-"""soundfile: sound as one row of floats. It is an extra, and reads files in a process of its own."""
+"""Read sound as one row of floats with soundfile, an optional package, in a separate process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _READING = Reading("soundfile", "soundfile", "reading sound", "sound")
 
 
 def read_sound(path: Path, rate: int | None, length: int | None, most: int) -> tuple[Array, int]:
-    """Read a sound file and average its channels: float32 [samples] within -1 and 1, and samples a second.
+    """Read a sound file and average its channels: float32 [samples] from -1 to 1, and samples a second.
 
     Args:
-        rate: samples a second that it is to have later; ``None`` for its own.
-        length: samples that are needed of it: then a file that is too large is read from its beginning only.
-        most: bytes that it may become, at 16 bytes a sample, at its own rate and at the other.
+        rate: the samples a second after a later conversion; ``None`` for the file's rate.
+        length: the number of samples needed; then a file that is too large is read from its beginning only.
+        most: most bytes of the result, at 16 bytes a sample, at both rates.
 
     Raises:
-        InputError: the file cannot be read as sound, holds none, or is too large.
+        InputError: the file cannot be read as sound, has no samples, or is too large.
         UsageError: soundfile is not installed.
     """
     arguments = [str(rate or 0), str(length or 0), str(most)]

@@ -1,4 +1,4 @@
-"""tokenizers: text as token ids and back, by a ``tokenizer.json``. It is an extra, and runs in a process of its own."""
+"""Convert text to token ids and back with tokenizers, an optional package, in a separate process."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _READING = Reading(
 )
 
 _MOST_BYTES = 256 << 20
-"""Of a tokenizer.json: those of large vocabularies have some 30 million."""
+"""Largest tokenizer.json in bytes. The file of a large vocabulary has some 30 million."""
 
 MEMORY_A_BYTE = 16
-"""Bytes of memory for each byte of the file, besides those of any file."""
+"""Additional memory in bytes for each byte of the file."""
 
 
 def tokenize(file: Path, texts: Sequence[str], length: int | None, most: int) -> dict[str, np.ndarray]:
-    """Token ids of texts by a ``tokenizer.json``: ``ids``, ``mask`` (1: no padding), ``types``, int64 [texts, length].
+    """Return token ids of texts: ``ids``, ``mask`` (1: not padding) and ``types``, each int64 [texts, length].
 
-    Shorter texts are padded and longer ones are cut to ``length`` tokens; ``None``: as many as the longest has. The ids
-    may take ``most`` bytes, at 16 bytes an id.
+    ``file`` is a ``tokenizer.json``. Shorter texts are padded and longer ones truncated to ``length`` tokens; ``None``:
+    the length of the longest. The ids may have up to ``most`` bytes, at 16 bytes an id.
 
     Raises:
-        InputError: the file is not a tokenizer, or needs more time, memory or room than it may.
+        InputError: the file is not a tokenizer, or exceeds its limit of time, memory or size.
         UsageError: tokenizers is not installed.
     """
     columns = _READING.ask(
@@ -44,10 +44,10 @@ def tokenize(file: Path, texts: Sequence[str], length: int | None, most: int) ->
 
 
 def detokenize(file: Path, rows: Sequence[Sequence[int]]) -> list[str]:
-    """Texts of token ids, without special tokens, by a ``tokenizer.json``.
+    """Return the texts of token ids, without special tokens, by a ``tokenizer.json``.
 
     Raises:
-        InputError: the file is not a tokenizer, or needs more time, memory or room than it may.
+        InputError: the file is not a tokenizer, or exceeds its limit of time, memory or size.
         UsageError: tokenizers is not installed.
     """
     texts: list[str] = _READING.ask(
@@ -66,4 +66,4 @@ def _memory(file: Path) -> int:
     try:
         return MEMORY + MEMORY_A_BYTE * file.stat().st_size
     except OSError:
-        return MEMORY  # the reader says what is wrong
+        return MEMORY  # the reader reports the error
