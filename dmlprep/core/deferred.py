@@ -1,8 +1,8 @@
-"""Packages that another package imports and hardly ever uses are loaded at the first use of them.
+"""Load rarely used dependencies of another package only at their first use.
 
-onnx-ir imports sympy, which takes as long as all else of it, for arithmetic with names of sizes. dmlprep has its own
-(``graph/analysis/polynomial.py``). ``importlib.util.LazyLoader`` would not do: it loads a module at its second import,
-and it would change what the program around dmlprep imports.
+onnx-ir imports sympy, for arithmetic with names of sizes; this takes as long as all other imports together. dmlprep has
+its own arithmetic (``graph/analysis/polynomial.py``). ``importlib.util.LazyLoader`` is not suitable: it loads a module
+at its second import, and it would change the imports of the surrounding program.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
 else:
-    # importlib.abc imports importlib.resources and all that reads archives; for a base class that has nothing to give
+    # importlib.abc imports importlib.resources and archive readers, only for an empty base class
     Loader = MetaPathFinder = object
 
 
 class _Absent(ModuleType):
-    """Stands for a module in the one that imported it; what is asked of it is asked of the module, which is loaded."""
+    """A placeholder for a module in its importer. An attribute access loads the module and is passed on to it."""
 
     def __getattr__(self, name: str) -> object:
         return getattr(import_module(self.__name__), name)
 
 
 class _Without(Loader):
-    """Loads a module while others are absent. Afterwards they can be imported as ever."""
+    """Loads a module while others are replaced by placeholders. Later imports of those work as usual."""
 
     def __init__(self, loader: Loader, absent: Sequence[str]) -> None:
         self._loader, self._absent = loader, absent
@@ -71,6 +71,6 @@ class _Finder(MetaPathFinder):
 
 
 def without(name: str, *absent: str) -> None:
-    """Import a module, when its turn comes, without the modules ``absent``, which its own import does not use."""
+    """Let the later import of a module skip the modules ``absent``, which that import does not use."""
     if name not in sys.modules:
         sys.meta_path.insert(0, _Finder(name, absent))

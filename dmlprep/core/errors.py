@@ -1,16 +1,18 @@
-"""Every error that dmlprep raises on purpose.
+"""All errors that dmlprep raises on purpose. Each is an exception class with an exit code of the command line.
 
-    DmlprepError
-    ├── UsageError          exit 2   the command, an option or a value is wrong
-    │   ├── InputError      exit 2   a file given is missing, broken, hostile or not ONNX
-    │   ├── OutputError     exit 2   the output cannot be written (exists, disk full, no permission)
-    │   └── RecipeError     exit 2   a recipe field is unknown, of the wrong type, or steps do not fit together
-    ├── ModelRefused        exit 1   a valid model that a step cannot make ready without changing its results
-    ├── ToolFailed          exit 1   a tool crashed on the model, or needed too much time or memory for it
-    ├── CheckNotRun         exit 3   a check that was demanded could not run here
-    └── InternalError       exit 70  a bug of dmlprep: a pass broke its contract
+| class | base | exit code | meaning |
+|---|---|---|---|
+| ``DmlprepError`` | ``Exception`` | 70 | the base class |
+| ``UsageError`` | ``DmlprepError`` | 2 | the command, an option or a value is wrong |
+| ``InputError`` | ``UsageError`` | 2 | an input file is missing, broken, hostile or not ONNX |
+| ``OutputError`` | ``UsageError`` | 2 | the output cannot be written (exists, disk full, no permission) |
+| ``RecipeError`` | ``UsageError`` | 2 | a recipe field is unknown or of the wrong type, or steps do not fit together |
+| ``ModelRefused`` | ``DmlprepError`` | 1 | a valid model that a step cannot prepare without changing its results |
+| ``ToolFailed`` | ``DmlprepError`` | 1 | a tool crashed on the model, or needed too much time or memory for it |
+| ``CheckNotRun`` | ``DmlprepError`` | 3 | a required check could not run here |
+| ``InternalError`` | ``DmlprepError`` | 70 | a bug of dmlprep: a pass broke its contract |
 
-An error says what happened, where, and how to mend it. The class owns the exit code of the command line.
+An error reports the problem, its place and the fix.
 """
 
 from __future__ import annotations
@@ -31,12 +33,13 @@ __all__ = [
 
 
 class DmlprepError(Exception):
-    """Base of all errors raised on purpose.
+    """The base class of all errors that are raised on purpose.
 
     Args:
-        what: what happened, one sentence.
+        what: the problem, in one sentence.
         where: the file, node, step or recipe field concerned.
-        code: the stable finding code (``DP201``) where the error has a page in ``docs/codes``.
+        fix: the user's remedy.
+        code: the stable finding code (``DP201``) if the error has a page in ``docs/codes``.
     """
 
     exit_code: ClassVar[int] = 70
@@ -62,7 +65,7 @@ class UsageError(DmlprepError):
 
 
 class InputError(UsageError):
-    """A file that was given is missing, broken, hostile or not what it should be."""
+    """An input file is missing, broken, hostile or of the wrong kind."""
 
 
 class OutputError(UsageError):
@@ -70,26 +73,26 @@ class OutputError(UsageError):
 
 
 class RecipeError(UsageError):
-    """A recipe does not hold together; ``where`` names the field."""
+    """A recipe is not consistent; ``where`` is the field."""
 
 
 class ModelRefused(DmlprepError):
-    """A valid model that a step cannot make ready without changing what it computes."""
+    """A valid model that a step cannot prepare without changing its results."""
 
     exit_code = 1
 
 
 class ToolFailed(DmlprepError):
-    """A tool that reads the model, in a process of its own, crashed on it or went beyond its limits.
+    """A tool that reads the model in a separate process crashed on it or exceeded its limits.
 
-    No other way around it is tried, as with a ``ModelRefused``: the tool would fail again, a time limit later.
+    Like ``ModelRefused``, it triggers no other attempt: the tool would fail again, after another time limit.
     """
 
     exit_code = 1
 
 
 class CheckNotRun(DmlprepError):
-    """A check that was demanded could not run on this machine."""
+    """A required check could not run on this machine."""
 
     exit_code = 3
 

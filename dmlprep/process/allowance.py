@@ -1,8 +1,8 @@
-"""How much memory and processor time one load or run of a model may take: it follows from what the user handed over.
+"""Limits of memory and CPU time for one load or run of a model, by the size of its files and inputs.
 
-A node of some bytes can ask for gigabytes (ConstantOfShape, Expand) or for years (Loop). What an honest model holds and
-computes grows with its files and its inputs: 256 bytes for each of their bytes is 64 channels of a picture in FP32. Of
-tensors that a model makes of a number in it, no size is believed.
+A node of a few bytes can request gigabytes (ConstantOfShape, Expand) or years (Loop). The needs of an ordinary model
+grow with its files and inputs. 256 bytes for each of their bytes is enough for 64 channels of a picture in FP32. A size
+that is only a number in the model does not raise the limit.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import msgspec
 from dmlprep.process.ending import Ending
 
 BYTES, BYTES_PER_BYTE = 1280 << 20, 256
-"""Bytes that the worker of any model may hold, and as many more for each byte of the model's files and inputs. The
-worker itself has some 70 MiB. ONNX Runtime holds the weights up to four times while it optimises a model."""
+"""Memory limit of a worker in bytes: for any model, and for each byte of the model's files and inputs. The worker
+itself has some 70 MiB. ONNX Runtime holds the weights up to four times while it optimises a model."""
 
 SECONDS, SECONDS_PER_MIB = 10.0, 20.0
-"""Seconds of processor time for one load or run of any model, and as many more for each MiB of its files and inputs."""
+"""Limit of CPU seconds for one load or run: for any model, and for each MiB of its files and inputs."""
 
 PROCESSORS = 4
-"""Processors that count at most: ONNX Runtime's threads spin on all of them while they wait for one another."""
+"""Most processors that count. ONNX Runtime's threads spin on all processors while they wait for each other."""
 
 _MIB = 1 << 20
 
@@ -27,9 +27,9 @@ _BY_SIZE = "by the size of the model and its inputs"
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """Bytes of private memory of the worker, and seconds of processor time, that one load or run may take.
+    """Limits of one load or run: bytes of the worker's private memory, and CPU seconds.
 
-    At most ``PROCESSORS`` processors count at once. ``why_bytes`` and ``why_seconds`` are for the error text.
+    At most ``PROCESSORS`` processors count at the same time. ``why_bytes`` and ``why_seconds`` are for the error text.
     """
 
     nbytes: int
@@ -38,7 +38,7 @@ class Allowance(msgspec.Struct, frozen=True):
     why_seconds: str = _BY_SIZE
 
     def over(self, held: int, used: float) -> Ending | None:
-        """Return the limit that a process is over which holds so many bytes and has used so many seconds."""
+        """Return the exceeded limit of a process that uses ``held`` bytes and has used ``used`` CPU seconds."""
         if held > self.nbytes:
             fix = _fix("run_bytes", 2 * held)
             return Ending("memory", limit=self.nbytes, used=held, why=self.why_bytes, fix=fix)
@@ -49,7 +49,7 @@ class Allowance(msgspec.Struct, frozen=True):
 
 
 def allowance(nbytes: int, run_bytes: int | None = None, run_seconds: float | None = None) -> Allowance:
-    """What follows from ``nbytes`` of model files and inputs, or what the user allows."""
+    """Return the limits for ``nbytes`` of model files and inputs, or the ones that the user set."""
     return Allowance(
         BYTES + BYTES_PER_BYTE * nbytes if run_bytes is None else run_bytes,
         SECONDS + SECONDS_PER_MIB * nbytes / _MIB if run_seconds is None else run_seconds,
@@ -59,7 +59,7 @@ def allowance(nbytes: int, run_bytes: int | None = None, run_seconds: float | No
 
 
 def _fix(name: str, least: int) -> str:
-    """How to raise a limit, to a number of two digits and zeros."""
+    """Return how to raise a limit, to a number of two digits and zeros."""
     step = 10 ** max(0, len(str(least)) - 2)
     limit = f"{name}={-(-least // step) * step}"
     return f"raise the limit if you trust the model: dmlprep --limit {limit} COMMAND, or {name} in [limits] of a recipe"

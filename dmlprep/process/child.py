@@ -1,7 +1,8 @@
-"""One worker process: started, asked, watched and ended, so that nothing it does reaches the caller.
+"""Run one worker process: start it, send requests, watch it and end it, without effects on the caller.
 
-A worker that crashes, hangs, eats memory, says too much or is killed from outside becomes a ``SessionFailure``. One
-whose answer nobody waits for any more, after Ctrl-C, is killed. ``starting`` sees to it that it ends with its parent.
+A worker that crashes, hangs, uses too much memory, writes too much or is killed becomes a ``SessionFailure``. A worker
+is killed if its caller stops waiting for the answer, for example after Ctrl-C. ``starting`` makes it end with its
+parent.
 """
 
 from __future__ import annotations
@@ -32,36 +33,36 @@ from dmlprep.process.watching import Watch
 from dmlprep.process.wire import decode, encode
 
 _POLL = 0.1
-"""Seconds between two looks at the worker's memory while it works."""
+"""Seconds between two checks of the worker's memory during a request."""
 
 _REFUSALS: dict[str, FailureKind] = {"load": "load", "run": "run"}
 
 _KINDS: dict[str, FailureKind] = {"timeout": "timeout", "hang": "hang", "memory": "memory", "output": "protocol"}
 
 _HARD = 1.25
-"""Share of the memory limit beyond which Windows itself refuses: the watch, which can say so, comes first."""
+"""Share of the memory limit above which Windows itself refuses memory. The check, which can report it, comes first."""
 
 START_LIMIT = 120.0
-"""Seconds until a worker must have answered its first request."""
+"""Seconds that a worker may take to answer its first request."""
 
 _CLOSE_GRACE = 5.0
-"""Seconds a worker has to end by itself before its process group is killed."""
+"""Seconds that a worker may take to end by itself before its process group is killed."""
 
 _LINE = 4 << 20
-"""Bytes of the longest line that a worker may say: names and errors are its longest."""
+"""Longest line of a worker in bytes. The longest ones have names and errors."""
 
 _AHEAD = 64
-"""Lines that are read before they are taken; then the worker waits."""
+"""Lines that are read in advance; then the worker waits."""
 
 _ANSWER = 256 << 20
-"""Bytes of the longest answer: a line for each node of the largest models takes some megabytes."""
+"""Longest answer in bytes. A line for each node of the largest models takes some megabytes."""
 
 _LOG, _LAST = 1 << 30, 1500
-"""Bytes that a worker may write to its standard error; and those at the end that an error shows."""
+"""Most bytes that a worker may write to standard error, and how many of the last ones an error shows."""
 
 
 def _read(process: subprocess.Popen[bytes], lines: queue.Queue[bytes]) -> None:
-    # Holds no Child, so that a forgotten one can be collected.
+    # This function has no reference to the Child, so that an unused one can be garbage-collected.
     assert process.stdout is not None
     line = b"-"
     while line:
@@ -73,27 +74,27 @@ def _read(process: subprocess.Popen[bytes], lines: queue.Queue[bytes]) -> None:
                 lines.put(line, timeout=1.0)
                 break
             except queue.Full:
-                if process.poll() is not None:  # nobody takes any more of it
+                if process.poll() is not None:  # the rest is not read
                     return
 
 
 def interrupted() -> bool:
-    """Whether Ctrl-C, or the end of the program, is on its way through the caller: then nothing is waited for."""
+    """Return whether Ctrl-C or the end of the program is being raised in the caller; then no call should wait."""
     passing = sys.exc_info()[0]
     return passing is not None and issubclass(passing, KeyboardInterrupt | SystemExit)
 
 
 class Child:
-    """A worker process and the exchange folder it shares with this process.
+    """A worker process, and the exchange folder that it shares with this process.
 
     Args:
-        command: makes the command line when it is given the exchange folder.
-        holds: descriptor of a file that is closed when the worker has ended.
+        command: returns the command line for an exchange folder.
+        holds: a file descriptor to close when the worker has ended.
 
     Attributes:
-        readable: files and folders that a worker that confines itself may read, besides what the first model needs.
-        confined: whether it has done so; then ``readable`` is all that it ever reads.
-        sessions: how many models it serves.
+        readable: files and folders that a worker may read after it confines itself, besides the first model's files.
+        confined: whether it has confined itself; then ``readable`` no longer changes.
+        sessions: the number of models that it serves.
     """
 
     def __init__(self, command: Callable[[Path], Sequence[str]], name: str, holds: int | None = None) -> None:
@@ -119,7 +120,7 @@ class Child:
                 raise failure("crash", f"{name} does not start: {error}") from error
             raise
         self._process = self._started.process
-        # At the end of the program, too, for callers who forgot to close.
+        # This also runs at the end of the program, for callers that forgot to close.
         self._end = weakref.finalize(self, _end, self._started, self.exchange, holds)
         threading.Thread(target=_read, args=(self._process, self._lines), name="dmlprep-reader", daemon=True).start()
 
@@ -127,10 +128,10 @@ class Child:
     def of_file(
         cls, path: str, name: str, arguments: Sequence[str] | None = None, reads: Sequence[Path] | None = None
     ) -> Child:
-        """A worker that is a file of ours, and does not import all of dmlprep: it is ready much sooner.
+        """Return a worker that runs a single file, without importing all of dmlprep: it is ready much sooner.
 
-        Before ``arguments``, where there are any, it is given the exchange folder. Of the user's files it may read
-        those of ``reads``, and write to the exchange folder only. ``None``: it is not confined, or confines itself.
+        Its arguments are ``arguments``, if any, after the exchange folder. It may read only the user files in
+        ``reads``, and write only to the exchange folder. ``reads=None``: it is not confined, or confines itself.
         """
 
         def command(exchange: Path) -> Sequence[str]:
@@ -141,12 +142,12 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether requests can still be sent."""
+        """True if it accepts requests."""
         return not self._closed and self._started.alive
 
     @property
     def pid(self) -> int:
-        """Process id of the worker, which is its process group as well."""
+        """The process id of the worker, which is also its process group."""
         return self._process.pid
 
     def ask(
@@ -158,17 +159,17 @@ class Child:
         allowance: Allowance | None = None,
         where: str = "",
     ) -> list[list[str]]:
-        """Send one request and wait ``limit`` seconds for its whole answer, without the closing ``ok``.
+        """Send one request, and wait up to ``limit`` seconds for its answer; return it without the final ``ok``.
 
         Args:
-            memory: bytes of private memory the worker may hold meanwhile; 0 for no limit, ``None`` for the default
-                share of the machine's memory.
-            allowance: what the request may take besides. A worker may hold what it was ever allowed: it need not give
-                memory back between two models.
+            memory: bytes of private memory that the worker may use during the request; 0 for no limit, ``None`` for the
+                default share of the system memory.
+            allowance: further limits of the request. The largest allowance so far applies: a worker need not free
+                memory between two models.
 
         Raises:
-            SessionFailure: the worker refused, died, took too long or too much. After all but a refusal it is gone.
-            UsageError: the user's memory limit is none.
+            SessionFailure: the worker refused, died, or exceeded a limit. It has ended, except after a refusal.
+            UsageError: the user's memory limit is not valid.
         """
         if self._closed:
             raise failure("crash", f"{self.name} has ended", where)
@@ -184,7 +185,7 @@ class Child:
         except SessionFailure:
             raise
         except BaseException:
-            self.kill()  # nobody takes the rest of the answer
+            self.kill()  # the rest of the answer is not read
             raise
 
     def _asked(self, lines: Iterable[Sequence[str]], watch: Watch, where: str) -> list[list[str]]:
@@ -204,7 +205,8 @@ class Child:
             with contextlib.suppress(queue.Empty):
                 line = self._lines.get(timeout=max(0.0, min(look - time.monotonic(), watch.remaining)))
             if line is None or time.monotonic() >= look:
-                # Processes that the worker left behind can hold the pipe open, so its end is no sure sign.
+                # Processes that the worker left behind can hold the pipe open, so the end of the pipe is not a reliable
+                # sign.
                 if self._process.poll() is not None and self._lines.empty():
                     raise self._died(where)
                 if over := watch.look():
@@ -223,7 +225,7 @@ class Child:
             if fields[0] == "fail" and len(fields) == 3:
                 refusal = failure(_REFUSALS.get(fields[1], "protocol"), fields[2], where)
                 if refusal.kind == "device-removed":
-                    self.kill()  # nothing on this device will answer any more; the next open starts afresh
+                    self.kill()  # this device cannot answer again; the next open starts a new worker
                 raise refusal
             answer.append(fields)
 
@@ -244,7 +246,7 @@ class Child:
         return self._ended("memory" if out_of_memory(tail) else "crash", how, where)
 
     def _last_words(self) -> str:
-        """The end of what the worker wrote to its standard error since the last request, as plain text."""
+        """Return the end of the worker's standard error since the last request, as plain text."""
         try:
             with self._log.open("rb") as log:
                 log.seek(max(self._mark, log.seek(0, os.SEEK_END) - _LAST))
@@ -253,12 +255,12 @@ class Child:
             return ""
 
     def kill(self) -> None:
-        """End the worker and every process of its group at once, and remove the exchange folder."""
+        """End the worker and every process of its group immediately, and remove the exchange folder."""
         self._closed = True
         self._end()
 
     def close(self) -> None:
-        """Let the worker end by itself, then make sure of it; at once where Ctrl-C is passing."""
+        """Let the worker end by itself, then make sure that it has ended. After Ctrl-C, end it immediately."""
         if self.alive and self._process.stdin is not None and not interrupted():
             with contextlib.suppress(OSError, ValueError):
                 self._process.stdin.write(b"quit\n")
@@ -274,9 +276,9 @@ def _close(holds: int | None) -> None:
 
 
 def _end(started: Started, exchange: Path, holds: int | None) -> None:
-    """What must happen to a worker once, however it comes to its end."""
+    """Do the final steps of a worker, once, for any kind of end."""
     if started.parent != os.getpid():
-        return  # forked off: the worker is the parent's
+        return  # this process was forked: the worker belongs to the parent
     started.end()
     remove_tree(exchange, ignore_errors=True)
     _close(holds)

@@ -1,15 +1,15 @@
-"""Give up the rights that a worker does not need, before it opens a model of somebody else's (Linux, without root).
+"""Drop the rights that a worker does not need, before it opens a third-party model (Linux, without root).
 
-| kept from it | by |
+| blocked | by |
 |---|---|
-| files that it was not given, for reading, writing, making, removing and listing | Landlock (Linux 5.13) |
+| other files than those given: reading, writing, creating, removing and listing | Landlock (Linux 5.13) |
 | sockets, programs, processes, signals to others, modes and owners of files | seccomp (``seccomp.py``; x86-64) |
-| TCP connections (ABI 4), signals and abstract sockets (ABI 6), once more | Landlock |
+| TCP connections (ABI 4), signals and abstract sockets (ABI 6), a second time | Landlock |
 | core files, large files, many descriptors | limits |
 
-``confine`` is called by the process itself, while it has one thread: Landlock holds the thread that asks for it and all
-that this thread starts. What the kernel lacks is left out (``lacking``). A worker imports this before it is ready, so
-it imports little itself. Sources: landlock(7), linux/landlock.h, seccomp(2).
+The process itself calls ``confine`` while it has one thread: Landlock applies to the calling thread and to the threads
+that it starts later. Features that the kernel lacks are skipped (``lacking``). A worker imports this module before it
+is ready, so the module imports little. Sources: landlock(7), linux/landlock.h, seccomp(2).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 FILES = 16384
-"""Descriptors that one process may have open."""
+"""Most file descriptors of one process."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF, _SECCOMP = 444, 445, 446, 317
 _RULESET_VERSION, _PATH_BENEATH = 1, 1
@@ -35,15 +35,16 @@ _NO_NEW_PRIVS = 38
 
 _FILTER_MODE, _ASK_ACTION = 1, 2
 _FILTER_FLAGS = 1 | 4
-"""SECCOMP_FILTER_FLAG_TSYNC, for all threads; and SPEC_ALLOW, else kernels before 5.16 slow the process down (SSBD)."""
+"""SECCOMP_FILTER_FLAG_TSYNC, for all threads; SPEC_ALLOW, because kernels before 5.16 otherwise slow the process
+(SSBD)."""
 
 _X86_64 = ("x86_64", "AMD64")
 
 # linux/landlock.h: LANDLOCK_ACCESS_FS_*
 _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_FILE, _MAKE_REG, _TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 5, 1 << 8, 1 << 14
-_FIRST_ACCESS = (1 << 13) - 1  # what ABI 1 knows
+_FIRST_ACCESS = (1 << 13) - 1  # the rights of ABI 1
 _LATER_ACCESS = {2: 1 << 13, 3: _TRUNCATE, 5: 1 << 15}
-"""By the ABI that brought it: REFER, TRUNCATE, IOCTL_DEV."""
+"""Rights by the ABI that introduced them: REFER, TRUNCATE, IOCTL_DEV."""
 _TCP, _SCOPED = 3, 3
 """Binding and connecting (ABI 4); abstract sockets and signals (ABI 6)."""
 
@@ -56,7 +57,7 @@ _MACHINE = (
     *("/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage"),
     *("/dev/urandom", "/dev/random", "/dev/zero"),
 )
-"""Processors, memory and limits of them, which ONNX Runtime and the C library ask for."""
+"""Files about processors and memory, which ONNX Runtime and the C library read."""
 
 
 def _libc() -> ctypes.CDLL:
@@ -64,14 +65,14 @@ def _libc() -> ctypes.CDLL:
 
 
 def landlock_abi() -> int:
-    """The version of Landlock that this kernel has; 0 for none."""
+    """Return the Landlock version of this kernel; 0 for none."""
     if not sys.platform.startswith("linux"):
         return 0
     return max(0, int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _RULESET_VERSION)))
 
 
 def takes_filters() -> bool:
-    """Whether this kernel takes a filter of system calls, and the filter is written for this processor."""
+    """Return whether this kernel accepts a filter of system calls, and the filter is written for this processor."""
     if not sys.platform.startswith("linux") or os.uname().machine not in _X86_64:
         return False
     kill = ctypes.c_uint32(0)
@@ -79,7 +80,7 @@ def takes_filters() -> bool:
 
 
 def lacking() -> list[str]:
-    """What a worker can do here all the same, one sentence each; empty where ``confine`` keeps it from all."""
+    """Return what a worker can still do on this system, one sentence each; empty if ``confine`` blocks everything."""
     if not sys.platform.startswith("linux"):
         return ["no sandbox on this system: the worker has all rights of the user"]
     abi, filters, missing = landlock_abi(), takes_filters(), []
@@ -92,36 +93,36 @@ def lacking() -> list[str]:
 
 
 def limits() -> dict[str, int]:
-    """The most that a process in a sandbox may have, by the name of the limit (``RLIMIT_...``)."""
-    # No file that a program makes here is larger than what it can hold in memory; a log is not, either.
+    """Return the limits of a sandboxed process, by name (``RLIMIT_...``)."""
+    # A file that a process creates here, or a log, is never larger than the memory.
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {"CORE": 0, "NOFILE": FILES, "MEMLOCK": 64 << 20, "FSIZE": memory, "RTPRIO": 0}
 
 
 def confine(read: Iterable[str | os.PathLike[str]] = (), write: Iterable[str | os.PathLike[str]] = ()) -> None:
-    """Keep this process, from now on, from all but its memory, its open files, Python's modules, and these paths.
+    """Restrict this process to its memory, its open files, Python's modules, and these paths.
 
-    It may read the files and folders ``read``, and make, write and remove plain files below the folders ``write``.
-    Elsewhere than on Linux this does nothing.
+    It may read the files and folders in ``read``. It may create, write and remove plain files below the folders in
+    ``write``. On systems other than Linux this does nothing.
     """
     if not sys.platform.startswith("linux"):
         return
     _set_limits()
     libc = _libc()
     if libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0):
-        return  # a kernel before 3.5: nothing of what follows is there
+        return  # a kernel before 3.5 has none of the following features
     if abi := landlock_abi():
         _restrict(libc, abi, [os.fspath(path) for path in read], [os.fspath(path) for path in write])
     if os.uname().machine in _X86_64:
         raw = seccomp.program(os.getpid())
         code = ctypes.create_string_buffer(raw, len(raw))
         program = struct.pack("HP", len(raw) // 8, ctypes.addressof(code))
-        # Where it fails, the kernel has none (``takes_filters``), or a thread has a filter of its own.
+        # If this fails, the kernel has no filters (``takes_filters``), or a thread has its own filter.
         libc.syscall(_SECCOMP, _FILTER_MODE, _FILTER_FLAGS, ctypes.c_char_p(program))
 
 
 def limit(kind: int, most: int) -> None:
-    """Set a limit (``resource.RLIMIT_...``) of this process, within those that the user has set."""
+    """Set a limit (``resource.RLIMIT_...``) of this process, within the user's limits."""
     import resource
 
     hard = resource.getrlimit(kind)[1]
@@ -129,7 +130,7 @@ def limit(kind: int, most: int) -> None:
 
 
 def bounding() -> Callable[[int], None]:
-    """Return a function that limits memory to so many bytes beyond those of now (Linux); 0: no limit."""
+    """Return a function that limits memory to a number of bytes above the current use (Linux); 0: no limit."""
     import resource
 
     with open("/proc/self/statm", encoding="ascii") as file:
@@ -163,11 +164,11 @@ def _restrict(libc: ctypes.CDLL, abi: int, read: list[str], write: list[str]) ->
 
 
 _held: list[int] = []
-"""Descriptors that stay open: a folder of /proc is another one when nobody holds it and the kernel forgets it."""
+"""Descriptors that stay open. A folder of /proc gets another identity if it is closed and the kernel forgets it."""
 
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
-    """Allow what is there; a path that is not there, or cannot be reached, is left out."""
+    """Allow access to a path; skip one that does not exist or cannot be reached."""
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -182,7 +183,7 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
 
 
 def _python() -> Iterator[str]:
-    """Where the interpreter, its modules and its libraries lie, but no folder that holds the user's home as well."""
+    """Yield the paths of the interpreter, its modules and its libraries, but no folder that contains the user's home."""
     place, homes = os.path.realpath(os.path.expanduser("~")), {_identity("/")}
     while place != "/":
         homes.add(_identity(place))

@@ -1,14 +1,18 @@
 """Start a program that dies when this process's parent dies (Linux).
 
     python -P die_with_parent.py PARENT -m MODULE ...     run a module in this process
+
     python -P die_with_parent.py PARENT -f FILE ...       run a Python file in this process
+
     python -P die_with_parent.py PARENT -c FOLDER [PATH ...] -f FILE ...
-                                                          the same; it writes to FOLDER alone, and reads each PATH
+
+the same, but it may only write to FOLDER and only read each PATH
+
     python -I -S die_with_parent.py PARENT PROGRAM ...    replace this process by another program
 
-The kernel kills it (PR_SET_PDEATHSIG, which a process keeps when another program takes its place). This is requested
-before the program imports anything, which for a worker takes seconds on a slow disk. A file is a worker: where memory
-is short, the kernel ends it first.
+The kernel kills the process (PR_SET_PDEATHSIG, which remains when another program replaces it). This is set before the
+program imports modules, which takes a worker seconds on a slow disk. A file is a worker: if memory is short, the kernel
+ends it first.
 """
 
 from __future__ import annotations
@@ -23,13 +27,13 @@ _PR_SET_PDEATHSIG, _SIGKILL = 1, 9  # signal imports enum, and contextlib functo
 
 
 def main(arguments: list[str]) -> None:
-    """Become the program, or end where the parent is no longer there."""
+    """Become the program, or exit if the parent has already ended."""
     parent, *program = arguments
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
     if os.getppid() != int(parent):
-        sys.exit(1)  # it ended before the call above
+        sys.exit(1)  # the parent ended before the call above
     if program[0] in ("-c", "-f"):
-        _prefer_as_victim()  # before the sandbox, in which it could not
+        _prefer_as_victim()  # before the sandbox, which forbids it
     if program[0] == "-c":
         end = program.index("-f")
         _confine(program[1], program[2:end])
@@ -57,7 +61,7 @@ def _prefer_as_victim() -> None:
 
 
 def _run_file(arguments: list[str]) -> None:
-    """Run a file of Python as the main module, from cached bytecode where there is some, which runpy does not use."""
+    """Run a Python file as the main module, from cached bytecode if there is any, which runpy does not use."""
     sys.argv = arguments
     module = ModuleType("__main__")
     module.__file__ = arguments[0]
@@ -66,7 +70,7 @@ def _run_file(arguments: list[str]) -> None:
 
 
 def _confine(folder: str, paths: list[str]) -> None:
-    # The package around it imports what such a file never asks for.
+    # The package around it would import modules that such a file never needs.
     package = ModuleType("dmlprep")
     package.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
     sys.modules["dmlprep"] = package

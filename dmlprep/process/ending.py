@@ -11,7 +11,7 @@ import msgspec
 from dmlprep.portable.limits import MemoryLimit
 
 _EXCEPTION = 0x80000000
-"""Exit codes from here on are Windows exceptions, such as C0000005."""
+"""Exit codes above this are Windows exceptions, such as C0000005."""
 
 _SIGKILL = 9  # signal.SIGKILL, which Windows lacks
 
@@ -20,14 +20,14 @@ class Ending(msgspec.Struct, frozen=True):
     """How a process ended.
 
     Attributes:
-        kind: ``exit``, ``signal``, ``exception`` (of Windows): by itself, or by others. The rest: it was ended at a
-            limit. ``timeout``: it was still computing when its time was up; ``hang``: it did nothing; ``processor``: it
-            used too much processor time; ``memory``; ``output``: it wrote too much.
+        kind: ``exit``, ``signal``, ``exception`` (Windows): dmlprep did not end it. The other kinds: dmlprep ended it
+            at a limit. ``timeout``: it was still computing; ``hang``: it did nothing; ``processor``: too much CPU time;
+            ``memory``: too much memory; ``output``: it wrote too much.
         code: exit code, signal or exception; ``None`` if unknown.
         limit: seconds or bytes.
-        used: the same; for ``timeout`` and ``hang`` seconds of processor time in the last ``waited`` seconds.
+        used: seconds or bytes; for ``timeout`` and ``hang`` CPU seconds in the last ``waited`` seconds.
         why: the reason for the limit.
-        fix: how to raise the limit, where it is the user's.
+        fix: how to raise the limit, if the user can.
     """
 
     kind: Literal["exit", "signal", "exception", "timeout", "hang", "processor", "memory", "output"]
@@ -40,7 +40,7 @@ class Ending(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, status: int | None) -> Ending:
-        """The end that a return code of ``subprocess`` stands for."""
+        """Return the ending for a return code of ``subprocess``."""
         if status is not None and status < 0:
             return cls("signal", -status)
         return cls("exception" if status is not None and status > _EXCEPTION else "exit", status)
@@ -52,7 +52,7 @@ class Ending(msgspec.Struct, frozen=True):
 
     @property
     def cause(self) -> str:
-        """``SIGSEGV``, ``C0000005`` or ``exit code 3``."""
+        """The signal, exception or exit code as text: ``SIGSEGV``, ``C0000005`` or ``exit code 3``."""
         if self.kind == "exception":
             return f"{self.code:08X}"
         if self.kind == "signal":
@@ -63,7 +63,7 @@ class Ending(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The rest of a sentence about the process."""
+        """The end of a sentence whose subject is the process."""
         match self.kind:
             case "exit" | "exception":
                 return f"ended with {self.cause}"
@@ -84,5 +84,5 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 def out_of_memory(last_words: str) -> bool:
-    """True if the last words of a process report a failed allocation, in C++ or Python."""
+    """Return whether the last output of a process reports a failed allocation, in C++ or Python."""
     return "bad_alloc" in last_words or "MemoryError" in last_words

@@ -1,4 +1,4 @@
-"""A session that could not answer."""
+"""The error of a session that could not answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dmlprep.record.check import FailureKind
 __all__ = ["FULL", "FailureKind", "SessionFailure", "disk_full", "failure"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""A disk, a quota or the size that one file may have is used up."""
+"""Errors for a full disk, an exhausted quota, or a file at its largest size."""
 
 _FIX: dict[FailureKind, str] = {
     "load": "the message is from ONNX Runtime; dmlprep check shows what the model needs",
@@ -29,15 +29,16 @@ _FIX: dict[FailureKind, str] = {
 
 
 class SessionFailure(DmlprepError):
-    """A model could not be loaded or run; the process that was asked is a child, so the caller goes on.
+    """A model could not be loaded or run. The worker is a child process, so the caller continues.
 
     Attributes:
-        kind: ``load`` and ``run``: ONNX Runtime refused, the worker lives; ``crash``, ``timeout``, ``hang``,
-            ``memory``: the worker died or was ended, because it was still computing or did nothing when its time was
-            up; ``limit``: it was ended, because it took more than follows from the size of the model and its inputs
-            (``allowance``); ``device-removed``: the device is gone; ``protocol``: the worker spoke nonsense.
-        hresult: ``80070057 E_INVALIDARG``, empty when the message holds none.
-        causes: likely causes, the likeliest first.
+        kind: ``load`` and ``run``: ONNX Runtime refused, and the worker is alive. ``crash``: the worker died.
+            ``timeout``, ``hang``: it was ended after its time limit, while it was computing or did nothing. ``memory``:
+            it exceeded its memory limit. ``limit``: it exceeded the limits for the size of the model and its inputs
+            (``allowance``). ``device-removed``: the device was removed or reset. ``protocol``: the worker's answer was
+            not valid.
+        hresult: ``80070057 E_INVALIDARG``; empty if the message has none.
+        causes: likely causes, the most likely first.
     """
 
     exit_code: ClassVar[int] = 1
@@ -61,7 +62,7 @@ class SessionFailure(DmlprepError):
 
 
 def failure(kind: FailureKind, raw: bytes | str, where: str = "") -> SessionFailure:
-    """A failure from what the runtime said, with the HRESULT in it explained."""
+    """Return a failure for a message of the runtime, with an explanation of its HRESULT."""
     message = plain_text(raw)
     hresult = diagnose(message)
     if hresult is None:
@@ -75,6 +76,6 @@ def failure(kind: FailureKind, raw: bytes | str, where: str = "") -> SessionFail
 
 
 def disk_full(folder: Path, error: OSError) -> OutputError:
-    """What to raise where the exchange with a worker does not fit on the disk: no fault of the model."""
+    """Return the error for an exchange folder on a full disk, which is not the model's fault."""
     what = f"a temporary file cannot be written: {error.strerror or error}"
     return OutputError(what, where=str(folder), fix="free some space there, or set TMPDIR to a folder with more space")

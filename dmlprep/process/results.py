@@ -1,8 +1,8 @@
-"""Read what a worker left in its folder as what it may be: written by a stranger who still runs.
+"""Read a worker's result files safely: an untrusted process that still runs has written them.
 
-A file's name may have become a link to a file of the user's, a FIFO that nobody writes to, a device, or a file of 2^60
-zeros; and its contents may change meanwhile. So a file is opened without following a link and without waiting, must be
-a plain file, and is copied out up to a limit. The worker cannot replace the folder itself.
+A file may have become a link to a file of the user, a FIFO without a writer, a device, or a file of 2^60 zeros. Its
+content may change during the read. So a file is opened without following links and without waiting, must be a plain
+file, and is read up to a limit. The worker cannot replace the folder itself.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NO
 
 @contextlib.contextmanager
 def open_result(path: Path) -> Iterator[BinaryIO]:
-    """A plain file, to be read.
+    """Open a plain file to read.
 
     Raises:
         OSError: it cannot be opened, or is a link.
-        ValueError: it is no plain file.
+        ValueError: it is not a plain file.
     """
-    # O_NONBLOCK: to open a FIFO is to wait for its writer; plain files do not know it.
+    # O_NONBLOCK: opening a FIFO would wait for its writer; the flag has no effect on plain files.
     with os.fdopen(os.open(path, _FLAGS), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError(f"{path.name} is not a regular file")
@@ -33,11 +33,11 @@ def open_result(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_result(path: Path, limit: int) -> bytes:
-    """All of a plain file.
+    """Return the content of a plain file.
 
     Raises:
         OSError: it cannot be read, or is a link.
-        ValueError: it is no plain file, or longer than ``limit`` bytes.
+        ValueError: it is not a plain file, or is longer than ``limit`` bytes.
     """
     with open_result(path) as file:
         size = os.fstat(file.fileno()).st_size

@@ -1,13 +1,14 @@
-"""The system calls that a sandboxed program may not make, with reasons, as a filter for the kernel.
+"""Build the kernel's filter of system calls for sandboxed programs, with a reason for each refusal.
 
-Two programs have such a filter: DirectML's worker under Wine, to which bubblewrap gives it (``runtime/linux``), and a
-worker that opens models on the CPU, which loads it itself (``confinement.py``) and is refused more (``ALONE``).
+Two programs have such a filter. bubblewrap sets it for DirectML's worker under Wine (``runtime/linux``). A worker that
+opens models on the CPU sets it itself (``confinement.py``), with more refusals (``ALONE``).
 
-A list of refusals, not of permissions: Wine, Mesa and LLVM use some 120 calls, and which ones changes with their
-releases. What this list does not know, because the kernel got it later, is refused as well (``LAST``).
+The list has refusals, not permissions: Wine, Mesa and LLVM use some 120 calls, which change with their releases. Calls
+that are newer than the list are refused as well (``LAST``).
 
-The filter is classic BPF (seccomp(2), linux/filter.h). Children inherit it, and nothing takes it off. The numbers are
-those of x86-64 (asm/unistd_64.h). A worker imports this before it is ready, so it imports little itself.
+The filter is classic BPF (seccomp(2), linux/filter.h). Child processes inherit it, and it cannot be removed. The
+numbers are those of x86-64 (asm/unistd_64.h). A worker imports this module before it is ready, so the module imports
+little.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import errno
 import struct
 
 LAST = 462
-"""The last call that this list knows: mseal, Linux 6.10. Higher numbers do not exist for the program (ENOSYS), as on an
-older kernel; nor do the x32 calls, which are these numbers with bit 30 set and would slip past every comparison."""
+"""The last call in this list: mseal, Linux 6.10. Higher numbers do not exist for the program (ENOSYS), as on an older
+kernel. The x32 calls do not exist either: they are the same numbers with bit 30 set, and no comparison would match
+them."""
 
 
 def _calls(text: str) -> dict[str, int]:
@@ -56,8 +58,8 @@ REFUSED = {
         "sethostname 170, setdomainname 171, syslog 103, vhangup 153"
     ),
 }
-"""What is refused whatever its arguments are. chroot and setuid are not: they do nothing without capabilities, and as
-root the sandbox uses them to give up its own."""
+"""Calls that are refused for any arguments. chroot and setuid are allowed: they need capabilities, and as root the
+sandbox uses them to drop its own."""
 
 ALONE = {
     "programs: a worker on the CPU starts no program": _calls("fork 57, vfork 58, execve 59, execveat 322"),
@@ -74,7 +76,7 @@ ALONE = {
         "lremovexattr 198, fremovexattr 199, truncate 76"
     ),
 }
-"""What is refused besides to a worker that starts no program and talks to none."""
+"""Further calls that are refused to a worker that starts no program and connects to none."""
 
 IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423}
 """Requests to a terminal that are refused: typing into it in the user's name, pasting into the console, and line
@@ -88,7 +90,8 @@ _CLONE_THREAD = 0x00010000
 _PR_SET_PDEATHSIG = 1
 
 _PERSONALITIES = (0, 0xFFFFFFFF)
-"""Linux as it is, and the question which one it is. The others switch old behaviour on, or randomisation off."""
+"""Linux's own personality, and the query for the current one. The others enable old behaviour or disable
+randomisation."""
 
 _AF_UNIX = 1
 
@@ -99,7 +102,7 @@ _ARCH_X86_64 = 0xC000003E  # linux/audit.h
 
 # linux/bpf_common.h
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-# struct seccomp_data: the number, the architecture, and from byte 16 on six arguments of 8 bytes, low half first
+# struct seccomp_data: the number, the architecture, and from byte 16 on six arguments of 8 bytes, low half first.
 _NUMBER, _ARCHITECTURE, _ARGUMENT = 0, 4, 16
 
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
@@ -110,16 +113,16 @@ def _refuse(number: int) -> int:
 
 
 _Step = tuple[int, int, int, int]
-"""Code, instructions to skip where it holds and where it does not, operand (struct sock_filter)."""
+"""Code, instructions to skip if the test is true and if it is false, operand (struct sock_filter)."""
 
 
 def _when(call: int, steps: list[_Step]) -> list[_Step]:
-    """Steps for one call, each way of which ends with an answer."""
+    """Return the steps for one call; each path through them ends with a result."""
     return [(_EQUAL, 0, len(steps), call), *steps]
 
 
 def _only(place: int, values: tuple[int, ...], error: int) -> list[_Step]:
-    """Allow these values of the low half of an argument."""
+    """Allow only these values of the low half of an argument."""
     tests = [(_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)]
     return [(_LOAD, 0, 0, _ARGUMENT + 8 * place), *tests, (_RETURN, 0, 0, _refuse(error)), (_RETURN, 0, 0, _ALLOW)]
 
@@ -131,17 +134,18 @@ def _none_of(place: int, values: tuple[int, ...], error: int, test: int = _EQUAL
 
 
 def _to_one_another() -> list[_Step]:
-    """What is asked of calls of programs that may start others and talk to them."""
+    """Return the tests for programs that may start other programs and communicate with them."""
     return [
         *_when(_CLONE, _none_of(0, (CLONE_NAMESPACES,), errno.EPERM, _ANY_BIT)),
-        # There is no network to reach; but a socket of another kind (vsock, netlink, alg, packet ...) opens its code.
+        # No network is reachable, but a socket of another kind (vsock, netlink, alg, packet ...) would run more kernel
+        # code.
         *_when(_SOCKET, _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT)),
         *_when(_SOCKETPAIR, _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT)),
     ]
 
 
 def _alone(own: int) -> list[_Step]:
-    """What is asked of calls of a process that has threads and nothing else."""
+    """Return the tests for a process that only has threads."""
     only_threads = [
         (_LOAD, 0, 0, _ARGUMENT),
         (_ANY_BIT, 1, 0, CLONE_NAMESPACES),
@@ -154,20 +158,20 @@ def _alone(own: int) -> list[_Step]:
         *_when(_KILL_CALL, _only(0, (own,), errno.EPERM)),
         *_when(_TGKILL, _only(0, (own,), errno.EPERM)),
         *_when(_PRLIMIT, _only(0, (0, own), errno.EPERM)),
-        # With it, the process would live on when its parent is killed.
+        # With this call, the process could survive its parent.
         *_when(_PRCTL, _none_of(0, (_PR_SET_PDEATHSIG,), errno.EPERM)),
     ]
 
 
 def program(own: int = 0) -> bytes:
-    """The filter, as ``bwrap --seccomp`` and seccomp(2) take it.
+    """Return the filter for ``bwrap --seccomp`` and seccomp(2).
 
-    It is for the process ``own``, which has threads and starts nothing; 0: for a program that may start others.
+    ``own`` is a process that has threads and starts no program; 0: a program that may start others.
     """
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, _ARCH_X86_64),
-        # The calls of 32-bit programs have other numbers; there are none here, and no libraries for them.
+        # 32-bit programs have other call numbers. There are none here, and no libraries for them.
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
         (_AT_LEAST, 0, 1, LAST + 1),

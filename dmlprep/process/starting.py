@@ -1,6 +1,6 @@
-"""Start processes that end with this one, whatever ends it, and end them with all that they started.
+"""Start processes that end with this one, however it ends, and end them with all their descendants.
 
-On Linux the kernel kills a process when its parent dies (``process/die_with_parent.py``), and each leads a process
+On Linux the kernel kills a process when its parent dies (``process/die_with_parent.py``). Each process leads a process
 group, which is killed as a whole. On Windows each is in a job object, which ends when its last handle closes.
 """
 
@@ -27,14 +27,14 @@ from dmlprep.process import die_with_parent
 from dmlprep.process.ending import Ending
 
 _BARE = ["-I", "-S"]
-"""Flags of Python: it imports no packages and no modules of the user."""
+"""Python flags: import no site packages and no modules of the user."""
 
 _GRACE, _MOMENT = 10.0, 2.0
 """Seconds to wait for a killed process, and for a process whose pipes have closed."""
 
 
 class Started:
-    """A process with its job. Only its parent ends it, no fork of the parent."""
+    """A process with its job. Only its parent ends it, not a fork of the parent."""
 
     def __init__(self, process: subprocess.Popen[bytes], job: Job) -> None:
         self.process = process
@@ -46,24 +46,24 @@ class Started:
 
     @property
     def alive(self) -> bool:
-        """False from the moment at which it is killed: the system may take a while."""
+        """False as soon as it is killed, although the system may take a while."""
         return not self._killed and self.process.poll() is None
 
     def kill(self) -> None:
-        """End the process and all that it started. Waits for nothing."""
+        """Kill the process and its descendants, without waiting."""
         if self.parent != os.getpid():
             return
         self._killed = True
         self.job.end()
         with contextlib.suppress(OSError):
             if sys.platform == "win32":
-                self.process.kill()  # where it could not be put into the job
+                self.process.kill()  # if it could not be put into the job
             else:
                 # The group can outlive its leader (Wine leaves servers behind), so it is killed in any case.
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill it, wait for that, and close its pipes."""
+        """Kill the process, wait for its end, and close its pipes."""
         if self.parent != os.getpid():
             return
         self.kill()
@@ -76,17 +76,17 @@ class Started:
                     pipe.close()
 
     def ending(self) -> Ending:
-        """How it ended; its pipes may close a moment before."""
+        """Return how it ended; its pipes may close a moment earlier."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_MOMENT)
         return Ending.of(self.process.poll())
 
     def private_bytes(self) -> int:
-        """Bytes of private memory of it and all below; 0 where the system does not tell."""
+        """Return the private memory of the process and its descendants in bytes; 0 if the system does not report it."""
         return self.job.private_bytes() or self._family.private_bytes()
 
     def cpu_seconds(self) -> float:
-        """Seconds of processor time that it and all below have used; 0 where the system does not tell."""
+        """Return the CPU seconds of the process and its descendants; 0 if the system does not report them."""
         return self.job.cpu_seconds() or self._family.cpu_seconds()
 
 
@@ -95,15 +95,18 @@ def _leash() -> list[str]:
 
 
 def module_command(module: str, arguments: Sequence[str]) -> list[str]:
-    """The command line of a module of ours, which dies with this process and imports none from the working folder."""
+    """Return the command line that runs a dmlprep module.
+
+    It dies with this process; the current folder is not imported.
+    """
     return [sys.executable, "-P", *_leash(), "-m", module, *arguments]
 
 
 def file_command(path: str, arguments: Sequence[str], confined: Sequence[Path] = (), bare: bool = False) -> list[str]:
-    """The same for a file of Python, which need not import what its package imports; ``bare``: it imports no packages.
+    """Return the command line that runs a Python file without its package; ``bare``: without site packages.
 
-    ``confined``: the only folder that it may write to, then what of the user's it may read; where there are any, and
-    the system can (``process/confinement.py``).
+    ``confined``: the only folder that it may write, then the user files that it may read. It applies if the system
+    supports it (``process/confinement.py``).
     """
     python = [sys.executable, *(_BARE if bare else ["-P"])]
     if not (leash := _leash()):
@@ -113,24 +116,24 @@ def file_command(path: str, arguments: Sequence[str], confined: Sequence[Path] =
 
 
 def leashed(command: Sequence[str]) -> list[str]:
-    """The command line of another's program, so that it dies with this process. Costs 20 ms.
+    """Return a command line that makes a third-party program die with this process. It costs 20 ms.
 
     Raises:
         FileNotFoundError: there is no such program.
     """
     if shutil.which(command[0]) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
-    # Without an interpreter that this user may start (one that is embedded, or root's), the program is on its own.
+    # If this user cannot run the interpreter (embedded, or only for root), the program runs without this.
     if not (leash := _leash()) or not os.access(sys.executable, os.X_OK):
         return [*command]
     return [sys.executable, *_BARE, *leash, *command]
 
 
 def allowed_memory() -> MemoryLimit:
-    """The memory that a process may hold where nobody asks for another limit.
+    """Return the default memory limit of a process.
 
     Raises:
-        UsageError: the user's limit is none.
+        UsageError: the user's limit is not valid.
     """
     try:
         return memory_limit()
@@ -145,9 +148,10 @@ def start(
     temporary: Path | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> Started:
-    """Start a process in a group of its own, with standard input, output and error as ``subprocess`` takes them.
+    """Start a process in a new group. ``streams`` are its standard input, output and error, as for ``subprocess``.
 
-    Its temporary files go to ``temporary``, by default where ours do; ``variables`` are added to our environment.
+    Its temporary files are in ``temporary``, or by default where this process has them. ``variables`` are added to the
+    environment.
 
     Raises:
         OSError: it cannot be started.
@@ -166,14 +170,15 @@ def start(
             env={**environment(), **places, **(variables or {})},
         )
         job.add(process)
-        # Here and not by the caller, who may be interrupted while he waits.
+        # This is not left to the caller, who may be interrupted while waiting.
         return Started(process, job)
 
-    # Linux kills a process with PR_SET_PDEATHSIG when the *thread* that started it ends, which callers may end early.
+    # On Linux, PR_SET_PDEATHSIG kills a process when the *thread* that started it ends, and callers' threads may end
+    # early.
     return _spawner(os.getpid()).submit(begin).result()
 
 
 @cache
 def _spawner(_pid: int) -> ThreadPoolExecutor:
-    """The thread that starts all children of this process. A forked process has none of its parent's threads."""
+    """Return the thread that starts all children of this process. A forked process has none of its parent's threads."""
     return ThreadPoolExecutor(1, thread_name_prefix="dmlprep-spawner")

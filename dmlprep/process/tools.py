@@ -1,4 +1,4 @@
-"""Run a program of another's to its end, with limits of time, memory and output."""
+"""Run a third-party program to its end, with limits of time, memory and output."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dmlprep.process.starting import allowed_memory, leashed, start
 from dmlprep.process.watching import Watch
 
 _SLICE = 0.05
-"""Seconds of a wait, between two looks at what the program uses."""
+"""Seconds between two checks of the program's resource use."""
 
 _MOST_SAID = 64 << 20
-"""Bytes that it may write to standard output, and to standard error."""
+"""Most bytes of standard output, and of standard error."""
 
 
 def run_tool(
     command: Sequence[str], *, limit: float, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, ``limit`` seconds at most, with an empty standard input. It ends with this process.
+    """Run a program to its end, at most ``limit`` seconds, with empty standard input. It ends with this process.
 
-    The result is that of ``subprocess.run``, with all that it wrote; what is not UTF-8 is replaced. ``variables`` are
-    added to its environment.
+    The result is that of ``subprocess.run``, with the whole output; bytes that are not UTF-8 are replaced.
+    ``variables`` are added to the environment.
 
     Raises:
         OSError: it cannot be started, wrote too much or used too much memory.

@@ -1,4 +1,4 @@
-"""Hold a process and all below it to limits of time, memory and output."""
+"""Enforce limits of time, memory and output on a process and its descendants."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from dmlprep.process.starting import Started
 _UNLIMITED = MemoryLimit(0)
 
 _BUSY = 0.02
-"""Share of the second half of a time limit from which a process counts as computing: a busy machine gives it little."""
+"""Smallest CPU share, in the second half of a time limit, that counts as computing. It is low because the machine may
+be busy."""
 
 _TOO_SHORT = 1.0
-"""Seconds that are too few to distinguish a hang from work."""
+"""Seconds that are too short to distinguish a hang from work."""
 
 
 class Watch(msgspec.Struct):
-    """Limits of a process for one piece of work, which begins now: seconds by the clock, private bytes, an allowance.
+    """Limits of a process for one piece of work, which begins now: clock seconds, private bytes, an allowance.
 
     Each of its output ``files`` may have ``written`` bytes.
     """
@@ -43,11 +44,11 @@ class Watch(msgspec.Struct):
 
     @property
     def remaining(self) -> float:
-        """Seconds until its time is up."""
+        """Seconds until the time limit."""
         return max(0.0, self._began + self.seconds - time.monotonic())
 
     def look(self) -> Ending | None:
-        """Return the limit that it exceeds. It is not ended here."""
+        """Return the exceeded limit, if any. The process is not ended."""
         now, held = time.monotonic(), 0
         if self._halfway is None and now - self._began >= self.seconds / 2:
             self._halfway = now, self.started.cpu_seconds()
@@ -65,7 +66,10 @@ class Watch(msgspec.Struct):
         return None
 
     def wait(self, every: float) -> Ending:
-        """Wait until the process ends, or end it at a limit; look after so many seconds, when Windows hears Ctrl-C."""
+        """Wait until the process ends, or end it at a limit.
+
+        It checks every ``every`` seconds, when Windows can deliver Ctrl-C.
+        """
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return Ending.of(self.started.process.wait(min(every, self.remaining)))
@@ -74,7 +78,7 @@ class Watch(msgspec.Struct):
                 return over
 
     def _used(self, now: float) -> float:
-        """Seconds of processor time since the first look, of so many processors as count."""
+        """Return the CPU seconds since the first check, for at most ``PROCESSORS`` processors."""
         used = self.started.cpu_seconds()
         if self._first is None:
             self._first = now, used
@@ -82,10 +86,10 @@ class Watch(msgspec.Struct):
         return min(used - before, PROCESSORS * (now - began))
 
     def _late(self, now: float) -> Ending:
-        """Its time is up: slow work or a hang, by the processor time that it used of late."""
+        """Return a timeout or a hang, by the CPU time in the second half of the time limit."""
         began, before = self._halfway or (now, 0.0)
         waited, known = now - began, self.started.cpu_seconds()
-        if waited < _TOO_SHORT or not known:  # or the system does not count
+        if waited < _TOO_SHORT or not known:  # or the system does not report CPU time
             return Ending("timeout", limit=self.seconds)
         used = known - before
         return Ending("timeout" if used >= _BUSY * waited else "hang", limit=self.seconds, used=used, waited=waited)

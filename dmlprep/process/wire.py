@@ -1,7 +1,7 @@
-"""Messages between this process and a worker: lines of fields on two pipes, tensors as files in an exchange folder.
+"""Exchange messages with a worker: lines of fields on two pipes, tensors as files in an exchange folder.
 
-A line is fields parted by one space; a field is percent-encoded UTF-8, an empty field is a lone ``%``. Both sides
-handle one request at a time; every answer ends with ``ok`` or with ``fail KIND MESSAGE``.
+Spaces separate the fields of a line. A field is percent-encoded UTF-8; an empty field is a single ``%``. Both sides
+handle one request at a time. Every answer ends with ``ok`` or with ``fail KIND MESSAGE``.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ _OF_NUMPY = frozenset(
     + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 )
 _OF_ML_DTYPES = ("bfloat16", "float8", "float6", "float4", "int4", "uint4", "int2", "uint2")
-"""How their names begin. numpy takes far more for a type: "O", "V8", "f4,f4" ..."""
+"""Prefixes of the type names of ml_dtypes. numpy accepts many other names as types: "O", "V8", "f4,f4" ..."""
 
 _PLAIN = "/:=,+()[]$?*@#!<>"
 
 
 def encode(fields: Iterable[str]) -> bytes:
-    """One line, with its line feed."""
+    """Return the fields as one line, with its line feed."""
     raw = (field.encode("utf-8", "surrogateescape") for field in fields)
     return b" ".join(quote_from_bytes(field, _PLAIN).encode() or b"%" for field in raw) + b"\n"
 
 
 def decode(line: bytes) -> list[str]:
-    """The fields of one line. Bytes that are no UTF-8 come back as lone surrogates, never as an error."""
+    """Return the fields of one line. Bytes that are not UTF-8 become lone surrogates, never an error."""
     parts = line.rstrip(b"\r\n").split(b" ")
     return [unquote_to_bytes(b"" if part == b"%" else part).decode("utf-8", "surrogateescape") for part in parts]
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """The dtype of a type name of ``ValueInfo``; types numpy lacks come from ml_dtypes.
+    """Return the dtype of a type name of ``ValueInfo``; types that numpy lacks come from ml_dtypes.
 
     Raises:
         TypeError: numpy and ml_dtypes have no such type.
@@ -58,7 +58,7 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def write_tensor(path: Path, array: np.ndarray) -> None:
-    """Raw little-endian elements in C order; strings as UTF-8, each ended by a NUL."""
+    """Write raw little-endian elements in C order; strings as UTF-8, each ended by a NUL."""
     with path.open("wb") as file:
         if array.dtype.kind in "OUST":
             for item in array.reshape(-1):
@@ -73,13 +73,13 @@ def write_tensor(path: Path, array: np.ndarray) -> None:
 def read_tensor(
     path: Path, dtype: str, shape: tuple[int, ...], *, mapped: bool = False, limit: int | None = None
 ) -> np.ndarray:
-    """The tensor that ``write_tensor`` left, of at most ``limit`` bytes (``None``: the machine's memory).
+    """Return the tensor that ``write_tensor`` wrote, up to ``limit`` bytes (``None``: the system memory).
 
-    ``mapped``: read from the page cache without a copy. Only of a file that nobody changes or cuts short.
+    ``mapped``: read from the page cache without a copy. This is safe only if no process changes or truncates the file.
 
     Raises:
-        ValueError: the file has not the size that type and shape ask for, or there is no such tensor.
-        OSError: there is no such file, or it is a link.
+        ValueError: the file's size does not match type and shape, or there is no such tensor.
+        OSError: the file does not exist, or is a link.
     """
     limit = (machine_memory() or 1 << 62) if limit is None else limit
     if dtype == "string":

@@ -1,4 +1,4 @@
-"""Files and folders as they are on Windows and on Linux: names, open files, sets that are replaced together, text."""
+"""Files and folders on Windows and on Linux: names, open files, atomic replacement of several files, text."""
 
 from dmlprep.core.files.bounded_read import (
     NotToml,

@@ -1,7 +1,7 @@
-"""Read a file that somebody gave: a plain file, whole, and no more of it than its kind can need.
+"""Read a user's file within limits: only a plain file, and only up to the size that its kind can need.
 
-A device (/dev/zero) has no end, and a pipe may never have one; a file of gigabytes where kilobytes are due is the wrong
-file. Documents (TOML, JSON) have a depth and numbers that fit into 64 bits, as what is made of them has.
+A device (/dev/zero) has no end, and a pipe might never have one. A file of gigabytes instead of kilobytes is the wrong
+file. Documents (TOML, JSON) have a limited depth and numbers of at most 64 bits, as later steps require.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 DOCUMENT_BYTES = 64 << 20
-"""Bytes of a document: the record of a model with 100,000 nodes is a fifth of it."""
+"""Most bytes of a document. The record of a model with 100,000 nodes has a fifth of it."""
 
 MAX_DEPTH = 32
-"""How deep tables and lists of a document may lie in one another."""
+"""Most levels of nested tables and lists in a document."""
 
 T = TypeVar("T")
 
 _INT64 = range(-(1 << 63), 1 << 63)
 _PATH = re.compile(rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_DEPTH}}}""")
-"""A dotted key of too many parts: Python's reader takes time by the square of their number."""
+"""A dotted key with too many parts: the time of Python's reader grows with the square of their number."""
 _HALF = re.compile("[\ud800-\udfff]")
 _TOO_LONG = "a whole number has more than 64 bits"
 _DIGITS = 20
-"""Digits of a whole number of 64 bits with its sign. A longer one is read as a floating-point number, where a document
-may have such."""
+"""Most digits of a 64-bit whole number with its sign. A longer one is read as a floating-point number, if the document
+may have one."""
 
 
 class Unfit(ValueError):
-    """A file, or what it holds, is not what it should be; ``fix`` says how the user mends it."""
+    """A file or its content is not as required; ``fix`` is the user's remedy."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -41,15 +41,15 @@ class Unfit(ValueError):
 
 
 class NotToml(Unfit):
-    """A text is not TOML; the message says where."""
+    """A text is not TOML; the message has the position."""
 
 
 def check_plain(path: Path, limit: int | None = None) -> int:
-    """Return the size in bytes of a plain file, of at most ``limit`` bytes where there is a limit.
+    """Return the size of a plain file in bytes, which may be at most ``limit``, if there is a limit.
 
     Raises:
-        OSError: it cannot be looked at.
-        Unfit: it is a directory, a device, a pipe or a socket, or larger.
+        OSError: the file's status cannot be read.
+        Unfit: it is a directory, a device, a pipe or a socket, or too large.
     """
     try:
         status = path.stat()
@@ -74,7 +74,7 @@ def read_given(path: Path, limit: int = DOCUMENT_BYTES) -> bytes:
     """
     check_plain(path, limit)
     with path.open("rb") as file:
-        data = file.read(limit + 1)  # files below /proc say 0 bytes, and a file may grow
+        data = file.read(limit + 1)  # files below /proc report 0 bytes, and a file may grow
     if len(data) > limit:
         raise _too_large(len(data), limit)
     return data
@@ -95,7 +95,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Parse a TOML document.
 
     Raises:
-        Unfit: it is not TOML (``NotToml``), or beyond what ``check_document`` takes.
+        Unfit: it is not TOML (``NotToml``), or ``check_document`` refuses it.
     """
     if _PATH.search(text):
         raise _too_deep()
@@ -105,23 +105,23 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise _too_deep() from None
     except tomllib.TOMLDecodeError as error:
         raise NotToml(f"not TOML: {error}", "see docs/recipes.md") from error
-    except ValueError as error:  # a number of more digits than Python reads
+    except ValueError as error:  # a number with more digits than Python reads
         raise Unfit(_TOO_LONG, "write a smaller number") from error
     check_document(data)
     return data
 
 
 def parse_json(data: bytes | str, kind: type[T], *, lenient: bool = False) -> T:
-    """Decode a JSON document into a Struct of msgspec, or a type such as ``dict[str, Any]``.
+    """Decode a JSON document into a msgspec Struct, or a type such as ``dict[str, Any]``.
 
-    All documents of users, of caches and of other programs are decoded here; the caller has limited their size.
-    ``lenient``: accept what Python writes and JSON does not have: ``Infinity``, ``NaN``, half characters (bytes of a
-    path that are not UTF-8); and read whole numbers of more than 64 bits as floating-point numbers.
+    All JSON documents of users, caches and other programs are decoded here; the caller has limited their size.
+    ``lenient``: accept what Python writes but JSON lacks: ``Infinity``, ``NaN`` and half characters (bytes of a path
+    that are not UTF-8). Also read whole numbers of more than 64 bits as floating-point numbers.
 
     Raises:
-        Unfit: it is not JSON, is not a ``kind``, or is beyond what ``check_document`` accepts.
+        Unfit: it is not JSON, is not a ``kind``, or ``check_document`` refuses it.
     """
-    import msgspec  # here: 10 ms that commands without a document save
+    import msgspec  # imported here, because it takes 10 ms, which commands without a document save
 
     fix = "check that it is the right file"
     try:
@@ -132,13 +132,13 @@ def parse_json(data: bytes | str, kind: type[T], *, lenient: bool = False) -> T:
         raise _too_deep() from None
     except Unfit:
         raise
-    except (ValueError, OverflowError) as error:  # errors of msgspec and of encodings too
+    except (ValueError, OverflowError) as error:  # includes errors of msgspec and of encodings
         what = f"not JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
         raise Unfit(what, fix) from error
 
 
 def cached_json(path: Path, kind: type[T], limit: int = DOCUMENT_BYTES, *, lenient: bool = False) -> T | None:
-    """Read a document that dmlprep wrote for itself; ``None`` where it is missing, broken, or above ``limit`` bytes."""
+    """Read a document that dmlprep wrote for itself; ``None`` if it is missing, broken, or above ``limit`` bytes."""
     try:
         return parse_json(read_given(path, limit), kind, lenient=lenient)
     except (OSError, Unfit):
@@ -150,13 +150,13 @@ def _whole_number(text: str) -> int | float:
 
 
 def check_document(data: object, *, half: bool = False) -> None:
-    """Check the depth, the whole numbers and the text of a document, so that it can be walked and written.
+    """Check the depth, the whole numbers and the text of a document, so that later steps can process and write it.
 
-    With ``half``, text may have half characters, which stand for bytes of a path that are not UTF-8.
+    With ``half``, text may have half characters, which represent bytes of a path that are not UTF-8.
 
     Raises:
-        Unfit: it is deeper than ``MAX_DEPTH``, a whole number does not fit into 64 bits, or a text holds a zero byte or
-            a half character.
+        Unfit: it is deeper than ``MAX_DEPTH``, a whole number needs more than 64 bits, or a text has a zero byte or a
+            half character.
     """
     level: list[object] = [data]
     for _ in range(MAX_DEPTH):

@@ -1,8 +1,8 @@
-"""Remove a folder whatever a stranger left in it.
+"""Remove a folder, whatever an untrusted program left in it.
 
-The usual way fails on folders that nobody may enter, and on folders nested more deeply than names, descriptors or the
-stack reach. Then, on Linux, the folder is emptied by hand: every step starts at the descriptor of a folder and follows
-no link, and a folder inside a folder is first moved up to the top, so that there are never more than two levels.
+The usual functions fail on folders without permissions, and on folders that are nested too deeply for path lengths,
+descriptors or the stack. Then, on Linux, the folder is emptied step by step. Every step starts at the descriptor of a
+folder and follows no link. A nested folder is first moved to the top, so that there are never more than two levels.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from dmlprep.portable import replacing
 
 
 def remove_tree(folder: Path, *, ignore_errors: bool = False) -> None:
-    """``portable.replacing.remove_tree``, and on Linux whatever a stranger left in the folder; no link is followed."""
+    """Remove a folder like ``portable.replacing.remove_tree``; on Linux also one that an untrusted program filled.
+
+    No link is followed.
+    """
     if not sys.platform.startswith("linux"):
         replacing.remove_tree(folder, ignore_errors=ignore_errors)
         return
@@ -45,7 +48,7 @@ def _clear(folder: Path) -> None:
             try:
                 for inner in os.listdir(below):
                     if not _gone_as_file(inner, below):
-                        os.close(_enter(inner, below))  # what cannot be written cannot be moved
+                        os.close(_enter(inner, below))  # a folder that cannot be written cannot be moved
                         waiting.append(os.urandom(16).hex())
                         os.rename(inner, waiting[-1], src_dir_fd=below, dst_dir_fd=top)
             finally:
@@ -57,7 +60,7 @@ def _clear(folder: Path) -> None:
 
 
 def _gone_as_file(name: str, folder: int) -> bool:
-    """Whether it was no folder, and is removed."""
+    """Remove an entry unless it is a folder; return whether it is removed."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             return False
@@ -66,9 +69,9 @@ def _gone_as_file(name: str, folder: int) -> bool:
 
 
 def _enter(name: str, folder: int | None) -> int:
-    """A descriptor of a folder, made one that its owner may read and write."""
+    """Open a folder and return its descriptor, after giving its owner all rights."""
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    # This one is had without rights, and names the folder in the next two steps.
+    # This descriptor needs no rights, and identifies the folder in the next two steps.
     path = os.open(name, flags | os.O_PATH, dir_fd=folder)
     try:
         os.chmod(f"/proc/self/fd/{path}", stat.S_IRWXU)

@@ -1,19 +1,19 @@
-"""Replace several files, or folders, as one: a model, its data file and its record are never of two runs.
+"""Replace several files or folders atomically, so that a model, its data file and its record are always of one run.
 
-The files of a set lie in one folder. One of them is the head (``model.onnx``): without it the others are no result.
+The files of a set are in one folder. One of them is the head (``model.onnx``): without it the others are not a result.
 
-1. A hidden folder ``.dmlprep-old-...`` is made beside them, with a list of the old files and of the new ones.
-2. The old files move into it, the head first.
-3. The new files move to their places, the head last. Now the new set is complete.
-4. The hidden folder is removed.
+1. Make a hidden folder ``.dmlprep-old-...`` next to them, with a list of the old and the new files.
+2. Move the old files into it, the head first.
+3. Move the new files to their places, the head last. Now the new set is complete.
+4. Remove the hidden folder.
 
-A failure in 2 or 3 (on Windows: a file is open in another program) moves everything back. Where the process is killed
-in 2 or 3, the head is missing, and the next start of any command, or the next run into this place, puts the old set
-back. Where it is killed in 4, the hidden folder is removed then. The process that made the hidden folder locks it, so
-that a second run does not take it for a left one. No file is forced to the disk: a loss of power is another matter.
+A failure in 2 or 3 (on Windows: a file is open in another program) moves everything back. If the process is killed in 2
+or 3, the head is missing. Then the next start of any command, or the next run into this folder, restores the old set.
+If it is killed in 4, the hidden folder is removed at that time. The process that made the hidden folder locks it, so
+that a second run does not treat it as a leftover. Files are not synced to disk, so a power failure can lose data.
 
-What is removed on the way back is what this exchange brought, by the list: the size and the time of each new file, the
-inode of each new folder. Whatever else is at a place stays, and the message says so.
+The restore removes only what this exchange brought. The list identifies each new file by size and time, and each new
+folder by inode. Anything else in these places stays, and the message reports it.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _LIST = "old.json"
 _LIST_BYTES = 16 << 20
 
 _Marks: TypeAlias = Mapping[str, list[int]]
-"""By the name of a new file, by what it is known again."""
+"""For each new file, the facts that identify it later."""
 
 
 @dataclass(frozen=True)
 class FileSet:
-    """Files of one folder that belong together; without the ``head`` the others are no result.
+    """Files of one folder that belong together; without the ``head`` the others are not a result.
 
     Attributes:
-        others: names of all that may belong to it, whether they are there or not.
-        folders: those of ``others`` that may be folders, because the caller knows that dmlprep made them.
+        others: the names of all other files of the set, whether they exist or not.
+        folders: the names in ``others`` that may be folders, because the caller knows that dmlprep made them.
 
     Raises:
-        OutputError: a name is not that of a file in the folder.
+        OutputError: a name is not valid for a file in the folder.
     """
 
     folder: Path
@@ -69,16 +69,17 @@ class FileSet:
 
     @property
     def aside(self) -> Path:
-        """The hidden folder that holds the old files meanwhile."""
+        """The hidden folder that contains the old files during the exchange."""
         return self.folder / f"{_ASIDE}{hashlib.sha256(self.head.encode('utf-8', 'replace')).hexdigest()[:12]}"
 
     def exchange(self, new: Mapping[str, Path], *, force: bool = True) -> None:
-        """Put ``new`` files, by name and on the same drive, in place of the old set. Old files that have no new one go.
+        """Replace the old set by ``new``, files by name on the same drive. Old files without a new one are removed.
 
-        The head is one of the new files. Without ``force``, a file that is there, also one of meanwhile, is refused.
+        The head must be one of the new files. Without ``force``, an existing file is an error, even one that appears
+        meanwhile.
 
         Raises:
-            OutputError: a file cannot be moved; the old set is in its place as before.
+            OutputError: a file cannot be moved; the old set is restored.
         """
         self.recover()
         with noted("exchange", folder=os.path.abspath(self.folder), head=self.head, others=list(self.others)):
@@ -97,7 +98,7 @@ class FileSet:
                 self._discard()
 
     def recover(self) -> None:
-        """Put back the old set where an earlier run was killed while it replaced it.
+        """Restore the old set if an earlier run was killed while it replaced the set.
 
         Raises:
             OutputError: another run is replacing it now, or a file cannot be moved.
@@ -127,7 +128,7 @@ class FileSet:
         marks: dict[str, list[int]] = {}
         try:
             for name, path in new.items():
-                with contextlib.suppress(OSError):  # one that is not there: moving it says so
+                with contextlib.suppress(OSError):  # a file is missing: the move reports it
                     marks[name] = _mark(os.lstat(path))
             (self.aside / _LIST).write_text(json.dumps({"old": old, "new": marks}), encoding="utf-8")
             for name in old:
@@ -144,11 +145,14 @@ class FileSet:
         self._forget()
 
     def _kept(self, name: str) -> Path:
-        """Where an old file is meanwhile: not in the place of the lock or of the list."""
+        """Return the place of an old file during the exchange, which differs from the lock and the list."""
         return self.aside / (f".dmlprep-{name}" if name.casefold() in (LOCK, _LIST) else name)
 
     def _listed(self) -> tuple[list[str], dict[str, list[int]]]:
-        """Names of the old files, and the marks of the new ones. Who put the folder there may have written any name."""
+        """Return the names of the old files, and the marks of the new ones.
+
+        The list may come from an untrusted program.
+        """
         try:
             listed = parse_json(read_given(self.aside / _LIST, _LIST_BYTES), dict[str, Any], lenient=True)
         except (FileNotFoundError, Unfit):
@@ -158,12 +162,12 @@ class FileSet:
         old, marks = listed.get("old"), listed.get("new")
         if isinstance(old, list) and isinstance(marks, dict):
             return [name for name in old if _is_name(name)], {n: m for n, m in marks.items() if _is_name(n)}
-        # Killed before the first file moved, or after the last one: where the head is in its place, nothing is to be
-        # put back. Where it is not, somebody else removed it, and no file is taken for a new one.
+        # The run was killed before the first or after the last move. If the head exists, no file must be restored. If
+        # not, another program removed it, and no file counts as new.
         return ([] if os.path.lexists(self.folder / self.head) else [self.head, *self.others]), {}
 
     def _forget(self) -> None:
-        """Remove the list: a hidden folder without one holds nothing that is to be put back."""
+        """Remove the list: a hidden folder without a list has no files to restore."""
         with contextlib.suppress(OSError):
             remove(self.aside / _LIST)
 
@@ -172,15 +176,15 @@ class FileSet:
             remove_tree(self.aside, ignore_errors=True)
 
     def _complete(self, old: list[str], marks: _Marks) -> bool:
-        """Whether the new head is in its place."""
+        """Return whether the new head is in its place."""
         place = self.folder / self.head
         if _is_marked(place, marks.get(self.head)):
             return True
-        # Somebody changed it since, or there is no list any more.
+        # Another program has changed it since, or the list no longer exists.
         return os.path.lexists(place) and (os.path.lexists(self._kept(self.head)) or not (old or marks))
 
     def _put_back(self, old: list[str], marks: _Marks) -> None:
-        """Every old file to its place, the head last; new files that have no old one go."""
+        """Move every old file to its place, the head last, and remove new files without an old one."""
         names = dict.fromkeys((*self.others, *old, *marks))
         for name in (*(name for name in names if name != self.head), self.head):
             place, kept = self.folder / name, self._kept(name)
@@ -188,7 +192,7 @@ class FileSet:
                 held_back = os.path.lexists(kept)
                 if _is_marked(place, marks.get(name)) and (held_back or name not in old):
                     if _is_folder(place):
-                        remove_tree(place)  # no rename replaces a folder
+                        remove_tree(place)  # a rename cannot replace a folder
                     elif not held_back:
                         remove(place)
                     else:
@@ -234,7 +238,7 @@ def _is_name(name: object) -> bool:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether it is a folder itself, and no link to one."""
+    """Return whether the path is a folder itself, not a link to one."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -243,7 +247,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _mark(status: os.stat_result) -> list[int]:
-    """By what a file is known again after a rename; a folder by its inode, since its time may change."""
+    """Return the facts that identify a file after a rename; for a folder its inode, because its time may change."""
     return [status.st_ino] if stat.S_ISDIR(status.st_mode) else [status.st_size, status.st_mtime_ns]
 
 

@@ -1,7 +1,7 @@
-"""Links: which files are links, and where a link leads out of the folder that a command reads or writes.
+"""Detect links that lead out of the folder that a command reads or writes.
 
-A folder from somebody else may hold ``vocab.txt -> /etc/passwd``. A command that copies the folder's files would copy
-that file too, and a command that writes into the folder would write to another place.
+A third-party folder may contain ``vocab.txt -> /etc/passwd``. A command that copies the folder's files would copy that
+file too, and a command that writes into the folder would write to another place.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _CACHED_REPOSITORY = re.compile(r"(models|datasets|spaces)--.+")
 
 
 def leads_elsewhere(status: os.stat_result) -> bool:
-    """Whether a file that ``lstat`` looked at is a link: a symbolic one, or on Windows a junction.
+    """Return whether an ``lstat`` status is that of a link: a symbolic one, or on Windows a junction.
 
-    Junctions are no symbolic links to Python. Windows marks all that stands for another name with one bit of the
-    reparse tag (IsReparseTagNameSurrogate); files that a cloud service or deduplication keeps do not have it.
+    Python does not count junctions as symbolic links. Windows marks every file that stands for another name with one
+    bit of the reparse tag (IsReparseTagNameSurrogate). Files of cloud services or deduplication do not have it.
     """
     return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_reparse_tag", 0) & _NAME_SURROGATE)
 
 
 def is_plain_file(path: Path) -> bool:
-    """Whether a path is a regular file itself: not a link, a folder or a device."""
+    """Return whether a path is itself a regular file: not a link, a folder or a device."""
     try:
         status = os.lstat(path)
     except (OSError, ValueError):
@@ -37,9 +37,9 @@ def is_plain_file(path: Path) -> bool:
 
 
 def check_inside(files: Iterable[Path], folder: Path) -> None:
-    """Refuse files of a folder whose contents are outside of it, through a link.
+    """Refuse files of a folder whose content is outside of it, through a link.
 
-    A snapshot in the cache of Hugging Face is an exception: its files are links to the folder ``blobs`` of the same
+    A snapshot in Hugging Face's cache is an exception: its files are links to the folder ``blobs`` of the same
     repository (``models--NAME/snapshots/REVISION/x`` to ``models--NAME/blobs/DIGEST``).
 
     Raises:
@@ -55,7 +55,7 @@ def check_inside(files: Iterable[Path], folder: Path) -> None:
 
 
 def _blobs(root: Path) -> Path | None:
-    """The folder of contents of the Hugging Face repository that has ``root`` as a snapshot, or in one."""
+    """Return the folder ``blobs`` of the Hugging Face repository with ``root`` as a snapshot, or in one."""
     for path in (root, *root.parents):
         repository = path.parent.parent
         if path.parent.name == "snapshots" and _CACHED_REPOSITORY.fullmatch(repository.name):
@@ -64,7 +64,7 @@ def _blobs(root: Path) -> Path | None:
 
 
 def check_no_links(top: Path, place: Path) -> None:
-    """Refuse to write to a place below ``top``, which may be a link, where a link is on the way or at the place itself.
+    """Refuse to write to a place below ``top`` if it, or a folder on the way, is a link; ``top`` itself may be one.
 
     Raises:
         OutputError: a link is in the way.
@@ -75,7 +75,7 @@ def check_no_links(top: Path, place: Path) -> None:
         try:
             linked = leads_elsewhere(os.lstat(step))
         except (OSError, ValueError):
-            return  # nothing is there, or writing says why not
+            return  # it does not exist, or the write reports the error
         if linked:
             what = "is a link: dmlprep writes results only into real folders"
             raise OutputError(what, where=str(step), fix="remove the link, or choose another folder with -o")

@@ -1,6 +1,6 @@
-"""The files that a pattern stands for (``models/**/*.onnx``), found within bounds.
+"""Find the files of a pattern (``models/**/*.onnx``) within limits.
 
-Python's own ``glob`` has no bound: a pattern with several ``**`` looks at the same folders again and again.
+Python's own ``glob`` has no limit: a pattern with several ``**`` reads the same folders again and again.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from pathlib import Path
 from dmlprep.core.files.bounded_read import Unfit
 
 MOST_MATCHES = 10_000
-"""Files of one pattern."""
+"""Most files of one pattern."""
 
 MOST_LOOKED_AT = 1_000_000
-"""Names that are read of folders, for one pattern: seconds, and more than a folder of models has."""
+"""Most names that are read from folders, for one pattern: this takes seconds, and no folder of models has as many."""
 
 _ANY_FOLDERS = "**"
 
 
 def is_pattern(text: str) -> bool:
-    """Whether it has a character that stands for others."""
+    """Return whether a text has a wildcard."""
     return any(sign in text for sign in "*?[")
 
 
 def matching(folder: Path, pattern: str, *, most: int = MOST_MATCHES, looked_at: int = MOST_LOOKED_AT) -> list[Path]:
-    """Return the plain files that a pattern stands for, sorted by name; a relative pattern is relative to ``folder``.
+    """Return the plain files that match a pattern, sorted by name; a relative pattern is relative to ``folder``.
 
-    As in a shell, ``*`` and ``**`` stand for no name that begins with a dot. ``**`` follows no links. Upper case is
-    told from lower where the system does so.
+    As in a shell, ``*`` and ``**`` do not match names that begin with a dot. ``**`` follows no links. Case matters if
+    it matters to the system.
 
     Raises:
-        Unfit: more than ``most`` files match, more than ``looked_at`` names were read, or it is no pattern.
+        Unfit: more than ``most`` files match, more than ``looked_at`` names were read, or it is not a pattern.
     """
     path = Path(pattern)
     if "\0" in pattern or not path.name:
@@ -53,27 +53,27 @@ def matching(folder: Path, pattern: str, *, most: int = MOST_MATCHES, looked_at:
 
 
 class _Search:
-    """One search, which counts what it looks at."""
+    """One search, which counts the names that it reads."""
 
     def __init__(self, pattern: str, left: int) -> None:
         self._pattern, self._left = pattern, left
         self._seen: set[tuple[Path, int]] = set()
 
     def below(self, at: Path, parts: tuple[str, ...]) -> Iterator[Path]:
-        """What matches ``parts``, from a folder on."""
+        """Yield the paths below a folder that match ``parts``."""
         if not parts:
             yield at
             return
         part, rest = parts[0], parts[1:]
         if part == _ANY_FOLDERS:
-            if (at, len(parts)) in self._seen:  # several ** come to one folder in many ways
+            if (at, len(parts)) in self._seen:  # several ** reach one folder in many ways
                 return
             self._seen.add((at, len(parts)))
             yield from self.below(at, rest or ("*",))
             for entry in self._entries(at):
                 if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
                     yield from self.below(at / entry.name, parts)
-        elif os.path.lexists(at / part):  # also of a pattern: [1] may be part of a name
+        elif os.path.lexists(at / part):  # even if it looks like a pattern: [1] may be part of a name
             yield from self.below(at / part, rest)
         elif is_pattern(part):
             for entry in self._entries(at):
@@ -84,7 +84,7 @@ class _Search:
         try:
             with os.scandir(folder) as scanned:
                 entries = list(islice(scanned, self._left + 1))
-        except OSError:  # no folder, or none that this user may read
+        except OSError:  # not a folder, or not readable for this user
             return []
         self._left -= len(entries)
         if self._left < 0:

@@ -1,4 +1,4 @@
-"""Which programs have a file open, and why Windows does not open it; other systems are not asked."""
+"""Find the programs that have a file open, and why Windows cannot open it; for Windows only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 _MORE_DATA = 234
 _KEY_CHARACTERS = 33
-"""CCH_RM_SESSION_KEY (32) and the closing zero; these sizes and structures are those of RestartManager.h."""
+"""CCH_RM_SESSION_KEY (32) and the final zero. Sizes and structures here are those of RestartManager.h."""
 
 
 class _UniqueProcess(ctypes.Structure):
@@ -37,9 +37,9 @@ _READ, _WRITE, _SHARE_ALL, _EXISTING = 0x8000_0000, 0x4000_0000, 7, 3
 
 
 def opening_error(path: Path) -> int | None:
-    """Windows' error number where it does not open an existing file to read or write; ``None`` where it does.
+    """Return the Windows error number for opening an existing file to read or write; ``None`` if it can be opened.
 
-    Python's ``open`` says "permission denied" of all these, also of files that are open elsewhere.
+    Python's ``open`` reports "permission denied" for all these errors, also for a file that another program has open.
     """
     if sys.platform == "win32":
         kernel = ctypes.WinDLL("kernel32", use_last_error=True)
@@ -53,9 +53,9 @@ def opening_error(path: Path) -> int | None:
 
 
 def holders(path: Path) -> tuple[str, ...]:
-    """The programs that have ``path`` open, as ``Netron (process 4711)``; empty where Windows does not tell."""
+    """Return the programs that have ``path`` open, as ``Netron (process 4711)``; empty if unknown."""
     if sys.platform == "win32":
-        with contextlib.suppress(OSError, AttributeError):  # no such library or function: stripped-down Windows
+        with contextlib.suppress(OSError, AttributeError):  # no such library or function: a reduced Windows
             return _ask(ctypes.WinDLL("rstrtmgr"), os.path.abspath(path))
     return ()
 
@@ -71,7 +71,7 @@ def _ask(manager: ctypes.CDLL, path: str) -> tuple[str, ...]:
             return ()
         needed, why = wintypes.UINT(), wintypes.DWORD()
         room = 8
-        for _ in range(3):  # programs may come while we ask
+        for _ in range(3):  # more programs may open it meanwhile
             found = (ProcessInfo * room)()
             count = wintypes.UINT(room)
             code = manager.RmGetList(session, ctypes.byref(needed), ctypes.byref(count), found, ctypes.byref(why))

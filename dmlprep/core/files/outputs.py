@@ -1,4 +1,4 @@
-"""Check where an output goes before the work that makes it: its name, its length, its folder, and who has it open."""
+"""Check an output path before the work starts: its name, length and folder, and whether a program has it open."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from dmlprep.portable.replacing import check_free
 
 _DEVICE = re.compile(r"(?i)(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]) *(\..*)?")
 _CHARACTERS = re.compile(r'[<>:"|?*\x00-\x1f]')
-"""Names and characters that Windows does not have in file names (learn.microsoft.com, "Naming Files, Paths, and
+"""Names and characters that Windows does not allow in file names (learn.microsoft.com, "Naming Files, Paths, and
 Namespaces")."""
 
 _LONGEST_FILE, _LONGEST_FOLDER, _LONGEST_NAME, _LONGEST_EXTENDED = 259, 247, 255, 32_766
-"""In UTF-16 units, without the closing zero (learn.microsoft.com, "Maximum Path Length Limitation"): 260 for a file, 12
-less for a folder, so that a short name has room in it; 32,767 where long paths are on, and after ``\\\\?\\``."""
+"""In UTF-16 units, without the final zero (learn.microsoft.com, "Maximum Path Length Limitation"). 260 for a file, 12
+fewer for a folder, which leaves room for a short name; 32,767 with long paths enabled, and after ``\\\\?\\``."""
 
 _LINUX_NAME, _LINUX_PATH = 255, 4095
-"""In bytes: NAME_MAX, and PATH_MAX without the closing zero."""
+"""In bytes: NAME_MAX, and PATH_MAX without the final zero."""
 
 _TEMPORARY = "x" * 32
-"""As long as the names of the files that are written aside (``saving``)."""
+"""As long as the names of temporary files next to the target (``saving``)."""
 
 
 def file_name_problem(name: str, *, anywhere: bool = True) -> str:
-    """Why a text cannot be the name of a file inside a folder; empty where it can. The rest of a sentence about it.
+    """Return why a text cannot be the name of a file in a folder, as the end of a sentence; empty if it can.
 
-    Every name that a document brings is checked here before it becomes part of a path. With ``anywhere`` it must be
-    possible on Windows and on Linux, otherwise on this system.
+    Every name from a document is checked here before it becomes part of a path. With ``anywhere`` it must be valid on
+    Windows and on Linux, otherwise on this system.
     """
     if not name:
         return "is empty"
@@ -48,10 +48,10 @@ def file_name_problem(name: str, *, anywhere: bool = True) -> str:
 
 
 def stem_of(path: Path) -> str:
-    """The name of a file without its suffix, as the name of a folder or file that is made for it.
+    """Return a file's name without its suffix, as the name of a folder or file for its results.
 
     Raises:
-        UsageError: the stem leads to another folder: that of ``...onnx`` is ``..``.
+        UsageError: the stem is not a file name: that of ``...onnx`` is ``..``.
     """
     if wrong := file_name_problem(path.stem, anywhere=False):
         what = f"its name without the suffix, {path.stem!r}, {wrong}, so a result cannot have this name"
@@ -60,7 +60,7 @@ def stem_of(path: Path) -> str:
 
 
 def windows_name_problem(name: str) -> str:
-    """Why Windows cannot hold a file of this name; empty where it can. The rest of a sentence that begins with it."""
+    """Return why Windows does not allow a file name, as the end of a sentence; empty if it does."""
     if _DEVICE.fullmatch(name):
         return "is the name of a device on Windows"
     if ":" in name:
@@ -75,7 +75,7 @@ def windows_name_problem(name: str) -> str:
 
 
 def windows_problem(path: PureWindowsPath, *, long_paths: bool, folder: bool = False) -> tuple[str, str]:
-    """Why Windows cannot hold this absolute path of a file or folder, and what to do; both empty where it can.
+    """Return why Windows does not allow this absolute path of a file or folder, and the fix; both empty if it does.
 
     Drives, shares (``\\\\server\\share``) and extended paths (``\\\\?\\C:\\...``) are fine. ``long_paths``: Windows
     accepts paths of more than 260 characters.
@@ -105,7 +105,7 @@ def _linux_problem(path: PurePath) -> tuple[str, str]:
 
 
 def _long_paths() -> bool:
-    """Whether Windows takes long paths: an administrator's choice. python.exe says in its manifest that it does."""
+    """Return whether an administrator enabled long paths in Windows. python.exe declares their use in its manifest."""
     if sys.platform == "win32":
         import winreg
 
@@ -116,13 +116,12 @@ def _long_paths() -> bool:
 
 
 def check_path(path: Path, *, aside: PurePath | None = None) -> None:
-    """Refuse a path that this system cannot hold.
+    """Refuse a path that is not valid on this system.
 
-    ``aside`` is the longest path that is written on the way, relative to the folder of ``path``; by default a temporary
-    file beside it.
+    ``aside`` is the longest temporary path, relative to the folder of ``path``; by default a temporary file next to it.
 
     Raises:
-        OutputError: a name in it is reserved, has characters that it cannot have, or it is too long.
+        OutputError: a name in it is reserved or has invalid characters, or it is too long.
     """
     longest = path.absolute().parent / (aside or _TEMPORARY)
     for one, folder in ((path.absolute(), False), (longest, False), (longest.parent, True)):
@@ -137,7 +136,7 @@ def check_path(path: Path, *, aside: PurePath | None = None) -> None:
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse to begin (OutputError) where a file that is to be replaced is open in another program (Windows)."""
+    """Raise an OutputError if a file to be replaced is open in another program (Windows)."""
     try:
         check_free(path)
     except OSError as error:
@@ -145,10 +144,10 @@ def check_replaceable(path: Path) -> None:
 
 
 def check_output(path: Path, *, force: bool = False) -> None:
-    """Fail before the work where one file cannot be written; its folder must be there. ``force``: it may be replaced.
+    """Check before the work that one file can be written; its folder must exist. ``force``: it may be replaced.
 
     Raises:
-        OutputError: the path cannot be, the folder is missing or takes no files, or the file exists or is open.
+        OutputError: the path is not valid, the folder is missing or not writable, or the file exists or is open.
     """
     where = str(path)
     check_path(path)

@@ -1,4 +1,4 @@
-"""Why a file cannot be read or written, and what to do: one answer for all rooms."""
+"""Explain why a file cannot be read or written, and the fix."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pathlib import Path
 from dmlprep.core.errors import InputError, OutputError
 
 _SHARING, _LOCKED, _DENIED, _TOO_LONG, _MAPPED = 32, 33, 5, 206, 1224
-"""Windows' error numbers: ERROR_SHARING_VIOLATION, _LOCK_VIOLATION, _ACCESS_DENIED, _FILENAME_EXCED_RANGE,
+"""Windows error numbers: ERROR_SHARING_VIOLATION, _LOCK_VIOLATION, _ACCESS_DENIED, _FILENAME_EXCED_RANGE,
 _USER_MAPPED_FILE."""
 
 _LOOKED_AT = 2000
-"""Names of a folder that are compared: more would take longer than the error is worth."""
+"""Most names of a folder that are compared: more would take too long for an error message."""
 
 _FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 def explain(error: OSError, path: Path | str = "") -> tuple[str, str]:
-    """What went wrong with a file, by default the one that the error names, and how to mend it.
+    """Return what went wrong with a file (default: the one that the error names), and the fix.
 
-    Both are empty where only the caller can say.
+    Both are empty if only the caller knows.
     """
     where = Path(path or error.filename or "")
     number = _windows_number(error, where)
@@ -46,32 +46,32 @@ def explain(error: OSError, path: Path | str = "") -> tuple[str, str]:
 
 
 def _windows_number(error: OSError, path: Path) -> int | None:
-    """Windows' own error number, also where Python tells only that permission was denied."""
+    """Return the Windows error number, even if Python only reports that permission was denied."""
     number: int | None = getattr(error, "winerror", None)
     if sys.platform == "win32" and number is None and error.errno == errno.EACCES:
         from dmlprep.core.files.open_by import opening_error
 
-        # Of reading and writing an open file, only a lock is the reason.
+        # An open file can only fail to read or write because of a lock.
         return _LOCKED if error.filename is None else opening_error(path)
     return number
 
 
 def unwritable(error: OSError, path: Path, fix: str = "") -> OutputError:
-    """An output that could not be written; ``fix`` is what to do where the reason itself does not tell."""
+    """Return the error for an output that could not be written; ``fix`` applies if the reason has no other fix."""
     what, how = explain(error, path)
     how = how or fix or "check the folder, its permissions and the space on the disk"
     return OutputError(what or f"cannot be written: {error.strerror or error}", where=str(path), fix=how)
 
 
 def unreadable(error: OSError, path: Path, *, code: str = "", fix: str = "") -> InputError:
-    """An input that could not be read; ``fix`` is what to do where the reason itself does not tell."""
+    """Return the error for an input that could not be read; ``fix`` applies if the reason has no other fix."""
     what, how = explain(error, path)
     how = how or fix or "check the path and its permissions"
     return InputError(what or f"cannot be read: {error.strerror or error}", where=str(path), code=code, fix=how)
 
 
 def meant(path: Path, otherwise: str) -> str:
-    """How to mend a path that is not there: the file of the most similar name, or what is said of any other path."""
+    """Return the fix for a missing path: the file with the most similar name, or ``otherwise``."""
     with contextlib.suppress(OSError, ValueError), os.scandir(path.parent) as entries:
         names = [entry.name for entry in islice(entries, _LOOKED_AT) if not entry.name.startswith(".")]
         close = get_close_matches(path.name, names, 1, 0.75)

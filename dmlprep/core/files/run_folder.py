@@ -1,9 +1,9 @@
-"""What this run has begun, all in one folder that the process holds: so the next start knows what a killed run left.
+"""Record everything that this run begins in one locked folder, so that the next start can clean up after a crash.
 
-The folder, among the temporary files, has the temporary folders of the run, and notes of what it has begun elsewhere: a
-staging folder beside a result, an exchange of files. All that goes at the end of the program. Where a run was killed,
-``sweep`` finds its folder, undoes by the notes what was begun elsewhere, and removes it. What living runs hold, in
-other containers too, and what other users own stays.
+The folder is among the temporary files. It contains the temporary folders of the run, and notes. A note describes an
+action elsewhere, such as a staging folder next to a result, or an exchange of files. All of it is removed at the end of
+the program. After a killed run, ``sweep`` finds the folder, undoes what the notes list, and removes it. Folders of
+living runs, also in other containers, and of other users stay.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from dmlprep.core.files.bounded_read import cached_json
 from dmlprep.portable.locks import Held, clear_left, hold_new
 
 PREFIX = "dmlprep-run-"
-"""How the names of the folders of runs begin."""
+"""Prefix of the folders of runs."""
 
 _NOTE = "begun-"
-"""How the names of notes begin."""
+"""Prefix of the notes."""
 
 Undo = Callable[[str, dict[str, Any], float], None]
-"""Undoes what a run began elsewhere: given ``run_name`` of that run, the note, and when it was written (st_mtime)."""
+"""Undoes an action of a run, given that run's ``run_name``, the note, and the time when it was written (st_mtime)."""
 
 _undo: dict[str, Undo] = {}
 
 
 def undoes(what: str) -> Callable[[Undo], Undo]:
-    """Say how what is noted under this name is undone, also where it was never begun or is done.
+    """Register how to undo actions with this name, even if they were never begun or are complete.
 
-    For modules that ``dmlprep.core.files`` imports, so that whoever sweeps knows all of them.
+    Only modules that ``dmlprep.core.files`` imports may use it, so that every ``sweep`` knows all of them.
     """
 
     def register(function: Undo) -> Undo:
@@ -49,9 +49,9 @@ def undoes(what: str) -> Callable[[Undo], Undo]:
 
 
 class Run:
-    """What this process has begun, by the folder for temporary files; and what it has started.
+    """The actions that this process has begun, by the folder for temporary files, and the processes it has started.
 
-    A process that was forked off has begun nothing of that.
+    A forked process starts with an empty one.
     """
 
     def __init__(self) -> None:
@@ -73,15 +73,15 @@ def _own() -> Run:
 
 
 def run_folder() -> Path:
-    """The folder of this run, made where it is not there; what killed runs left is removed then.
+    """Return the folder of this run, and make it if necessary; then also clean up after killed runs.
 
     Raises:
-        OSError: there is no place for temporary files.
+        OSError: there is no folder for temporary files.
     """
     run, where = _own(), tempfile.gettempdir()
     with run.making:
         own = run.folders.get(where)
-        if own is None or not own.path.is_dir():  # somebody may have emptied the place for temporary files
+        if own is None or not own.path.is_dir():  # another program may have emptied the folder for temporary files
             sweep()
             atexit.unregister(end_run)
             atexit.register(end_run)
@@ -90,7 +90,7 @@ def run_folder() -> Path:
 
 
 def run_name() -> str:
-    """Eight characters that this run alone has: part of the names of what it makes elsewhere."""
+    """Return eight characters that are unique to this run, for the names of what it makes elsewhere."""
     try:
         return run_folder().name.removeprefix(PREFIX)
     except OSError:
@@ -98,7 +98,7 @@ def run_name() -> str:
 
 
 def temporary_folder(name: str) -> tempfile.TemporaryDirectory[str]:
-    """A folder for temporary files, below that of the run; ``name`` is for those who look into it.
+    """Return a folder for temporary files, below the run's folder; ``name`` describes its purpose.
 
     Raises:
         OSError: it cannot be made.
@@ -108,9 +108,9 @@ def temporary_folder(name: str) -> tempfile.TemporaryDirectory[str]:
 
 @contextlib.contextmanager
 def noted(what: str, **facts: str | list[str]) -> Iterator[None]:
-    """Note that something is begun outside of the folder of the run, until the block is left; ``undoes`` what it is."""
+    """Note, during the block, an action outside the run's folder; ``what`` is a name registered with ``undoes``."""
     note = None
-    with contextlib.suppress(OSError):  # where none can be written, a kill leaves what was begun
+    with contextlib.suppress(OSError):  # without a note, a killed run leaves its leftovers
         note = run_folder() / f"{_NOTE}{next(_own().numbers):06}.json"
         note.write_text(json.dumps({"what": what, **facts}), encoding="utf-8")
     try:
@@ -118,7 +118,7 @@ def noted(what: str, **facts: str | list[str]) -> Iterator[None]:
     except Exception:
         _forget(note)
         raise
-    # Ctrl-C can cut the cleaning of the block short as well: then the note stays, and ``end_run`` cleans once more.
+    # Ctrl-C can also interrupt the cleanup of the block. Then the note stays, and ``end_run`` cleans up again.
     _forget(note)
 
 
@@ -129,7 +129,7 @@ def _forget(note: Path | None) -> None:
 
 
 def at_end(act: Callable[[], None]) -> Callable[[], None]:
-    """Have something done before the folder of the run is removed; what comes back cancels that."""
+    """Register a function to call before the run's folder is removed; return a function that cancels it."""
     run, token = _own(), object()
     run.started[token] = act
 
@@ -140,14 +140,17 @@ def at_end(act: Callable[[], None]) -> Callable[[], None]:
 
 
 def end_processes() -> None:
-    """Do all that ``at_end`` was told, now."""
+    """Call all functions that ``at_end`` registered, now."""
     for act in [*_own().started.values()]:
         with contextlib.suppress(Exception):
             act()
 
 
 def end_run() -> None:
-    """End what this run has started, undo and remove what it has begun. The next temporary folder is of a new run."""
+    """End what this run has started, and undo and remove what it has begun.
+
+    The next temporary folder belongs to a new run.
+    """
     run = _own()
     end_processes()
     for where, own in [*run.folders.items()]:
@@ -157,13 +160,13 @@ def end_run() -> None:
 
 
 def sweep() -> None:
-    """Remove what killed runs left. Cheap where there is nothing: one look at the names in one folder."""
+    """Clean up after killed runs. Without leftovers this is cheap: it lists the names in one folder."""
     with contextlib.suppress(OSError):
         clear_left(Path(tempfile.gettempdir()), PREFIX, _undo_notes)
 
 
 def _undo_notes(folder: Path) -> None:
-    """Undo what the run of this folder noted and did not bring to its end, the last first."""
+    """Undo what the run of this folder noted and did not complete, the last first."""
     for note in sorted(folder.glob(f"{_NOTE}*.json"), reverse=True):
         with contextlib.suppress(OSError, OutputError, ValueError, KeyError, TypeError):  # what cannot be undone stays
             read = cached_json(note, dict[str, Any], lenient=True) or {}

@@ -1,4 +1,4 @@
-"""Staging folders: hidden folders beside a result, in which it is made; what killed runs left of them is cleared."""
+"""Staging folders: hidden folders next to a result, in which it is made. Leftovers of killed runs are removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dmlprep.portable.locks import clear_left, hold_new, let_go
 from dmlprep.portable.replacing import remove, remove_tree
 
 PREFIX = ".dmlprep-run-"
-"""How the names of staging folders begin."""
+"""Prefix of staging folders."""
 
 _CLOCK = 5.0
 """Seconds that the clocks of two file systems may differ."""
@@ -22,9 +22,9 @@ _CLOCK = 5.0
 
 @contextlib.contextmanager
 def staging_folder(folder: Path) -> Iterator[Path]:
-    """A folder beside the result, so that letting it appear is a rename; gone afterwards, also after Ctrl-C.
+    """Yield a folder next to the result, so that a rename publishes it. It is removed afterwards, also after Ctrl-C.
 
-    Folders on the way to it are made, and go as well where they stay empty.
+    Missing parent folders are made, and removed as well if they stay empty.
 
     Raises:
         OutputError: the folder cannot be made.
@@ -47,13 +47,13 @@ def staging_folder(folder: Path) -> Iterator[Path]:
 
 
 def clear_staging(folder: Path) -> None:
-    """Remove staging folders that no process holds: of killed runs whose notes are lost."""
+    """Remove staging folders that no process holds: those of killed runs whose notes are lost."""
     clear_left(folder, PREFIX)
 
 
 @undoes("staging")
 def _clear(run: str, note: dict[str, Any], begun: float) -> None:
-    # What has the name of the run is the run's own, whether it came to hold it or not.
+    # Everything with the name of the run belongs to it, whether the run held it or not.
     for path in Path(note["folder"]).glob(f".dmlprep-*{run}*"):
         if path.is_dir() and not path.is_symlink():
             let_go(path)
@@ -61,7 +61,7 @@ def _clear(run: str, note: dict[str, Any], begun: float) -> None:
         else:
             remove(path)
     for made in map(Path, note["made"]):
-        # Folders on the way to it, where they are empty. An older one is another, as a container may have it.
+        # Remove parent folders if they are empty. An older folder is a different one, for example in another container.
         with contextlib.suppress(OSError):
             if os.lstat(made).st_mtime > begun - _CLOCK:
                 made.rmdir()

@@ -1,4 +1,4 @@
-"""Text that somebody else wrote: UTF-8 with or without a byte-order mark, and UTF-16 with one.
+"""Decode third-party text: UTF-8 with or without a byte-order mark, and UTF-16 with one.
 
 Windows PowerShell 5 writes a byte-order mark with ``-Encoding utf8``, and UTF-16 with ``>`` and ``Out-File``.
 """
@@ -13,7 +13,7 @@ from dmlprep.core.files.bounded_read import DOCUMENT_BYTES, Unfit, read_given
 HOW_TO_SAVE = "save it as UTF-8: in an editor, Save As; in PowerShell, Out-File -Encoding utf8 FILE"
 
 _MARKS = (
-    (codecs.BOM_UTF32_LE, "UTF-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_LE, "UTF-32"),  # before UTF-16, because it begins with the mark of UTF-16
     (codecs.BOM_UTF32_BE, "UTF-32"),
     (codecs.BOM_UTF8, "UTF-8"),
     (codecs.BOM_UTF16_LE, "UTF-16-LE"),
@@ -22,14 +22,14 @@ _MARKS = (
 
 
 class NotUtf8(Unfit):
-    """The bytes are text in an encoding that is not read, or no text; the message says which."""
+    """The bytes are text in an unsupported encoding, or not text; the message says which."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what, HOW_TO_SAVE)
 
 
 def decode_text(data: bytes) -> str:
-    """The text of a file, its line ends as ``\\n``.
+    """Return the text of a file, with ``\\n`` as line ends.
 
     Raises:
         NotUtf8: the bytes are neither UTF-8 nor UTF-16 with a byte-order mark.
@@ -53,10 +53,10 @@ def decode_text(data: bytes) -> str:
 
 
 def read_text(path: Path, limit: int = DOCUMENT_BYTES) -> str:
-    """Return the text of a file of at most ``limit`` bytes, its line ends as ``\\n``.
+    """Return the text of a file of at most ``limit`` bytes, with ``\\n`` as line ends.
 
     Raises:
         OSError: the file cannot be read.
-        Unfit: it is no plain file, larger, or no text (``NotUtf8``).
+        Unfit: it is not a plain file, too large, or not text (``NotUtf8``).
     """
     return decode_text(read_given(path, limit))

@@ -1,7 +1,7 @@
-"""Read what a program or library of Windows says of itself: architecture, imports, version.
+"""Read facts from a Windows program or library: architecture, imports, version.
 
-Works on any system, and on files of strangers: every offset is checked, and no file makes the reader take more than
-``_PIECES`` reads or ``_MOST`` bytes. Form: learn.microsoft.com, "PE Format" and "VS_VERSIONINFO".
+It works on any system, and on untrusted files: every offset is checked, and no file causes more than ``_PIECES`` reads
+or ``_MOST`` bytes. Format: learn.microsoft.com, "PE Format" and "VS_VERSIONINFO".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IMPORTS, _RESOURCES, _DELAYED = 1, 2, 13
 
 
 class NotAnImage(ValueError):
-    """A file is no program or library of Windows, or is damaged; the message says what is wrong."""
+    """A file is not a program or library of Windows, or is damaged; the message gives the fault."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Image:
     """A program or library (DLL) of Windows.
 
     Attributes:
-        machine: ``x64``, ``x86`` or ``arm64``, else the number of the header (``0x01c4``).
+        machine: ``x64``, ``x86`` or ``arm64``; for others the number in the header (``0x01c4``).
         imports: libraries that Windows loads with it, in the file's order, in lower case.
-        delayed: libraries that are loaded when a function of them is first called, in lower case.
-        version: the file version, four numbers; ``None`` where it has none.
+        delayed: libraries that are loaded at the first call of one of their functions, in lower case.
+        version: the file version, four numbers; ``None`` if it has none.
     """
 
     machine: str
@@ -52,8 +52,8 @@ def read_image(path: Path) -> Image:
 
     Raises:
         OSError: it cannot be read.
-        Unfit: it is no plain file.
-        NotAnImage: it is something else, or damaged.
+        Unfit: it is not a plain file.
+        NotAnImage: it has another format, or is damaged.
     """
     size = check_plain(path)
     with path.open("rb") as file:
@@ -92,7 +92,7 @@ class _Reader:
         )
 
     def _take(self, at: int, count: int) -> bytes:
-        """Bytes of the file, where they are there, and no more than a sound file needs were read before."""
+        """Return bytes of the file, if they exist and the total stays within what a valid file needs."""
         self._bytes -= count
         self._pieces -= 1
         if self._bytes < 0 or self._pieces < 0:
@@ -107,7 +107,7 @@ class _Reader:
         return struct.unpack(form, self._take(at, struct.calcsize(form)))
 
     def _at(self, address: int) -> int:
-        """Place in the file of a relative virtual address."""
+        """Return the position in the file of a relative virtual address."""
         for size, start, raw_size, raw in self._sections:
             if start <= address < start + max(size, raw_size):
                 return address - start + raw
@@ -121,7 +121,7 @@ class _Reader:
         return raw[: raw.index(0)].decode("ascii", "backslashreplace").lower()
 
     def _libraries(self, address: int, step: int, name: int) -> Iterator[str]:
-        """Names of a table of imports, whose rows have ``step`` bytes and the name's address at ``name``."""
+        """Yield the names in a table of imports, whose rows have ``step`` bytes and the name's address at ``name``."""
         if not address:
             return
         at = self._at(address)
@@ -147,7 +147,7 @@ class _Reader:
         return (high >> 16, high & 0xFFFF, low >> 16, low & 0xFFFF)
 
     def _child(self, root: int, level: int, number: int | None) -> int | None:
-        """Where an entry of a resource directory leads: the one of this number, or the first."""
+        """Return the target of an entry of a resource directory: the entry with this number, or the first."""
         names, numbers = self._unpack("<12xHH", level)
         if names + numbers > _ENTRIES:
             raise NotAnImage("its table of resources is damaged")

@@ -1,4 +1,4 @@
-"""Write files that appear whole or not at all, one or several together."""
+"""Write files atomically, one or several together."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from dmlprep.portable.replacing import remove, rename_new, replace
 
 
 class Writer:
-    """Write files beside their targets, then rename them all: ``with Writer() as w: w.open(path) ...; w.commit()``.
+    """Write files next to their targets, then rename them all: ``with Writer() as w: w.open(path) ...; w.commit()``.
 
-    Leaving without ``commit``, by any exception or Ctrl-C, removes what was begun. Several files are of one folder,
-    and are replaced as one (``core.files.exchange``); the last one begun is their head.
+    Leaving the block without ``commit``, by any exception or Ctrl-C, removes the new files. Several files must be in
+    one folder, and are replaced together (``core.files.exchange``); the last one opened is their head.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for temporary, _target, file in self._open:
-            with contextlib.suppress(OSError):  # closing writes what is buffered, for which a full disk has no room
+            with contextlib.suppress(OSError):  # closing writes the buffer, which fails on a full disk
                 file.close()
             with contextlib.suppress(OSError):
                 remove(temporary)
@@ -43,8 +43,8 @@ class Writer:
         self._begun.__exit__(kind, error, trace)
 
     def open(self, target: Path) -> BinaryIO:
-        """Begin a file that will become ``target``."""
-        # Short, whatever the target's name: there are limits on names and paths.
+        """Open a file that will become ``target``."""
+        # A short name, whatever the target's name is: names and paths have limits.
         digest = hashlib.sha256(target.name.encode("utf-8", "replace")).hexdigest()
         temporary = target.with_name(f".dmlprep-{run_name()}-{digest[:8]}.part")
         self._begun.enter_context(noted("staging", folder=os.path.abspath(target.parent), made=[]))
@@ -53,12 +53,13 @@ class Writer:
         return file
 
     def commit(self, gone: Collection[str] = (), *, force: bool = True) -> None:
-        """Rename every file to its target; files ``gone`` beside the last target, which belong to what it replaces, go.
+        """Rename every file to its target, and remove old files ``gone`` next to the last target.
 
-        Without ``force``, no file is replaced that is there, also one that appeared since the command looked.
+        ``gone`` names files of the old result that the new one lacks. Without ``force``, an existing file is never
+        replaced, even one that appeared after the command's check.
 
         Raises:
-            OutputError: a file cannot be replaced; where there are several, all old ones are as before.
+            OutputError: a file cannot be replaced; with several files, all old ones are unchanged.
         """
         for _, _, file in self._open:
             file.close()
@@ -89,7 +90,7 @@ def plain_errors(target: Path, sources: Collection[Path] = ()) -> Iterator[None]
 
 
 def write_file(path: Path, content: bytes, *, force: bool = True) -> None:
-    """Write a small file, whole or not at all; ``force``: replace what is there.
+    """Write a small file atomically; ``force``: replace an existing one.
 
     Raises:
         OutputError: the path cannot be written.
@@ -100,10 +101,10 @@ def write_file(path: Path, content: bytes, *, force: bool = True) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a new file that its owner alone can read (mode 0600; on Windows the folder's permissions hold), or none.
+    """Write a new file that only its owner can read (mode 0600; on Windows the folder's permissions apply).
 
     Raises:
-        FileExistsError: there is one.
+        FileExistsError: the file exists.
         OutputError: it cannot be written.
     """
     try:

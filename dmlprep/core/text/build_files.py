@@ -1,4 +1,4 @@
-"""Words of files that builds read: CMake, MSBuild and YAML. A name is one word there, and nothing of it is evaluated.
+"""Escape names for files that builds read: CMake, MSBuild and YAML. A name stays one word, and no part is evaluated.
 
 Sources: cmake-language(7), quoted arguments; Microsoft Learn, "MSBuild special characters"; YAML 1.2.2, section 7.3.1.
 """
@@ -18,11 +18,11 @@ _YAML_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 
 def cmake_argument(content: str) -> str:
-    """Return ``content`` as one argument, in quotes where it needs them.
+    """Return ``content`` as one CMake argument, in quotes if necessary.
 
     Raises:
-        ValueError: CMake cannot hold it in a list: it has a semicolon or a bracket, ends with a backslash, or a
-            character in it does not print.
+        ValueError: CMake cannot represent it in a list: it has a semicolon, a bracket or a character that does not
+            print, or it ends with a backslash.
     """
     if _CMAKE_PLAIN.fullmatch(content):
         return content
@@ -33,12 +33,12 @@ def cmake_argument(content: str) -> str:
 
 
 def msbuild_text(content: str) -> str:
-    """Return ``content`` as MSBuild reads it in an attribute in quotes, or in an element: no list, property or item."""
+    """Return ``content`` for a quoted MSBuild attribute or an element, without effect as a list, property or item."""
     return xml_value(_MSBUILD.sub(lambda found: f"%{ord(found.group()):02X}", content))
 
 
 def yaml_string(content: str) -> str:
-    """Return ``content`` as a scalar, in quotes where it needs them."""
+    """Return ``content`` as a YAML scalar, in quotes if necessary."""
     if _YAML_PLAIN.fullmatch(content) and content.casefold() not in _YAML_WORDS:
         return content
-    return toml_string(content)  # TOML's escapes are YAML's
+    return toml_string(content)  # TOML's escapes are valid in YAML

@@ -1,4 +1,4 @@
-"""JSON and TOML that every reader takes: no half characters, and nothing in it acts on the terminal that shows it."""
+"""Write JSON and TOML that every reader accepts: without half characters, and safe to show in a terminal."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _LOST = re.compile("[\0\ud800-\udfff]")
 
 
 def to_json(data: object, *, order: Literal["sorted"] | None = None, indent: int = 2, measures: bool = True) -> bytes:
-    """A record, or builtins, as indented JSON in UTF-8.
+    """Return a record, or builtins, as indented JSON in UTF-8.
 
-    Characters that do not print are written as JSON's escapes. JSON has no infinity: the largest number stands for it;
-    NaN is ``null``. A lone surrogate (a byte of a path that is no UTF-8), which no JSON can hold, and a zero byte,
-    which readers refuse, are written out as text.
+    Characters that do not print become JSON escapes. JSON has no infinity, so it becomes the largest number; NaN
+    becomes ``null``. Two kinds of characters are written as escaped text: lone surrogates (bytes of a path that are not
+    UTF-8), which JSON does not allow, and zero bytes, which readers refuse.
 
-    With ``order`` keys are sorted. ``measures``: there may be infinities, which are looked for number by number.
+    With ``order`` keys are sorted. ``measures``: the data may have infinities, so every number is checked.
     """
     try:
         raw = msgspec.json.encode(data, order=order)
-        if measures and b"null" in raw:  # msgspec's word for what is not finite, and for None
+        if measures and b"null" in raw:  # msgspec writes null for numbers that are not finite, and for None
             raw = msgspec.json.encode(_finite(msgspec.to_builtins(data, order=order)), order=order)
         whole = b"\\u0000" not in raw
     except UnicodeEncodeError:
@@ -44,7 +44,7 @@ def toml_comment(text: str, longest: int = LONGEST_LINE) -> str:
 
 
 def to_compact(data: object) -> bytes:
-    """A record, or builtins, as JSON without white space, for a cache. Characters as ``to_json``."""
+    """Return a record, or builtins, as JSON without white space, for a cache. Characters are as in ``to_json``."""
     try:
         return msgspec.json.encode(data)
     except UnicodeEncodeError:
@@ -52,7 +52,10 @@ def to_compact(data: object) -> bytes:
 
 
 def canonical(data: object) -> bytes:
-    """Builtins or records as bytes that differ where the data differ, for a digest; it is not read back."""
+    """Return builtins or records as bytes for a digest: different data gives different bytes.
+
+    They are not read back.
+    """
     try:
         return msgspec.json.encode(data, order="sorted")
     except UnicodeEncodeError:  # bytes of a path that are not UTF-8: Python's writer has an escape for each
@@ -60,13 +63,13 @@ def canonical(data: object) -> bytes:
 
 
 def toml_string(text: str) -> str:
-    """A basic string of TOML, which has escapes for whole characters only."""
+    """Return a basic TOML string, which has escapes for whole characters only."""
     written = quoted(json.dumps(_whole(text), ensure_ascii=False))
     return "".join(c if printable(c) == c else f"\\U{ord(c):08x}" for c in written)
 
 
 def toml_value(value: object) -> str:
-    """A value as a recipe writes it; ``None``, which TOML does not have, is ``null``."""
+    """Return a value in the form of a recipe; ``None``, which TOML lacks, becomes ``null``."""
     if isinstance(value, dict):
         rows = ", ".join(f"{toml_key(key)} = {toml_value(v)}" for key, v in value.items())
         return f"{{ {rows} }}" if rows else "{}"
@@ -74,17 +77,17 @@ def toml_value(value: object) -> str:
         return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, str):
         return toml_string(value)
-    # TOML's own words for what is not finite.
+    # TOML has its own words for numbers that are not finite.
     return str(value) if isinstance(value, float) and not math.isfinite(value) else json.dumps(value)
 
 
 def toml_key(key: str) -> str:
-    """A key as a recipe writes it, in quotes where it needs them."""
+    """Return a key in the form of a recipe, in quotes if necessary."""
     return key if key.isascii() and key.replace("_", "").replace("-", "").isalnum() else toml_string(key)
 
 
 def _finite(value: object) -> object:
-    """Builtins without infinity."""
+    """Return builtins without infinity."""
     if isinstance(value, float) and math.isinf(value):
         return math.copysign(sys.float_info.max, value)
     if isinstance(value, dict):
@@ -93,7 +96,7 @@ def _finite(value: object) -> object:
 
 
 def _whole(value: object) -> object:
-    """Builtins without lone surrogates and zero bytes."""
+    """Return builtins without lone surrogates and zero bytes."""
     if isinstance(value, str):
         return _LOST.sub(lambda found: printable(found.group()), value)
     if isinstance(value, dict):

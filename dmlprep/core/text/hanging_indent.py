@@ -1,11 +1,11 @@
-"""Lines that are longer than a terminal is wide: where they go on, and which are left to the terminal."""
+"""Wrap lines that are wider than the terminal, with a hanging indent."""
 
 from __future__ import annotations
 
 import re
 
 _MORE = 4
-"""Characters that a line goes on by behind its own indent."""
+"""Additional indent of the continuation lines."""
 
 _LABEL = re.compile(r" *[^ ]{1,24} {2,}(?=[^ ])")
 
@@ -13,21 +13,21 @@ _COMMAND = re.compile(r"\bdmlprep [a-z]+ [^ ]*[-./]")
 
 
 def indent_of(text: str) -> int:
-    """Characters before what a line goes on with: below its text, where a label stands before that."""
+    """Return the indent of continuation lines: below the text after a label, or a fixed indent."""
     if label := _LABEL.match(text):
         return label.end()
     return len(text) - len(text.lstrip(" ")) + _MORE
 
 
 def is_command(text: str) -> bool:
-    """Whether somebody may copy a command from it: a line end in it would run half of it."""
+    """Return whether a user may copy a command from the text: with a line break in it, half of it would run."""
     return _COMMAND.search(text) is not None
 
 
 def hanging(text: str, width: int, *, before: int = 0) -> str:
-    """Break a line of ``width`` characters between words, with an indent, unless it fits or is a command.
+    """Break a line between words to ``width`` characters, with an indent, unless it fits or is a command.
 
-    ``before``: so many characters stand before it already.
+    ``before``: the number of characters that are already on the line.
     """
     indent = indent_of(text)
     if len(text) + before <= width or is_command(text) or "\n" in text or width < 2 * indent:

@@ -1,7 +1,7 @@
-"""Markdown that quotes strangers: a name is text or code there, never a heading, a link, HTML or a mention.
+"""Write Markdown that quotes third-party names: they stay text or code, never a heading, a link, HTML or a mention.
 
-All documents in Markdown are written with these functions. Sources: CommonMark 0.31 (section 2.4: every ASCII
-punctuation character may be escaped; 6.1: code spans); GitHub Flavored Markdown 0.29 (tables, autolinks, mentions).
+All Markdown documents are written with these functions. Sources: CommonMark 0.31 (section 2.4: every ASCII punctuation
+character may be escaped; 6.1: code spans); GitHub Flavored Markdown 0.29 (tables, autolinks, mentions).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NewType
 from dmlprep.portable.printable import LONGEST_LINE, inert, printable, shortened
 
 Markdown = NewType("Markdown", str)
-"""Inline Markdown in which all names are escaped. A cell of a table has to be one."""
+"""Inline Markdown in which all names are escaped. A table cell must have this type."""
 
 _SIGNS = re.compile(
     r"[\\`*\[\]<>#|~&@$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.|^[-+=]|(?<=^\d)[.)]|^\d{2,9}[.)]",
     re.IGNORECASE,
 )
-"""Characters that begin a form of Markdown, a link or a mention; and what begins a list where it begins a line."""
+"""Characters that begin a form of Markdown, a link or a mention, and those that begin a list at the start of a line."""
 
 
 def text(content: object, longest: int = LONGEST_LINE) -> Markdown:
@@ -29,9 +29,9 @@ def text(content: object, longest: int = LONGEST_LINE) -> Markdown:
 
 
 def code(content: object) -> Markdown:
-    """Return ``content`` as a code span on one line; as text where no code span holds it.
+    """Return ``content`` as a code span on one line, or as text if a code span cannot represent it.
 
-    A code span cannot be empty, parsers do not agree on a pipe in a code span of a table, and a CI machine may show the
+    A code span cannot be empty, and parsers disagree about a pipe in a code span of a table. A CI system may show the
     document in its log.
     """
     plain = inert(shortened(printable(str(content))))
@@ -39,7 +39,7 @@ def code(content: object) -> Markdown:
         return text(plain) if plain.strip() else Markdown('""')
     longest = max(map(len, re.findall("`+", plain)), default=0)
     fence = "`" * (longest + 1)
-    # A parser takes one space away at both ends.
+    # A parser removes one space at both ends.
     space = " " if plain[0] in "` " or plain[-1] in "` " else ""
     return Markdown(f"{fence}{space}{plain}{space}{fence}")
 

@@ -1,4 +1,4 @@
-"""HTML and XML that quote strangers: a name is text there, never an element, an attribute or a character that acts."""
+"""Write HTML and XML that quote third-party names: they stay text, never an element or an attribute."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import re
 
 from dmlprep.portable.printable import printable, shortened
 
-# As MarkupSafe and so jinja's own escapes write them.
+# The same escapes as those of MarkupSafe, which jinja uses.
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"})
 _COMMAND = ("##", "#&#35;")
-"""With ``[`` or a word behind it a command to CI machines, whose log may show the document."""
+"""Followed by ``[`` or a word, ``##`` is a command to CI systems, whose log may show the document."""
 
 
 def html_text(content: object) -> str:
-    """Return ``content`` for an element, or an attribute in quotes; its line ends stay, as references."""
+    """Return ``content`` for an element or a quoted attribute; line ends become character references."""
     lines = (shortened(printable(line)) for line in str(content).split("\n"))
     return "&#10;".join(line.translate(_ENTITIES) for line in lines).replace(*_COMMAND)
 
 
 def xml_text(content: object) -> str:
-    """Return ``content`` for an element, or an attribute in quotes, on one line and whole.
+    """Return ``content`` for an element or a quoted attribute, on one line and unshortened.
 
-    A character that XML 1.0 does not have (section 2.2) is among those that do not print.
+    Characters that XML 1.0 does not allow (section 2.2) are among those that do not print.
     """
     return printable(str(content)).translate(_ENTITIES).replace(*_COMMAND)
 
@@ -30,7 +30,7 @@ _OF_XML = re.compile("[\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def xml_value(content: str) -> str:
-    """Return ``content`` as a program reads it back: whole, with references to characters that do not print."""
+    """Return ``content`` for a program to read back: unshortened, with references for characters that do not print."""
     return re.sub("[^ -~]", _reference, content.translate(_ENTITIES)).replace(*_COMMAND)
 
 

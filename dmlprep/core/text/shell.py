@@ -1,4 +1,4 @@
-"""Command lines that users are told to run: whoever copies one runs what it says, whatever is in its names."""
+"""Quote command lines for users to copy, so that names in them are never run as commands."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from dmlprep.portable.printable import inert, printable
 _SPELLED = re.compile(r"[^ -~]|['\\#:]")
 _BARE = re.compile(r"[\w./\\:=+-]+", re.ASCII)
 _ACTS = re.compile('["%$`!\u2018-\u201e]|\\\\$')
-"""What acts inside double quotes in cmd or in PowerShell, whose quotes may be curled."""
+"""Characters with an effect inside double quotes in cmd or PowerShell, which also accepts curly quotes."""
 
 _STANDS_FOR = "NAME"
 
 
 def command_line(*words: str | PurePath) -> str:
-    """Words as a line for the user's shell."""
+    """Return the words as a line for the user's shell."""
     return " ".join(map(word, words))
 
 
 def word(text: str | PurePath, *, windows: bool = sys.platform == "win32") -> str:
-    """One word as a shell takes it: quoted where it must be.
+    """Return one word for a shell, quoted if necessary.
 
-    Characters that do not print, and commands to CI machines, are spelled out, as bash, zsh and POSIX of 2024 read them
-    (``$'\\x1b'``). On Windows no quotes serve cmd and PowerShell alike for every name: ``NAME`` stands for the others.
-    A path that begins with a hyphen, which would be an option, becomes ``./-path``.
+    Characters that do not print, and commands to CI systems, are written as escapes that bash, zsh and POSIX of 2024
+    read (``$'\\x1b'``). On Windows, no quoting works for every name in both cmd and PowerShell: the placeholder
+    ``NAME`` replaces the others. A path that begins with a hyphen, which would be an option, becomes ``./-path``.
     """
     if isinstance(text, PurePath):
         text = f"./{text}" if str(text).startswith("-") else str(text)
@@ -46,5 +46,5 @@ def _spell(found: re.Match[str]) -> str:
         return f"\\{character}"
     if character not in "#:" and character.isprintable() and printable(character) == character:
         return character
-    # Octal: three digits, so that what follows is not taken for one of them.
+    # Three octal digits, so that a following digit is not part of the escape.
     return "".join(f"\\{byte:03o}" for byte in os.fsencode(character))

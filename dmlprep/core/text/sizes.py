@@ -1,10 +1,10 @@
-"""Numbers of bytes, of seconds and of things, as texts for people write them."""
+"""Format numbers of bytes, seconds and things for readers."""
 
 from __future__ import annotations
 
 
 def bytes_text(count: int) -> str:
-    """A number of bytes with as many digits as tell something (powers of 1000)."""
+    """Return a number of bytes with only its significant digits (powers of 1000)."""
     if count < 1000:
         return f"{count} B"
     return f"{count / 1e3:.1f} kB" if count < 1e5 else f"{count / 1e6:.1f} MB"
@@ -16,7 +16,7 @@ def count_text(number: int, noun: str) -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """Three digits with a unit that suits them; empty for ``None``."""
+    """Return three digits with a suitable unit; empty for ``None``."""
     if seconds is None:
         return ""
     size = abs(seconds)

@@ -1,6 +1,6 @@
-"""The only door to onnx's compiled code where it reads a model: in a process of its own, with limits.
+"""The only access to onnx's compiled code for reading models: in a separate process, with limits.
 
-onnx's checker, shape inference, version converter, inliner and function builders are C++ that trusts what it reads: a
-model of some hundred bytes can crash them, keep them busy for ever, or let them take all memory. ``calls`` are these
-functions as Python has them; ``door`` keeps the process. ``onnx.defs``, onnx's own data, is read in this process.
+onnx's checker, shape inference, version converter, inliner and function builders are C++ code that trusts its input. A
+model of some hundred bytes can crash them, make them run forever, or exhaust the memory. ``calls`` has these functions
+in their Python form; ``door`` keeps the process. ``onnx.defs``, onnx's own data, is read in this process.
 """

@@ -1,7 +1,7 @@
-"""onnx's checker, shape inference, version converter, inliner and function builders, as Python has them.
+"""Call onnx's checker, shape inference, version converter, inliner and function builders in the worker process.
 
-Each call raises ``OnnxError`` where onnx refuses, ``ToolFailed`` where it crashes or goes beyond its limits, and
-``CheckNotRun`` where its process does not start (``door.ask``).
+Each call raises ``OnnxError`` if onnx refuses the model, ``ToolFailed`` if it crashes or exceeds its limits, and
+``CheckNotRun`` if its process does not start (``door.ask``).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dmlprep.process.onnx_worker.door import OnnxError, ask, ask_once
 
 
 def check_model(proto: onnx.ModelProto, *, full: bool) -> None:
-    """``onnx.checker.check_model``, with strict shape inference where ``full``."""
+    """Call ``onnx.checker.check_model``, with strict shape inference if ``full``."""
     ask_once("check", _bytes(proto), b"%d" % full)
 
 
 def infer_shapes(
     proto: onnx.ModelProto, *, check_type: bool = False, strict: bool = False, propagate: bool = True
 ) -> onnx.ModelProto:
-    """``onnx.shape_inference.infer_shapes``; ``propagate``: with the values of shape arithmetic."""
+    """Call ``onnx.shape_inference.infer_shapes``; ``propagate``: also follow the values of shape arithmetic."""
     model = _model(ask_once("infer", _bytes(proto), b"%d" % check_type, b"%d" % strict, b"%d" % propagate))
     _clear_hulls(model.graph)
     return model
@@ -40,10 +40,10 @@ def infer_node(
     opset: int,
     ir_version: int,
 ) -> dict[str, onnx.TypeProto]:
-    """``onnx.shape_inference.infer_node_outputs``: the types of a node's outputs, by name.
+    """Call ``onnx.shape_inference.infer_node_outputs``; return the types of a node's outputs by name.
 
-    ``types`` has all that the node and its bodies read, and ``data`` the inputs that are constant, by name; ``opset``
-    is the version of the operator's domain.
+    ``types`` has the types of all values that the node and its bodies read, and ``data`` the constant inputs, by name.
+    ``opset`` is the version of the operator's domain.
     """
     head = (*_operator(schema), b"%d" % opset, b"%d" % ir_version)
     names = _plain_names(node)
@@ -62,14 +62,14 @@ def infer_node(
     try:
         inferred = _inferred(ask_once, head, plain, values, constants)
     except OnnxError:
-        return _inferred(ask, head, node, types, data)  # which names what it speaks of
+        return _inferred(ask, head, node, types, data)  # onnx's message then has the real names
     return {own_names[name]: proto for name, proto in inferred.items()}
 
 
 def _plain_names(node: onnx.NodeProto) -> dict[str, str]:
-    """Other names for what a node reads and makes, so that nodes of one kind are one request; none where it has bodies.
+    """Return neutral names for a node's inputs and outputs, so that equal nodes share one request; empty with bodies.
 
-    A network has the same node many times, and each look at it starts anew: 9 of 10 requests were there before.
+    A network contains the same node many times, and each request computes it again: 9 of 10 requests are repetitions.
     """
     if any(a.HasField("g") or a.graphs for a in node.attribute):
         return {}
@@ -93,26 +93,26 @@ def _inferred(
 
 
 def convert_version(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """``onnx.version_converter.convert_version``."""
+    """Call ``onnx.version_converter.convert_version``."""
     return _model(ask("convert", _bytes(proto), b"%d" % version))
 
 
 def inline_functions(proto: onnx.ModelProto, functions: Iterable[tuple[str, str]]) -> onnx.ModelProto:
-    """``onnx.inliner.inline_selected_functions``; functions by domain and name."""
+    """Call ``onnx.inliner.inline_selected_functions``; functions by domain and name."""
     return _model(ask("inline", _bytes(proto), *(text.encode() for function in functions for text in function)))
 
 
 def function_body(
     schema: OpSchema, version: int, node: onnx.NodeProto, types: Sequence[onnx.TypeProto]
 ) -> onnx.FunctionProto | None:
-    """The function body that onnx builds of an operator for a node's attributes and types; ``None``: it has none.
+    """Return the function body that onnx builds for a node's attributes and types; ``None`` if the operator has none.
 
-    ``version`` is one of the schema's ``context_dependent_function_opset_versions``. An input that is left out has an
-    empty type.
+    ``version`` is one of the schema's ``context_dependent_function_opset_versions``. An omitted input has an empty
+    type.
 
     Raises:
-        OnnxError: also where it makes a value twice, as of a SequenceMap whose body has an initializer and an input of
-            one name.
+        OnnxError: onnx refuses, or its body defines a value twice. One example is a SequenceMap whose body has an
+            initializer and an input of the same name.
     """
     serialized = [t.SerializeToString() for t in types]
     (data,) = ask("body", *_operator(schema), b"%d" % version, _bytes(node), *serialized)
@@ -125,7 +125,7 @@ def function_body(
 
 
 def _check_made_once(given: Iterable[str], nodes: Sequence[onnx.NodeProto]) -> None:
-    """onnx joins names without a look at them."""
+    """Refuse a body that defines a name twice: onnx joins names without a check."""
     made = Counter(given)
     made.update(name for node in nodes for name in node.output if name)
     if twice := next((name for name, count in made.items() if count > 1), ""):
@@ -136,7 +136,7 @@ def _check_made_once(given: Iterable[str], nodes: Sequence[onnx.NodeProto]) -> N
 
 
 def _clear_hulls(graph: onnx.GraphProto) -> None:
-    """The same of what it infers: a sequence of nothing where a node gives a sequence of it knows not what."""
+    """Remove types without an element type: onnx infers an empty sequence type if it knows no element type."""
     graphs = [graph]
     while graphs:
         one = graphs.pop()
@@ -153,7 +153,7 @@ def _is_hull(kind: onnx.TypeProto) -> bool:
 
 
 def _clear_unknown_types(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Of a type that it does not know onnx writes the hull, a sequence of nothing, which no reader takes."""
+    """Remove types without an element type from bodies: onnx writes an empty sequence type, which no reader accepts."""
     for node in nodes:
         for graph in _bodies(node):
             for value in (*graph.input, *graph.output, *graph.value_info):
@@ -180,7 +180,7 @@ def _is_known(kind: onnx.TypeProto) -> bool:
 
 @contextmanager
 def at_node(node: onnx.NodeProto) -> Iterator[None]:
-    """Name the node in the error where a call for it alone fails."""
+    """Name the node in the error if a call for this node fails."""
     try:
         yield
     except ToolFailed as error:

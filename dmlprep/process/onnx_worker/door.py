@@ -1,7 +1,7 @@
-"""The one process that onnx's compiled code runs in: started once, asked many times, ended at a limit.
+"""Keep one process for onnx's compiled code: it starts once, answers many requests, and ends at a limit.
 
-A request that crashes it, or that needs too much time, memory or answer, becomes a ``ToolFailed``; the next request
-gets a new process.
+A request that crashes the process, or exceeds its time, memory or answer size, becomes a ``ToolFailed``. The next
+request gets a new process.
 """
 
 from __future__ import annotations
@@ -34,47 +34,47 @@ from dmlprep.record import CODES
 _MIB = 1 << 20
 
 _LOOK = 0.1
-"""Seconds between two looks at a process that works."""
+"""Seconds between two checks of a process during a request."""
 
 _QUIET = 20
-"""Looks without a request after which nobody looks until the next one."""
+"""Checks without a request after which the checks pause until the next request."""
 
 PATIENCE = 6
-"""How much longer by the clock than by the processor a request may take: other programs may have the processor."""
+"""Ratio of the clock-time limit to the CPU-time limit of a request, because other programs may use the processor."""
 
 _LINES, _LONGEST = 100, 1000
-"""Lines, and characters of a line, of what onnx says that are quoted."""
+"""Most lines of an onnx message that are quoted, and most characters of a line."""
 
 _LARGE = 32 * _MIB
-"""Bytes of request and answer after which the process ends: it does not give its memory back."""
+"""Bytes of request and answer above which the process ends, because it does not free its memory."""
 
 _OWN = 32 * _MIB
-"""Bytes that the process holds before the first request: some 20 MiB."""
+"""Memory of the process before the first request, in bytes: some 20 MiB."""
 
 _KEPT = 16 * _MIB
-"""Bytes of requests and answers that are kept. A look at a node takes some 300."""
+"""Most bytes of cached requests and answers. A request for a node has some 300."""
 
 
 class OnnxError(Exception):
-    """onnx refuses what it was given; the text is its own."""
+    """onnx refuses its input; the text is onnx's own message."""
 
     @property
     def line(self) -> str:
-        """The first line of it that says something."""
+        """The first line of the message that is not empty."""
         return next((line.strip() for line in str(self).splitlines() if line.strip()), "no reason given")
 
 
 def _readable(text: str) -> str:
-    """What onnx says of bodies within bodies repeats itself, over megabytes."""
+    """Return the start of an onnx message. For nested bodies, onnx repeats itself over megabytes."""
     lines = text.splitlines()[:_LINES] if len(text) > _LONGEST else [text]
     return "\n".join(shortened(line, _LONGEST) for line in lines)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds of processor time, bytes of memory and bytes of the answer that one request may take.
+    """Limits of one request: CPU seconds, bytes of memory and bytes of the answer.
 
-    Large models may take more: with each MiB of the model without its weights, a second and 32 MiB.
+    Large models may use more: a second and 32 MiB for each MiB of the model without its weights.
     """
 
     seconds: float = 10.0
@@ -82,20 +82,20 @@ class Limits:
     answer: int = 64 * _MIB
 
     def for_request(self, size: int) -> Limits:
-        """The limits of a request of ``size`` bytes."""
+        """Return the limits of a request of ``size`` bytes."""
         return Limits(self.seconds + size / _MIB, self.memory + 32 * size, self.answer + 16 * size)
 
 
 DEFAULT = Limits()
 
 _STARTING = Limits(seconds=30.0)
-"""What the process may take until it is ready, whatever a request may take."""
+"""The limits of the process until it is ready, whatever the limits of the request are."""
 
 _limits: ContextVar[Limits] = ContextVar("limits", default=DEFAULT)
 
 
 def other_limits(seconds: float | None, memory: int | None) -> Limits:
-    """The limits in force with another time or memory; an answer may have at least a sixteenth of the memory."""
+    """Return the current limits with another time or memory; an answer may have at least a sixteenth of the memory."""
     now = _limits.get()
     answer = max(now.answer, (memory or 0) // 16)
     return Limits(now.seconds if seconds is None else seconds, now.memory if memory is None else memory, answer)
@@ -103,10 +103,10 @@ def other_limits(seconds: float | None, memory: int | None) -> Limits:
 
 @contextlib.contextmanager
 def limited(limits: Limits) -> Iterator[None]:
-    """Other limits for the requests of a block.
+    """Set other limits for the requests of a block.
 
     Raises:
-        UsageError: a number is no limit: not positive, not finite, or more than any machine has.
+        UsageError: a limit is not positive, not finite, or larger than any machine allows.
     """
     for name, given, most in (
         ("onnx_seconds", limits.seconds, MOST_SECONDS),
@@ -123,11 +123,11 @@ def limited(limits: Limits) -> Iterator[None]:
 
 
 class _Ended(Exception):
-    """The process is gone without an answer."""
+    """The process ended without an answer."""
 
 
 class _Process:
-    """The process, and the thread that looks after its requests."""
+    """The process, and the thread that watches its requests."""
 
     def __init__(self) -> None:
         self._log = tempfile.TemporaryFile(prefix="dmlprep-")  # noqa: SIM115
@@ -140,18 +140,18 @@ class _Process:
         self.process = self.started.process
         self.over: Ending | None = None
         self._ready = False
-        self._watch: Watch | None = None  # of the request that it works on
+        self._watch: Watch | None = None  # for the current request
         self._memory = 0
         self._working = threading.Event()
         threading.Thread(target=self._look_after, name="dmlprep-watch", daemon=True).start()
 
     def ask(self, parts: Sequence[bytes], limits: Limits) -> list[bytes]:
-        """The answer to a request.
+        """Send a request and return the answer.
 
         Raises:
-            CheckNotRun: the process did not come to life.
+            CheckNotRun: the process did not start.
             TooLarge: the answer is larger than the limit.
-            _Ended: it ended before the answer.
+            _Ended: the process ended before the answer.
         """
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -168,7 +168,7 @@ class _Process:
             self._look_at(limits)
             write_frame(self.process.stdin, parts, BOUNDS.pack(int(limits.seconds) + 1, limits.memory))
             answer = read_frame(self.process.stdout, limits.answer)
-        except (OSError, ValueError, EOFError) as error:  # ValueError: a pipe that was closed
+        except (OSError, ValueError, EOFError) as error:  # ValueError: a closed pipe
             raise _Ended from error
         finally:
             self._watch = None
@@ -190,7 +190,7 @@ class _Process:
         return ""
 
     def _look_after(self) -> None:
-        """End the process where a request is over its limits. Runs in a thread of its own while requests come."""
+        """End the process if a request exceeds its limits. This runs in a separate thread while there are requests."""
         quiet = 0
         while self.started.alive:
             self._working.wait()
@@ -200,20 +200,20 @@ class _Process:
             if quiet > _QUIET:
                 quiet = 0
                 self._working.clear()
-                if self._watch is not None:  # a request that began meanwhile took itself for watched
+                if self._watch is not None:  # a request that began meanwhile relies on this thread
                     self._working.set()
-            # On Windows the job's own limit of memory, and on Linux that of addresses, should come before.
+            # On Windows the job's own memory limit should apply first, and on Linux the limit of address space.
             if watch is not None and (over := watch.look()) and self._watch is watch:
                 self.over = over
                 self.started.kill()
 
     def end(self) -> None:
         self.started.end()
-        self._working.set()  # lets the watch end
+        self._working.set()  # lets the watching thread end
         self._log.close()
 
     def let_go(self) -> None:
-        """In a forked child: close its copies of the pipes, and write nothing that stands in a buffer."""
+        """Close a forked child's copies of the pipes, without writing buffered data."""
         for pipe in (self.process.stdin, self.process.stdout, self._log):
             with contextlib.suppress(OSError, ValueError):
                 if pipe is not None:
@@ -221,7 +221,7 @@ class _Process:
 
 
 def library_of_onnx() -> tuple[str, str]:
-    """onnx's extension module, empty where it is not found, and the folder that holds onnx; onnx is not imported."""
+    """Return the path of onnx's extension module (empty if missing) and onnx's folder, without importing onnx."""
     spec = find_spec("onnx")
     if spec is None or not spec.submodule_search_locations:
         return "", ""
@@ -236,7 +236,7 @@ def _not_started(why: str) -> CheckNotRun:
 
 
 class Door:
-    """Keeps the process; one request at a time, whatever thread it comes from."""
+    """Keeps the process, and sends it one request at a time, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -256,7 +256,7 @@ class Door:
         return self.process
 
     def start(self) -> None:
-        with self._lock, contextlib.suppress(CheckNotRun):  # the first request says so
+        with self._lock, contextlib.suppress(CheckNotRun):  # the first request reports the error
             self._started()
 
     def ask(self, word: str, parts: Sequence[bytes]) -> list[bytes]:
@@ -268,7 +268,7 @@ class Door:
             except BaseException:
                 if self._closed or not threading.main_thread().is_alive():
                     self._wait_for_the_end()
-                self._end()  # also where the caller is interrupted: an answer that nobody read would be the next one's
+                self._end()  # also after an interruption: the next request would read an unread answer
                 raise
             if answer[0] == b"memory" or size + sum(map(len, answer)) > _LARGE:
                 self._end()
@@ -280,7 +280,7 @@ class Door:
 
     @staticmethod
     def _wait_for_the_end() -> None:
-        """In a daemon thread while Python ends, which ends it soon: nobody is there to hear of an error."""
+        """Block a daemon thread while Python exits, because no one handles its error. The exit ends the thread."""
         if threading.current_thread() is not threading.main_thread():
             threading.Event().wait()
 
@@ -329,7 +329,10 @@ class Door:
             self._end()
 
     def at_exit(self) -> None:
-        """The program ends: a thread that still waits for an answer holds nothing up, and gets none."""
+        """End the process at the end of the program.
+
+        A thread that still waits for an answer gets none, and blocks nothing.
+        """
         self._closed = True
         if self._lock.acquire(blocking=False):
             self._end()
@@ -337,7 +340,7 @@ class Door:
             process.started.kill()
 
     def after_fork(self) -> None:
-        """In a forked child: the process belongs to the parent, and so does whoever holds the lock."""
+        """Reset a forked child: the process and the holder of the lock belong to the parent."""
         self._lock = threading.Lock()
         process, self.process = self.process, None
         if process is not None:
@@ -363,7 +366,7 @@ def _out_of_memory(word: str, limits: Limits) -> ToolFailed:
 
 
 def _within(over: Ending) -> str:
-    """A limit of time that was reached."""
+    """Return a time limit that was reached, in words."""
     seconds = f"{over.limit:.1f}".removesuffix(".0") + " s"
     return f"{seconds} of processor time" if over.kind == "processor" else seconds
 
@@ -375,23 +378,24 @@ if hasattr(os, "register_at_fork"):
 
 
 start, end = shared.start, shared.end
-"""Start the process, where it does not run, so that it is ready when it is asked; end it, until the next request."""
+"""``start`` starts the process in advance, so that it is ready for the first request; ``end`` ends it until the next
+one."""
 
 
 def ask(word: str, *parts: bytes) -> list[bytes]:
-    """Return what a function of the process gives: ``word`` is one of ``worker.WORK``, and ``parts`` its arguments.
+    """Send a request, and return the answer. ``word`` is one of ``worker.WORK``, and ``parts`` are its arguments.
 
     Raises:
         OnnxError: onnx refuses.
-        ToolFailed: DP012, onnx crashed; DP013, it needed more than the limits.
+        ToolFailed: DP012, onnx crashed; DP013, it exceeded the limits.
         CheckNotRun: the process does not start.
     """
     return shared.ask(word, parts)
 
 
 def ask_once(word: str, *parts: bytes) -> list[bytes]:
-    """``ask``, where the answer follows from the request alone: it may be that of the same request before.
+    """Send a request like ``ask``, or return the cached answer of an equal request.
 
-    A refusal or a failure is not kept.
+    The answer must depend only on the request. A refusal or a failure is not cached.
     """
     return shared.ask_once(word, parts)

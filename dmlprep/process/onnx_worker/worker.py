@@ -1,11 +1,11 @@
-"""The process behind the door: onnx's extension module alone, without onnx's Python. Started as a file.
+"""The worker process for onnx: it loads only onnx's extension module, without onnx's Python code, and runs as a file.
 
     python -I -S worker.py LIBRARY FOLDER
 
 It imports ``process/confinement.py``, and no other module of dmlprep, onnx, numpy or protobuf, so that it is ready
 after some 55 ms. A request is its limits (``BOUNDS``) and a frame: the number of its parts, their lengths in bytes, and
-their bytes. The first part is a word of ``WORK``. The answer is a frame: ``ok`` and what came out, ``no`` and what onnx
-says, or ``memory``.
+their bytes. The first part is a word of ``WORK``. The answer is a frame: ``ok`` and the result, ``no`` and onnx's
+message, or ``memory``.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from typing import IO, Any
 
 BOUNDS = struct.Struct("<QQ")
-"""Seconds of processor time, and bytes of memory, that a request may take."""
+"""The limits of a request: CPU seconds, and bytes of memory."""
 
 _NUMBER = struct.Struct("<Q")
 _LOG = 1 << 24
-"""Bytes of what native code prints, which a model can make it do."""
+"""Most bytes of native code's output, which a model can trigger."""
 
 _TEXT = 20_000
-"""Characters of what onnx says: a model can put any text into it."""
+"""Most characters of onnx's message, which may quote any text of the model."""
 
 
 class TooLarge(Exception):
-    """A frame is larger than its reader takes."""
+    """A frame is larger than its reader accepts."""
 
 
 def read_frame(pipe: IO[bytes], most: int | None = None) -> list[bytes]:
-    """Return the parts of the next frame, of at most ``most`` bytes together; none where the pipe is closed.
+    """Return the parts of the next frame, up to ``most`` bytes in total; empty if the pipe is closed.
 
     Raises:
         EOFError: the pipe is closed within a frame.
@@ -118,11 +118,11 @@ WORK: dict[str, Callable[..., list[bytes]]] = {
     "node": _node,
     "body": _body,
 }
-"""Word -> function of the extension module and of the request's other parts."""
+"""For each word, a function that calls the extension module with the other parts of the request."""
 
 
 def _load(library: str, folder: str) -> Any:
-    """onnx's extension module, without the package around it where it can be."""
+    """Return onnx's extension module, if possible without importing its package."""
     if library:
         loader = ExtensionFileLoader("onnx.onnx_cpp2py_export", library)
         try:
@@ -138,15 +138,15 @@ def _load(library: str, folder: str) -> Any:
 
 
 def _confined() -> Callable[[int, int], None]:
-    """Keep nothing but this process's memory and its pipes, with a log of limited size: a request needs no more.
+    """Restrict this process to its memory, its pipes, and a log of limited size: a request needs no more.
 
-    The function that comes back sets the limits of a request: seconds from now, and bytes beyond the present ones.
+    The returned function sets the limits of a request: seconds from now, and bytes above the current use.
     """
     if not sys.platform.startswith("linux"):
         return lambda _seconds, _memory: None
     import resource
 
-    package = ModuleType("dmlprep")  # whose own imports are not made
+    package = ModuleType("dmlprep")  # without the imports in its __init__.py
     package.__path__ = [os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))]
     sys.modules["dmlprep"] = package
     from dmlprep.process.confinement import bounding, confine, limit
@@ -157,7 +157,7 @@ def _confined() -> Callable[[int, int], None]:
 
     def bound(seconds: int, memory: int) -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
-        # The parent ends it before: this is for a parent that is stopped.
+        # The parent ends it earlier. This limit is for a stopped parent.
         limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + seconds + 2)
         limit_memory(memory)
 
@@ -172,7 +172,7 @@ def _said(error: Exception) -> list[bytes]:
 def _main(library: str, folder: str) -> None:
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what native code prints is no answer
+    os.dup2(2, 1)  # output of native code is not an answer
     core = _load(library, folder)
     core.defs.get_schema("Identity", 1, "")  # registers all operators
     bound = _confined()
