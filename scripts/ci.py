@@ -26,11 +26,11 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 SHARES = 4
-"""Halves of the two cores. A stage that waits for Wine or for one process takes few, so that another runs beside it."""
+"""Half cores, of two cores. A stage that waits for Wine or for one process takes few, so that another one can run."""
 
 
 _QUIET = 60
-"""Seconds after which a line says what runs. The output of a stage appears when the stage ends."""
+"""Seconds after which a line lists the running stages. The output of a stage appears when the stage ends."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class Stage:
     """One row of the table.
 
     Attributes:
-        commands: run one after another, until one fails. ``{python}`` is this interpreter's path, ``{bin}`` its
-            folder, ``{scratch}`` an empty folder of the stage, ``{report}`` the file for a JUnit report.
+        commands: run one after another, until one fails. ``{python}`` is this interpreter's path, ``{bin}`` its folder,
+            ``{scratch}`` an empty folder of the stage, ``{report}`` the file for a JUnit report.
         needs: commands that fetch requirements, with their limits in seconds. If one fails, the stage is "NOT RUN",
             with the last line that it printed.
         after: the stage that must have passed before.
         shares: how many of ``SHARES`` it takes.
         environment: variables for its commands.
         switch: an environment variable that must be 1, and the reason why the stage is off by default.
-        counts: it leaves a JUnit report.
+        counts: it writes a JUnit report.
     """
 
     name: str
@@ -133,7 +133,7 @@ class Result:
     Attributes:
         verdict: ``passed``, ``failed`` or ``NOT RUN``.
         reason: why it did not run.
-        counts: tests that passed, failed and were skipped, where it ran any.
+        counts: tests that passed, failed and were skipped, if any ran.
     """
 
     stage: str
@@ -143,7 +143,7 @@ class Result:
     counts: tuple[int, int, int] | None = None
 
     def row(self) -> str:
-        """Its line of the table."""
+        """Return its line of the table."""
         counts = self.counts or ("", "", "")
         numbers = "".join(f"{count:>9}" for count in counts)
         return f"{self.stage:<10}{self.verdict:<9}{numbers}{self.seconds:>8.0f} s  {self.reason}".rstrip()
@@ -153,7 +153,7 @@ HEAD = f"{'stage':<10}{'verdict':<9}{'passed':>9}{'failed':>9}{'skipped':>9}{'ti
 
 
 def counted(report: Path) -> tuple[int, int, int] | None:
-    """The counts of a JUnit report; None where it is missing or cut off."""
+    """Return the counts of a JUnit report; ``None`` if it is missing or truncated."""
     try:
         suites = list(ElementTree.parse(report).iter("testsuite"))
     except (OSError, ElementTree.ParseError):
@@ -166,7 +166,7 @@ def counted(report: Path) -> tuple[int, int, int] | None:
 
 
 def _command(text: str, environment: dict[str, str], limit: float | None = None) -> tuple[int, str]:
-    """Run a line of a shell; its exit code (124: out of time) and what it printed."""
+    """Run a shell command; return its exit code (124: timeout) and its output."""
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             text, shell=True, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment,
@@ -185,7 +185,7 @@ def _command(text: str, environment: dict[str, str], limit: float | None = None)
 
 
 def run(stage: Stage, scratch: Path, say: Callable[[str], None]) -> Result:
-    """Fetch what the stage needs, run its commands, and print what they printed."""
+    """Fetch the requirements of the stage, run its commands, and print their output."""
     began = time.monotonic()
     report = scratch / "report.xml"
     places = {"python": sys.executable, "bin": str(BIN), "scratch": str(scratch), "report": str(report)}
@@ -219,7 +219,7 @@ def _waits(stage: Stage, running: Iterable[Stage]) -> bool:
 
 
 def run_all(stages: Sequence[Stage], say: Callable[[str], None]) -> list[Result]:
-    """Run stages side by side as far as the cores go, in their order."""
+    """Run stages in their order, in parallel as far as the cores allow."""
     waiting, free, results = list(stages), SHARES, []
     running: dict[Future[Result], Stage] = {}
     folder = Path(tempfile.mkdtemp(prefix="dmlprep-ci-"))
@@ -254,7 +254,7 @@ def run_all(stages: Sequence[Stage], say: Callable[[str], None]) -> list[Result]
 
 
 def exit_code(results: Sequence[Result], expected: dict[str, str]) -> int:
-    """The exit code for these results, where ``expected`` names the stages that may be left out, with the reason."""
+    """Return the exit code for these results. ``expected`` has the stages that may be skipped, with the reason."""
     if any(one.verdict == "failed" for one in results):
         return 1
     return 3 if any(one.verdict == "NOT RUN" and one.stage not in expected for one in results) else 0
@@ -273,7 +273,7 @@ def chosen(names: Sequence[str]) -> list[Stage]:
 
 
 def expected_not_run() -> dict[str, str]:
-    """The stages that may be left out, with the reasons."""
+    """Return the stages that may be skipped, with the reasons."""
     return tomllib.loads((ROOT / ".ci" / "not_run.toml").read_text(encoding="utf-8"))
 
 

@@ -1,16 +1,16 @@
-"""Cut the installed runtime to what DirectML needs on a machine with an NVIDIA GPU and without a network.
+"""Reduce the installed runtime to what DirectML needs on a machine with an NVIDIA GPU and without a network.
 
     python scripts/gpu_pack.py runtime.tar.xz [--release 1.30.0]
 
-An installation has 1.4 GB; what is opened while models run on the GPU is a twentieth. So the self-test runs here under
-strace, and what the sandbox opened goes into the archive, with what the host's driver needs beside it, and without
-Mesa's drivers: there is no lavapipe on the other machine, sessions need --gpu. There, with the same dmlprep:
+An installation has 1.4 GB, but models on the GPU open only a twentieth of it. So this script runs the self-test under
+strace, and archives the files that the sandbox opened, with the libraries that the host's driver needs. Mesa's drivers
+are omitted: the other machine has no lavapipe, and sessions need --gpu. On that machine, with the same dmlprep:
 
     mkdir cache && tar xf runtime.tar.xz -C cache
     XDG_CACHE_HOME=$PWD/cache dmlprep runtime status --gpu auto
 
-The archive holds Microsoft's libraries: it is for machines of your own. Exit codes: 0 good, 3 the runtime or strace is
-not here.
+The archive contains Microsoft's libraries, so use it only for your own machines. Exit codes: 0 good, 3 the runtime or
+strace is not installed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dmlprep.runtime.linux.layout import Layout
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 MODULES = f"{LIBRARIES}/wine/"
-"""Wine's own libraries, each of which links of its folders name."""
+"""The folder of Wine's own libraries, which the links in its folders name."""
 
 ALWAYS = (
     *("usr/bin/bwrap", "usr/bin/cp", "usr/bin/mkdir", "usr/bin/sh", "usr/bin/sleep", "usr/bin/true"),
@@ -41,29 +41,30 @@ ALWAYS = (
     *(f"{MODULES}x86_64-windows/{name}.dll" for name in ("vulkan-1", "winmm", "bcrypt", "cfgmgr32", "psapi", "dwmapi")),
     f"{MODULES}x86_64-unix/bcrypt.so",
 )
-"""Opened by another user's sandbox, by a Wine that looks whether its folders are current, or where something fails."""
+"""Files that are opened in other cases: by another user's sandbox, by a Wine that checks its folders, or after a
+failure."""
 
 WHOLE = ("etc/fonts", "usr/share/X11/xkb", "usr/share/wine/nls", "usr/share/wine/fonts")
-"""Folders whose files are opened by paths that do not start at the root."""
+"""Folders whose files are opened by relative paths."""
 
 FOR_A_DRIVER = re.compile(
     r"lib(EGL|GL|GLX|GLdispatch|vulkan|X11|X11-xcb|Xau|Xdmcp|Xext|bsd|c|dl|drm|expat|gcc_s|m|md|pthread|rt|stdc\+\+|"
     r"wayland-client|xcb(-[a-z0-9]+)?|xshmfence|z)\.so[\w.]*"
 )
-"""Libraries that the host's driver may load and lavapipe does not."""
+"""Libraries that the host's driver may load, but lavapipe does not."""
 
 DROPPED = re.compile(r"lib(LLVM|z3|vulkan_|gallium|clang)|VkLayer")
-"""Mesa's drivers, and the compiler of lavapipe's."""
+"""Mesa's drivers, and lavapipe's compiler."""
 
 OPENING = ("open", "openat", "execve")
 
 CALL = re.compile(
     r"\b(open|openat|execve|stat|lstat|newfstatat|statx|access|faccessat2?)\((?:AT_FDCWD, )?\"(/[^\"]*)\""
 )
-"""A system call on a path, in a row of strace's."""
+"""A system call on a path, in a line of strace's output."""
 
 SMALL = 64 << 10
-"""Bytes of files that go along where somebody only asked whether they are there."""
+"""Largest size in bytes of files that are included although a program only checked whether they exist."""
 
 
 TEST = """
@@ -75,15 +76,15 @@ from dmlprep.runtime.selftest import self_test
 with LinuxHost(Layout(Path(sys.argv[1])), sys.argv[2]) as host:
     sys.exit("; ".join(self_test(host).failures) or 0)
 """
-"""The self-test alone: ``dml_status`` looks at every file of the installation first."""
+"""The self-test alone, because ``dml_status`` first reads every file of the installation."""
 
 
 class NotRun(Exception):
-    """Something is missing here."""
+    """A requirement is missing here."""
 
 
 def traced(layout: Layout, release: str) -> Iterator[tuple[str, bool]]:
-    """Paths in the root file system that the self-test reached, and whether each was opened."""
+    """Yield the paths in the root file system that the self-test reached, and whether each was opened."""
     if shutil.which("strace") is None:
         raise NotRun("strace is not installed")
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +98,7 @@ def traced(layout: Layout, release: str) -> Iterator[tuple[str, bool]]:
 
 
 def reached_by(rows: Iterable[str], root: str) -> Iterator[tuple[str, bool]]:
-    """Paths that the rows of a trace reached, and whether each was opened, or only asked for."""
+    """Yield the paths in the lines of a trace, and whether each was opened, or only checked."""
     for row in rows:
         call = CALL.search(row)
         if call and " = -1 " not in row:
@@ -105,10 +106,10 @@ def reached_by(rows: Iterable[str], root: str) -> Iterator[tuple[str, bool]]:
 
 
 def chosen(layout: Layout, reached: Iterator[tuple[str, bool]]) -> set[str]:
-    """Files and links of the root file system to take along, by their paths in it."""
+    """Return the files and links of the root file system to include, by their paths in it."""
     wanted: set[str] = set(ALWAYS)
     for path, opened in reached:
-        name = os.path.normpath(path).lstrip("/")  # Wine goes by way of .. from folders that are no links
+        name = os.path.normpath(path).lstrip("/")  # Wine uses .. in folders that are not links
         here = layout.root / name
         small = here.is_file() and here.stat().st_size < SMALL and not name.startswith(MODULES)
         if opened or here.is_symlink() or small:
@@ -123,7 +124,7 @@ def chosen(layout: Layout, reached: Iterator[tuple[str, bool]]) -> set[str]:
 
 
 def followed(root: Path, name: str) -> Iterator[str]:
-    """The file that a path in the root file system leads to, and the links on the way."""
+    """Yield the file that a path in the root file system leads to, and the links on the way."""
     for _ in range(20):
         here = PurePosixPath()
         for part, rest in (
@@ -143,7 +144,7 @@ def followed(root: Path, name: str) -> Iterator[str]:
 
 
 def cut(layout: Layout, release: str, to: Layout) -> None:
-    """Make a small installation of ``layout`` in ``to``."""
+    """Make a reduced installation of ``layout`` in ``to``."""
     names = chosen(layout, traced(layout, release))
     to.home.mkdir(parents=True)
     for path, folders, _files in os.walk(layout.root):
@@ -170,7 +171,7 @@ def cut(layout: Layout, release: str, to: Layout) -> None:
 
 
 def strip(layout: Layout, folder: Path) -> None:
-    """Take what debuggers read out of Wine's libraries: three quarters of them."""
+    """Remove debug information from Wine's libraries: three quarters of their size."""
     shared_folders.lend(folder, *folder.iterdir())
     script = "/usr/bin/x86_64-linux-gnu-strip --strip-debug /out/*"
     line = sandbox.command(layout.root, ["/usr/bin/sh", "-c", script], write={"/out": folder})

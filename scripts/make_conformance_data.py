@@ -1,19 +1,19 @@
-"""Distil runs on DirectML into ``tests/directml/quirks/conformance.json``, and hold the quirks to them.
+"""Summarise DirectML runs in ``tests/directml/quirks/conformance.json``, and compare the quirks with them.
 
-Run by maintainers when a release comes out, with its runtime installed::
+Maintainers run this for a new release, with its runtime installed::
 
     python tests/benchmarks/conformance.py --release 1.24.4 --out T/1.24.4.json
     python -m tests.benchmarks.quirks_by_release 1.24.4 --out T/quirks.json
     python scripts/make_conformance_data.py T
 
-T is a folder with a table of conformance.py for each release that is new, and the table of quirks_by_release.py; what
-was found on other releases stays. Of ONNX's node
-tests only those are kept that are the provider's fault: their nodes are DirectML's on that release, and the CPU
-provider gives the suite's results. Each stands with what happened, the figure (max |d| / max |reference|), and the
-quirk that explains it; a fault that no quirk explains must be named in ``UNEXPLAINED``, or nothing is written.
+T is a folder with a table of conformance.py for each new release, and the table of quirks_by_release.py. Results of
+other releases stay. Of ONNX's node tests, only faults of the provider are included: their nodes run on DirectML in that
+release, and the CPU provider gives the right results. Each entry has the outcome, the figure (max |d| / max
+|reference|), and the quirk that explains it. If a fault has no quirk, ``UNEXPLAINED`` must name it; otherwise nothing
+is written.
 
-``dmlprep/directml/quirks/measured.json`` is written anew: the releases where one of a quirk's models, or a node test,
-shows it; and so is the line of its page that names them.
+``dmlprep/directml/quirks/measured.json`` is written again: for each quirk, the releases in which one of its models or a
+node test shows it. The line with the releases on its page is updated too.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ UNEXPLAINED = {
     "test_clip_min_greater_than_max": "`min` and `max` are inputs: the file does not show that they cross",
     "test_rotary_embedding_": "the graph computes the sizes of a Split; a rule applies after simplify folds them",
 }
-"""Start of a case's name -> why no quirk stands for it."""
+"""For the beginning of a case's name, why no quirk covers it."""
 
 TOO_YOUNG = ("Load model from", "Could not find an implementation", "Failed to find kernel")
-"""Beginnings of messages by which a release says that it does not know an operator's version at all."""
+"""Beginnings of messages by which a release reports that it does not know an operator's version."""
 
 OUTCOMES = {
     "differs": "wrong numbers",
@@ -63,7 +63,7 @@ Row = dict[str, Any]
 
 
 def faults(table: dict[str, Row | None], target: Target, models: dict[str, onnx.ModelProto]) -> dict[str, list[Any]]:
-    """Case -> [outcome, figure, quirk]; the quirk is empty for one that nothing explains."""
+    """Return case -> [outcome, figure, quirk]; the quirk is empty if none explains the fault."""
     found: dict[str, list[Any]] = {}
     for name, row in sorted(table.items()):
         if row is None or row["result"] not in OUTCOMES or row.get("cpu") != "match":
@@ -75,7 +75,7 @@ def faults(table: dict[str, Row | None], target: Target, models: dict[str, onnx.
             continue
         outcome = OUTCOMES[row["result"]]
         hits = find_quirks(read_facts(model, target.tables), target)
-        # A session that is refused runs nothing; of what it would do wrong nothing is seen.
+        # A refused session runs nothing, so its wrong results do not show.
         fitting = [h.quirk for h in hits if fits(h.quirk, outcome)]
         figure = float(f"{row['rel'][0]:.2g}") if row.get("rel") else None
         found[name] = [outcome, figure, fitting[0].id if fitting else ""]
@@ -83,13 +83,13 @@ def faults(table: dict[str, Row | None], target: Target, models: dict[str, onnx.
 
 
 def fits(quirk: Quirk, outcome: str) -> bool:
-    """Whether a quirk explains an outcome: an empty output is a wrong number, a refusal may come early or late."""
+    """Return whether a quirk explains an outcome. An empty output counts as wrong numbers; a refusal may be late."""
     same = {"empty output": "wrong numbers", "run fails": "create fails"}
     return same.get(quirk.outcome, quirk.outcome) == same.get(outcome, outcome)
 
 
 def restamped(model: onnx.ModelProto, key: str) -> onnx.ModelProto:
-    """The model of a case, at the opset after the ``@`` of its key."""
+    """Return the model of a case, at the opset after the ``@`` of its key."""
     opset = key.partition("@")[2]
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -109,7 +109,7 @@ def minor(release: str) -> tuple[int, int]:
 
 
 def contradictions(shown: dict[str, dict[str, list[str]]]) -> list[str]:
-    """Where a row's releases disagree with what its models did."""
+    """Return where the releases of a quirk disagree with the results of its models."""
     said = []
     for release, cases in shown.items():
         by_quirk: dict[str, list[str]] = {}
@@ -128,11 +128,11 @@ def contradictions(shown: dict[str, dict[str, list[str]]]) -> list[str]:
 
 
 NOT_BY_RESULT = {"gelu-decomposed", "squeeze-shared"}
-"""Quirks that a result does not show: where a node runs, and what the log alone says."""
+"""Quirks that do not change a result: they change where a node runs, or only the log."""
 
 
 def measured(quirk: Quirk, shown: dict[str, dict[str, list[str]]], cases: dict[str, dict[str, list[Any]]]) -> list[str]:
-    """Releases on which a quirk was seen."""
+    """Return the releases in which a quirk was observed."""
     found = set()
     for release in {*shown, *cases}:
         if not quirk.concerns(minor(release)):
@@ -193,7 +193,7 @@ def pages(measured_on: dict[str, tuple[str, ...]]) -> None:
 
 
 def write(heads: dict[str, dict[str, Any]], cases: dict[str, dict[str, list[Any]]]) -> None:
-    """One case a line, its fault by release: ``[outcome, figure, quirk]``."""
+    """Write one case a line, its fault by release: ``[outcome, figure, quirk]``."""
     names = sorted({name for rows in cases.values() for name in rows})
     lines = [
         f"{json.dumps(name)}: {json.dumps({r: cases[r][name] for r in heads if name in cases[r]})}" for name in names
@@ -210,7 +210,7 @@ def write(heads: dict[str, dict[str, Any]], cases: dict[str, dict[str, list[Any]
 
 
 def rewrite(measured_on: dict[str, tuple[str, ...]]) -> None:
-    """Write where quirks were seen, one quirk a line."""
+    """Write the releases in which quirks were observed, one quirk a line."""
     lines = [f"{json.dumps(key)}: {json.dumps(found)}" for key, found in sorted(measured_on.items()) if found]
     (TOP / "dmlprep" / "directml" / "quirks" / "measured.json").write_text(
         "{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8"

@@ -1,7 +1,7 @@
 """Write docs/opset.md: every ai.onnx operator that the installed onnx changed after opset 11, and how it is handled.
 
 python scripts/opset_table.py           write the page
-python scripts/opset_table.py --check   exit 1 where the page is not what would be written, or a change is unhandled
+python scripts/opset_table.py --check   exit 1 if the page is out of date, or a change is not handled
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _how(name: str, since: int) -> tuple[str, str]:
 
 
 def page() -> str:
-    """The page's text."""
+    """Return the page's text."""
     rows = []
     history = since_versions()
     for opset in range(NEWEST, OLDEST, -1):

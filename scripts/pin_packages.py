@@ -1,10 +1,10 @@
-"""Write down the digests of packages that hold a release of ONNX Runtime: ``dmlprep/runtime/linux/packages.toml``.
+"""Write the digests of packages of ONNX Runtime to ``dmlprep/runtime/linux/packages.toml``.
 
-    python scripts/pin_packages.py 1.24.4 1.30.0     ask pip's and npm's index for the packages of these releases
+    python scripts/pin_packages.py 1.24.4 1.30.0     query pip's and npm's index for the packages of these releases
     python scripts/pin_packages.py onnxruntime-windowsml==1.28.0.202607272323     one package
 
-A digest that differs from the one written down is an error, and nothing is written: find out why first. The package
-that a target was read from is known without a row here. Exit codes: 0 good, 1 a digest differs, 3 not run.
+A digest that differs from the saved one is an error, and nothing is written: find out why first. A package that a
+target was read from needs no row here. Exit codes: 0 good, 1 a digest differs, 3 not run.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ HEAD = """# Digests of the packages that hold a release of ONNX Runtime with Dir
 
 
 class NotRun(Exception):
-    """The index does not say."""
+    """The index has no answer."""
 
 
 def of_pip(requirement: str) -> tuple[str, str]:
-    """File name and digest of a wheel for win_amd64, without installing it."""
+    """Return file name and digest of a wheel for win_amd64, without installing it."""
     version = requirement.partition("==")[2]
     with tempfile.TemporaryDirectory() as folder:
         line = [
@@ -47,7 +47,7 @@ def of_pip(requirement: str) -> tuple[str, str]:
 
 
 def of_npm(version: str) -> tuple[str, str]:
-    """File name and digest of npm's package."""
+    """Return file name and digest of npm's package."""
     line = ["npm", "view", f"onnxruntime-node@{version}", "dist.integrity", "--json"]
     result = subprocess.run(line, capture_output=True, text=True, encoding="utf-8", check=False)
     digest = json.loads(result.stdout or '""') if result.returncode == 0 else ""
@@ -57,7 +57,7 @@ def of_npm(version: str) -> tuple[str, str]:
 
 
 def of_release(asked: str) -> list[tuple[str, str]]:
-    """The packages of one release, or the one that is asked for by its name."""
+    """Return the packages of one release, or the package with the given name and version."""
     found = []
     if "==" in asked:
         return [of_pip(asked)]

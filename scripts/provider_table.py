@@ -1,11 +1,11 @@
-"""DirectML's table of kernels, read out of onnxruntime.dll.
+"""Read DirectML's table of kernels from onnxruntime.dll.
 
-The provider keeps it as a constant array of one record a kernel (ONNX Runtime, DmlExecutionProvider/src/Operators/
-OperatorRegistration.cpp, ``OperatorRegistrationInformation``). It holds what no interface of ONNX Runtime tells: which
-inputs must be constants on the CPU, which kernels a fused graph takes, and which have a support query. Kernels that
-are no DirectML operators (``If``, the Sequence operators, DFT, STFT, GridSample) are registered elsewhere.
+The provider has a constant array with one record for each kernel (ONNX Runtime, DmlExecutionProvider/src/Operators/
+OperatorRegistration.cpp, ``OperatorRegistrationInformation``). It has facts that no interface of ONNX Runtime reports:
+which inputs must be constants on the CPU, which kernels can be fused, and which have a support query. Kernels that are
+not DirectML operators (``If``, the Sequence operators, DFT, STFT, GridSample) are registered elsewhere.
 
-The offsets below are those of the 64-bit builds since 1.20; the reader refuses a file in which they do not hold.
+The offsets below are those of the 64-bit builds since 1.20. The reader refuses a file with other offsets.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ __all__ = ["ProviderRow", "UnknownLayout", "file_version", "option_names", "prov
 _STRIDE = 160
 _LABELS, _TYPES, _FUSION, _CONSTANTS, _FUSED_INPUTS, _QUERY = 0x50, 0x60, 0x70, 0x74, 0x88, 0x90
 _ANCHOR = b"\0DmlFusedConv\0"
-"""An operator of the provider's own, whose name occurs once."""
+"""An operator of the provider, whose name occurs once."""
 
 _SCALARS = {
     1: "float", 2: "int4", 3: "uint4", 4: "uint8", 5: "int8", 6: "uint16", 7: "int16", 8: "int32", 9: "int64",
     10: "string", 11: "bool", 12: "float16", 13: "double", 14: "uint32", 15: "uint64", 16: "complex64",
     17: "complex128",
 }  # fmt: skip
-"""Bit of a set of types -> element type, found by comparing 1.24.4's table with what ONNX Runtime lists of it.
-int4 and uint4 only occur together, strings and complex numbers not at all."""
+"""Element type for each bit of a set of types. The source is a comparison of 1.24.4's table with ONNX Runtime's list.
+int4 and uint4 only occur together; strings and complex numbers do not occur."""
 
 _SEQUENCES = 17
 """Added to the bit of an element type for sequences of it."""
 
 _ABSENT = frozenset({"string", "complex64", "complex128"})
-"""Types that a kernel of every type is not registered for either."""
+"""Types for which a kernel of every type is not registered."""
 
 _EVERY_TYPE = frozenset(_SCALARS.values()) - _ABSENT | {
     f"seq(tensor({name}))" for name in set(_SCALARS.values()) - _ABSENT - {"int4", "uint4"}
 }
-"""What ONNX Runtime 1.24.4 lists for a kernel whose set has all bits."""
+"""ONNX Runtime 1.24.4's list for a kernel whose set has all bits."""
 
 
 class UnknownLayout(ValueError):
-    """The file holds no table in the known form."""
+    """The file has no table of the known form."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class ProviderRow:
     Attributes:
         types: label of the type constraint -> element types.
         const: inputs that must be constants on the CPU.
-        fuses: whether a fused graph takes it.
-        fused_inputs: how many inputs a fused graph needs, 0 for any.
-        query: address of its support query, 0 for none; kernels with one query have one address.
+        fuses: whether it can be part of a fused graph.
+        fused_inputs: how many inputs it must have in a fused graph, 0 for any.
+        query: address of its support query, 0 for none; kernels with the same query have the same address.
     """
 
     op: str
@@ -68,7 +68,7 @@ class ProviderRow:
 
 
 class _Image:
-    """A DLL for x86-64 as it lies on the disk, with its addresses (Microsoft, PE format)."""
+    """A DLL for x86-64 in its file form, with its addresses (Microsoft, PE format)."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -92,7 +92,7 @@ class _Image:
         return int(struct.unpack_from(form, self.data, offset)[0])
 
     def offset(self, address: int) -> int:
-        """Where an address lies in the file; -1 for nowhere."""
+        """Return the offset of an address in the file; -1 if it is not in the file."""
         relative = address - self._base
         for start, offset, size in self._sections:
             if start <= relative < start + size:
@@ -100,24 +100,24 @@ class _Image:
         return -1
 
     def address(self, offset: int) -> int:
-        """The address of an offset in the file; 0 where it has none."""
+        """Return the address of an offset in the file; 0 if it has none."""
         for start, first, size in self._sections:
             if first <= offset < first + size:
                 return self._base + start + offset - first
         return 0
 
     def text(self, offset: int) -> str | None:
-        """The string that the pointer at an offset points to; ``None`` where that is no name."""
+        """Return the string at the pointer at an offset; ``None`` if it is not a name."""
         at = self.offset(self._number("<Q", offset))
         found = None if at < 0 else re.compile(rb"([\w.]*)\0").match(self.data, at)
         return found[1].decode() if found else None
 
 
 def provider_table(data: bytes) -> list[ProviderRow]:
-    """The table of an onnxruntime.dll, in its order.
+    """Return the table of an onnxruntime.dll, in its order.
 
     Raises:
-        UnknownLayout: there is none, or its form is another.
+        UnknownLayout: the file has no table, or one of another form.
     """
     image = _Image(data)
     try:
@@ -136,7 +136,7 @@ def provider_table(data: bytes) -> list[ProviderRow]:
 
 
 def _anchor(image: _Image) -> int:
-    """Offset of one record."""
+    """Return the offset of one record."""
     at = image.data.find(_ANCHOR)
     if at < 0:
         raise UnknownLayout("DirectML's table of kernels was not found")
@@ -186,7 +186,7 @@ def _type_names(mask: int) -> frozenset[str]:
     found = set()
     for bit in range(64):
         if mask >> bit & 1:
-            # Sequences of 64-bit integers begin where complex numbers would: bits above 17 are sequences.
+            # Sequences of 64-bit integers use the bits of complex numbers: bits above 17 are sequences.
             single, inner = _SCALARS.get(bit), _SCALARS.get(bit - _SEQUENCES)
             name = single or (f"seq(tensor({inner}))" if inner else "")
             if not name:
@@ -196,10 +196,10 @@ def _type_names(mask: int) -> frozenset[str]:
 
 
 def file_version(data: bytes) -> str:
-    """``1.15.4``: the file version of a DLL (Microsoft, VS_FIXEDFILEINFO), its first three numbers.
+    """Return the file version of a DLL (Microsoft, VS_FIXEDFILEINFO), its first three numbers: ``1.15.4``.
 
     Raises:
-        UnknownLayout: it has none.
+        UnknownLayout: the file has no version.
     """
     at = data.rfind(struct.pack("<II", 0xFEEF04BD, 0x10000))
     if at < 0:
@@ -209,6 +209,6 @@ def file_version(data: bytes) -> str:
 
 
 def option_names(data: bytes) -> list[str]:
-    """Options of the provider and of its sessions whose names stand in an onnxruntime.dll."""
+    """Return the options of the provider and of its sessions whose names are in an onnxruntime.dll."""
     own = rb"(?<![\w.])(device_id|performance_preference|device_filter|disable_metacommands|ep\.dml\.[a-z_]+)(?=\0)"
     return sorted({m[1].decode() for m in re.finditer(own, data)})

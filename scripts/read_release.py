@@ -1,12 +1,14 @@
 """Add a release of ONNX Runtime with DirectML to ``dmlprep/directml/targets/data/kernels.json``, from its package.
 
-    python scripts/read_release.py 1.30.0            fetch the package of a release, read it, add it to the table
-    python scripts/read_release.py FILE              the same with a wheel or npm package that is here already
-    python scripts/read_release.py 1.24.4 --check    write nothing; print what differs from the table
+| command | effect |
+|---|---|
+| python scripts/read_release.py 1.30.0 | fetch the package of a release, read it, add it to the table |
+| python scripts/read_release.py FILE | the same with a local wheel or npm package |
+| python scripts/read_release.py 1.24.4 --check | write nothing; print the differences from the table |
 
-Needs the runtime (``dmlprep runtime install``) and the Windows Python of ``scripts/windows.py setup``. What is read,
-how, and what a person checks afterwards: ``docs/add-a-release.md``. Exit codes: 0 good, 1 ``--check`` found
-differences, 2 the release holds something that a person must add first, 3 not run.
+It needs the runtime (``dmlprep runtime install``) and the Windows Python of ``scripts/windows.py setup``.
+``docs/add-a-release.md`` says which facts it reads, how, and what a person must check afterwards. Exit codes: 0 good, 1
+``--check`` found differences, 2 a person must add something for the release first, 3 not run.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ TABLE = HERE.parent / "dmlprep" / "directml" / "targets" / "data" / "kernels.jso
 PYTHON = "3.13"
 
 OPSETS = range(7, 41)
-"""Opsets that are tried: from the first that ONNX Runtime supports to more than any release knows."""
+"""Opsets to try: from the first that ONNX Runtime supports to more than any release knows."""
 
 IR_VERSIONS = range(3, 21)
 
 SMALL_LOSSES = frozenset(["Dropout", "ScatterElements", "ScatterND", "GridSample", "ConstantOfShape", "If"])
-"""Operators that do not count where ``dml_opset`` is derived: gone before placement, or rare."""
+"""Operators that do not count for ``dml_opset``: removed before placement, or rare."""
 
 _INTERNAL = ("com.microsoft.nchwc",)
 """Domains that only ONNX Runtime's own optimizers write."""
@@ -55,7 +57,7 @@ _LAST_VERSION = 2**31 - 1
 
 
 class MissingFact(Exception):
-    """The release holds something that no file of the project knows; the message says what to add where."""
+    """The release has something that no file of the project knows; the message says what to add, and where."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,9 @@ class Package:
 
     Attributes:
         name: ``onnxruntime-windowsml``.
-        version: as the package has it, with the time of the build where it has one.
-        library: bytes of onnxruntime.dll, of DirectML.dll.
+        version: the package's version, with the build time if it has one.
+        library: bytes of onnxruntime.dll.
+        directml: bytes of DirectML.dll.
     """
 
     name: str
@@ -76,7 +79,7 @@ class Package:
 
     @property
     def release(self) -> str:
-        """``1.30.0``."""
+        """The release's number, such as ``1.30.0``."""
         return ".".join(self.version.split(".")[:3])
 
 
@@ -84,7 +87,7 @@ def open_package(path: Path) -> Package:
     """Read the libraries of a wheel for win_amd64, or of npm's onnxruntime-node.
 
     Raises:
-        NotRun: it is no such file.
+        NotRun: it is not such a file.
     """
     match = re.match(r"(onnxruntime(?:_directml|_windowsml|-node))-(\d+(?:\.\d+)+?)(?:-|\.tgz)", path.name)
     if match is None:
@@ -107,7 +110,7 @@ def open_package(path: Path) -> Package:
 
 
 def cpu_wheel(release: str, folder: Path) -> Path:
-    """The wheel ``onnxruntime`` of a release: npm's package has no Python that could be asked for kernels.
+    """Return the wheel ``onnxruntime`` of a release, because npm's package has no Python that could list the kernels.
 
     Raises:
         NotRun: pip cannot fetch it.
@@ -122,7 +125,7 @@ def cpu_wheel(release: str, folder: Path) -> Path:
 
 
 def write_models(folder: Path) -> None:
-    """One-node models of each opset, and of each IR version."""
+    """Write one-node models of each opset, and of each IR version."""
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
     graph = helper.make_graph([helper.make_node("Sigmoid", ["x"], ["y"])], "g", [value], [result])
@@ -138,10 +141,10 @@ def write_models(folder: Path) -> None:
 
 
 def ask(bed: Bed, wheel: Path) -> dict[str, Any]:
-    """Run ``ask_release.py`` in the Windows Python with this wheel; its answer.
+    """Run ``ask_release.py`` in the Windows Python with this wheel, and return its answer.
 
     Raises:
-        NotRun: it does not run; the message ends with what Python said.
+        NotRun: it does not run; the message ends with Python's output.
     """
     with tempfile.TemporaryDirectory(prefix="dmlprep-release-") as name:
         packages = Path(name) / "packages"
@@ -162,7 +165,7 @@ def ask(bed: Bed, wheel: Path) -> dict[str, Any]:
 
 
 def short(name: str) -> str:
-    """``float`` for ``tensor(float)``; other types as they are."""
+    """Return ``float`` for ``tensor(float)``; other types stay unchanged."""
     return name.removeprefix("tensor(").removesuffix(")") if name.startswith("tensor(") else name
 
 
@@ -174,9 +177,9 @@ Signature = dict[str, frozenset[str]]
 
 
 def listed(kernels: Iterable[Mapping[str, Any]], provider: str) -> dict[tuple[str, int, int], Signature]:
-    """Kernels of a provider: (operator, first version, last version) -> label -> element types.
+    """Return a provider's kernels: (operator, first version, last version) -> label -> element types.
 
-    A release has several CPU kernels for the types of one operator; they are put together.
+    A release has several CPU kernels for the types of one operator; they are merged.
     """
     found: dict[tuple[str, int, int], dict[str, set[str]]] = {}
     for kernel in kernels:
@@ -202,21 +205,21 @@ class Release:
 
     @property
     def name(self) -> str:
-        """``ort-1.30``."""
+        """The name of the target, such as ``ort-1.30``."""
         return f"ort-{self.number}"
 
     @property
     def number(self) -> str:
-        """``1.30``."""
+        """The major and minor version, such as ``1.30``."""
         return ".".join(self.head["ort_version"].split(".")[:2])
 
     @property
     def order(self) -> list[int]:
-        """Sorts releases, oldest first."""
+        """The sort key of releases, oldest first."""
         return [int(part) for part in self.number.split(".")]
 
     def differences(self, known: Release) -> list[str]:
-        """Facts that another release has otherwise, for people."""
+        """Return the differences from another release, for readers."""
         found = [
             f"{k}: {known.head.get(k)} -> {v}"
             for k, v in self.head.items()
@@ -231,7 +234,7 @@ class Release:
 
 
 def read_table(path: Path) -> tuple[list[Release], list[list[str]]]:
-    """All releases of a table, oldest first, and its sets of element types."""
+    """Return all releases of a table, oldest first, and its sets of element types."""
     data = json.loads(path.read_text(encoding="utf-8"))
     sets = [frozenset(names) for names in data["types"]]
     releases = [Release(head, {}, {}) for head in data["releases"].values()]
@@ -255,7 +258,7 @@ def read_table(path: Path) -> tuple[list[Release], list[list[str]]]:
 
 
 def named(releases: Iterable[Release], name: str) -> Release:
-    """The release of a name (``ort-1.24``).
+    """Return the release with this name (``ort-1.24``).
 
     Raises:
         MissingFact: the table has no such release.
@@ -267,7 +270,7 @@ def named(releases: Iterable[Release], name: str) -> Release:
 
 
 def query_names(table: Sequence[ProviderRow], known: Release, given: Mapping[str, str]) -> dict[int, str]:
-    """Address of a support query -> its name, by the operators that had it before.
+    """Return address of a support query -> its name, by the operators that had the query in an earlier release.
 
     Raises:
         MissingFact: a query has no name, or two.
@@ -289,7 +292,7 @@ def query_names(table: Sequence[ProviderRow], known: Release, given: Mapping[str
 
 
 def dml_rows(table: Sequence[ProviderRow], known: Release, given: Mapping[str, str]) -> dict[tuple[str, int], Any]:
-    """(operator, version) -> labels and types, other facts: the table's, and the known kernels outside of it."""
+    """Return (operator, version) -> labels and types, other facts: the table and the known kernels outside of it."""
     queries = query_names(table, known, given)
     memory = {
         op: {k: v for k, v in facts.items() if k in ("cpu_in", "cpu_out")} for (op, _), (_, facts) in known.rows.items()
@@ -310,10 +313,10 @@ def dml_rows(table: Sequence[ProviderRow], known: Release, given: Mapping[str, s
 
 
 def agree(rows: Mapping[tuple[str, int], Any], said: Mapping[tuple[str, int, int], Signature]) -> None:
-    """Refuse rows that are not exactly what ONNX Runtime lists for DirectML.
+    """Refuse rows that differ from ONNX Runtime's own list for DirectML.
 
     Raises:
-        MissingFact: one is missing, too many, or has other types.
+        MissingFact: a row is missing, superfluous, or has other types.
     """
     mine = {key: types for key, (types, _) in rows.items()}
     its = {(op, since): types for (op, since, _), types in said.items()}
@@ -327,7 +330,7 @@ def agree(rows: Mapping[tuple[str, int], Any], said: Mapping[tuple[str, int, int
 
 
 def directml_opset(versions: Mapping[str, Iterable[int]], max_opset: int) -> int:
-    """The highest opset at which no operator of note loses its DirectML kernel by a new version.
+    """Return the highest opset at which no important operator loses its DirectML kernel by a new version.
 
     Args:
         versions: operator -> versions that have a kernel.
@@ -347,10 +350,10 @@ def directml_opset(versions: Mapping[str, Iterable[int]], max_opset: int) -> int
 
 
 def highest(answer: Mapping[str, Any], kind: str, tried: range) -> int:
-    """The highest number whose model loaded.
+    """Return the highest number whose model loaded.
 
     Raises:
-        MissingFact: the highest that was tried loads as well, or one below does not.
+        MissingFact: the highest number tried loads as well, or one below does not.
     """
     loaded = answer[kind]["loaded"]
     best = max(loaded, default=0)
@@ -360,7 +363,7 @@ def highest(answer: Mapping[str, Any], kind: str, tried: range) -> int:
 
 
 def _spans(releases: Sequence[Release], has: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Ranges of releases in which a row is the same (``1.21-1.29``, ``1.21-`` to the newest), and the row.
+    """Yield ranges of releases with the same row (``1.21-1.29``; ``1.21-`` up to the newest), and the row.
 
     Args:
         has: the row of each release; ``None`` for no row.
@@ -375,10 +378,10 @@ def _spans(releases: Sequence[Release], has: Sequence[Any]) -> Iterator[tuple[st
 
 
 def write_table(path: Path, releases: Sequence[Release], sets: Sequence[Sequence[str]] = ()) -> None:
-    """JSON with one operator a line: a row counts for the range of releases before it.
+    """Write JSON with one operator a line. A row applies to the range of releases before it.
 
     Args:
-        releases: all, oldest first.
+        releases: all releases, oldest first.
         sets: sets of element types that keep their numbers, so that a new release changes few lines.
     """
     types = list(map(list, sets))
@@ -422,10 +425,10 @@ def write_table(path: Path, releases: Sequence[Release], sets: Sequence[Sequence
 def read(
     package: Package, answer: Mapping[str, Any], kernels: str, known: Release, given: Mapping[str, Any]
 ) -> Release:
-    """Put the parts together.
+    """Combine the parts of a release.
 
     Args:
-        answer: of ``ask_release.py`` for the wheel ``kernels``.
+        answer: the answer of ``ask_release.py`` for the wheel ``kernels``.
         given: ``feature_level``, empty for the known one; ``query``, names of new support queries by operator.
 
     Raises:

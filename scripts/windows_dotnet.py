@@ -1,9 +1,9 @@
-"""Packages for C#, built by the .NET SDK and run on the real DirectML, in the Wine of ``scripts/windows.py``.
+"""Build C# packages with the .NET SDK, and run them on the real DirectML, in the Wine of ``scripts/windows.py``.
 
-The SDK is .NET Core 3.1's, of npm. The project builds with the registries of Python, npm and Debian alone, which do
-not have NuGet's Microsoft.ML.OnnxRuntime.DirectML. So a package of that name is made here: the managed assembly
-compiled from the sources of Microsoft's binding, which npm's ``com.github.asus4.onnxruntime`` carries, with the DLLs
-of ``onnxruntime-windowsml``, whose release has the functions that these sources ask for.
+The SDK is .NET Core 3.1's, from npm. The build may only use the registries of Python, npm and Debian, which lack
+NuGet's Microsoft.ML.OnnxRuntime.DirectML. So this script makes a package of that name. Its managed assembly is compiled
+from the sources of Microsoft's binding, which npm's ``com.github.asus4.onnxruntime`` contains. Its DLLs are those of
+``onnxruntime-windowsml``, whose release has the functions that these sources need.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OLDER = (
     ("sequenceOrtValues = new(capacity)", "sequenceOrtValues = new DisposableList<OrtValue>(capacity)"),
     ("node.Value is not TensorBase", "!(node.Value is TensorBase)"),
 )
-"""What in the binding's sources is newer than the C# 8 of this SDK, and the same in C# 8."""
+"""Code in the binding's sources that is newer than this SDK's C# 8, and its form in C# 8."""
 _RUNTIME = "Microsoft.ML.OnnxRuntime"
 _DOTNET = r"C:\checkout\dotnet\dotnet.exe"
 _BUILD = (
@@ -65,7 +65,7 @@ _CHECKS = f"""{_HEAD}<OutputType>Exe</OutputType></PropertyGroup>
 
 
 def csharp(here: Job, app: Path) -> list[str]:
-    """The sample in C#, built by ``dotnet build``; then what it refuses, threads, and every damaged file."""
+    """Run the sample in C#, built by ``dotnet build``; then check refusals, threads, and every damaged file."""
     package = _built(here, app, {"model.onnx"})
     sample = [r"out\sample.dll", "out"]
     said = ran(here, _DOTNET, *sample, "dml", "0")
@@ -85,7 +85,7 @@ def csharp(here: Job, app: Path) -> list[str]:
 
 
 def csharp_buckets(here: Job, app: Path) -> list[str]:
-    """The sample in C# for several sizes, and what the loader promises of buckets, for the sizes in ``grid.txt``."""
+    """Run the C# sample for several sizes, and check how the loader chooses buckets for the sizes in ``grid.txt``."""
     grid = app / "grid.txt"
     sizes = grid.read_bytes()
     grid.unlink()
@@ -96,10 +96,10 @@ def csharp_buckets(here: Job, app: Path) -> list[str]:
 
 
 def _built(here: Job, app: Path, model: set[str]) -> Path:
-    """The folder of the package, moved below the checkout, with the sample built into ``out``.
+    """Return the package's folder, moved below the checkout, with the sample built into ``out``.
 
     Raises:
-        Wrong: the build did not put these files of the model, the contract and the DLLs beside the program.
+        Wrong: the build did not copy the model's files, the contract and the DLLs next to the program.
     """
     package = here.checkout / "app"
     package.mkdir()
@@ -116,7 +116,7 @@ def _built(here: Job, app: Path, model: set[str]) -> Path:
 
 
 def _checks(here: Job, source: str) -> tuple[str, str]:
-    """A program of the tests, built with the package's loader."""
+    """Build a program of the tests with the package's loader."""
     checks = here.checkout / "checks"
     checks.mkdir()
     shutil.copyfile(ROOT / "tests" / "package" / "csharp" / source, checks / source)
@@ -126,7 +126,7 @@ def _checks(here: Job, source: str) -> tuple[str, str]:
 
 
 def _from_nuget(here: Job, package: Path, expected: list[str]) -> None:
-    """A program whose library refers to the NuGet package of the model: built, published, run."""
+    """Build, publish and run a program whose library refers to the model's NuGet package."""
     dmlprep.write_nupkg(package, out=here.checkout / "feed", name="Contoso.Model", version="1.0.0")
     for name, project in (("library", _LIBRARY), ("program", _PROGRAM)):
         (here.checkout / name).mkdir()
@@ -144,7 +144,7 @@ def _from_nuget(here: Job, package: Path, expected: list[str]) -> None:
 
 
 def _dotnet(here: Job) -> None:
-    """The SDK in the checkout, fetched where it is not there, with the managed assembly compiled once."""
+    """Copy the SDK into the checkout; fetch it if it is missing, and compile the managed assembly once."""
     folder = here.bed.home / "dotnet"
     if not (folder / "fetched").is_file():
         shutil.rmtree(folder, ignore_errors=True)
@@ -176,7 +176,7 @@ def _compile_binding(here: Job, sources: Path) -> None:
 
 
 def _feed(here: Job, project: Path) -> None:
-    """A feed with the package that the project asks for, made of what there is."""
+    """Make a feed with the package that the project requires, from the available pieces."""
     reference = ElementTree.parse(project).find("./ItemGroup/PackageReference")
     if reference is None:
         raise Wrong("Sample.csproj asks for no package")

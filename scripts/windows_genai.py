@@ -1,17 +1,22 @@
-"""onnxruntime-genai on the real DirectML, in the Wine of ``scripts/windows.py``: does it write what the CPU does?
+"""Run onnxruntime-genai on the real DirectML, in the Wine of ``scripts/windows.py``, and compare it with the CPU.
 
     python scripts/windows_genai.py [--package NAME] [--count N] [FOLDER ...]
 
-NAME: winml (onnxruntime-genai-winml 0.18.0 beside onnxruntime-windowsml) or directml (onnxruntime-genai-directml 0.12.2
-beside onnxruntime-directml; newer ones ask for releases of that which do not exist); by default both. FOLDER: of a
-language model for DirectML; by default a small decoder in FP16 that is made here. Each writes 32 tokens on the CPU and
-on DirectML, through the engine that ``dmlprep genai compare`` uses, and both must be the same.
+NAME is one of two pairs of packages; by default both run:
 
-What it needs besides the test bed: the runtime of ``dmlprep runtime install``, whose d3d12.dll answers that it has no
-Agility SDK (``D3D12GetInterface``), and telemetry off, as the engine has it: Wine's C++ library lets its thread and the
-main one wait for each other.
+- winml: onnxruntime-genai-winml 0.18.0 with onnxruntime-windowsml
+- directml: onnxruntime-genai-directml 0.12.2 with onnxruntime-directml. Newer ones require releases of
+  onnxruntime-directml that do not exist.
 
-Exit codes: 0 all ran and agree; 1 one does not; 3 one could not run, and its line says why.
+FOLDER is a folder of a language model for DirectML; by default a small decoder in FP16 that is made here. Each
+generates 32 tokens on the CPU and on DirectML, through the engine of ``dmlprep genai compare``. The tokens must be the
+same.
+
+It needs the test bed and the runtime of ``dmlprep runtime install``, whose d3d12.dll reports that it has no Agility SDK
+(``D3D12GetInterface``). Telemetry must be off, as it is in the engine: in Wine's C++ library, its thread and the main
+thread deadlock.
+
+Exit codes: 0 all ran and agree; 1 one does not; 3 one could not run, and its line has the reason.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ WHEELS = {
     "winml": ("onnxruntime-genai-winml==0.18.0", "windowsml"),
     "directml": ("onnxruntime-genai-directml==0.12.2", "directml"),
 }
-"""Package of onnxruntime-genai, and the extra whose ONNX Runtime it is to be used with."""
+"""Package of onnxruntime-genai, and the extra with its ONNX Runtime."""
 
 _PROGRAM = """import sys
 from pathlib import Path
@@ -45,14 +50,14 @@ print("tokens", *tokens)
 """
 
 _LIMIT = 700.0
-"""Seconds of one program; a decoder of two layers takes one."""
+"""Time limit of one program in seconds; a decoder of two layers takes one."""
 
 
 def wheel(bed: Bed, package: str) -> Path:
-    """The folder of an unpacked wheel, fetched where it is not there.
+    """Return the folder of an unpacked wheel; fetch it if it is missing.
 
     Raises:
-        NotRun: pip does not get it.
+        NotRun: pip cannot fetch it.
     """
     folder = bed.home / f"genai-{package}"
     if not folder.is_dir():
@@ -64,7 +69,7 @@ def wheel(bed: Bed, package: str) -> Path:
 
 
 def made(folder: Path) -> Path:
-    """A small decoder with GroupQueryAttention in FP16, whose cache is one memory."""
+    """Write a small decoder with GroupQueryAttention in FP16, whose cache is one memory."""
     from tests.genai.proof.decoders import Weights, grouped
     from tests.genai.proof.decoders import folder as write
 
@@ -72,10 +77,10 @@ def made(folder: Path) -> Path:
 
 
 def run(bed: Bed, package: str, path: Path, count: int) -> None:
-    """One folder with one package, on both devices.
+    """Run one folder with one package, on both devices.
 
     Raises:
-        NotRun: the package cannot be had.
+        NotRun: the package is not available.
         Wrong: it does not run, or the tokens differ.
     """
     found = {}
@@ -97,7 +102,7 @@ def run(bed: Bed, package: str, path: Path, count: int) -> None:
 
 
 def run_all(bed: Bed, packages: Sequence[str], folders: Sequence[Path], count: int) -> int:
-    """1 where one fails, 3 where one could not run."""
+    """Run all packages and folders; return 1 if one fails, 3 if one could not run."""
     codes = {0}
     for package in packages:
         for path in folders:
@@ -114,7 +119,7 @@ def run_all(bed: Bed, packages: Sequence[str], folders: Sequence[Path], count: i
 
 
 def main() -> int:
-    """Entry."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="onnxruntime-genai on DirectML in Wine.")
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--package", action="append", choices=list(WHEELS))

@@ -1,4 +1,4 @@
-"""Programs that a script builds and runs in its Windows: what they print, and what npm brings for them."""
+"""Build and run programs in the Windows of a script, and fetch their npm packages."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from windows import Job, NotRun
 __all__ = ["LIMIT", "Wrong", "fetch_from_npm", "numbers", "of_buckets", "ran", "refused", "write_grid"]
 
 LIMIT = 300.0
-"""Seconds of one program."""
+"""Time limit of one program in seconds."""
 _SIZES = (("height=16", "width=16"), ("height=20", "width=16"), ("height=9", "width=24"))
-"""Of the app's inputs: those of a bucket, and two that another bucket each has room for."""
+"""Sizes of the app's inputs: those of a bucket, and two others that fit into different buckets."""
 _ODD = ("", "height=4", "depth=1 height=2 width=3", "height=0 width=4", "height=-1 width=4")
 
 
 class Wrong(Exception):
-    """A sample that does not do what it should; the message says what."""
+    """A sample that fails its check; the message says how."""
 
 
 def ran(here: Job, program: str, *arguments: str) -> str:
-    """What a program printed.
+    """Run a program and return its output.
 
     Raises:
         Wrong: it failed.
@@ -38,7 +38,7 @@ def ran(here: Job, program: str, *arguments: str) -> str:
 
 
 def refused(here: Job, program: str, arguments: Sequence[str], word: str) -> None:
-    """A program must fail, and its error name ``word``.
+    """Check that a program fails, and that its error names ``word``.
 
     Raises:
         Wrong: it does not.
@@ -49,25 +49,25 @@ def refused(here: Job, program: str, arguments: Sequence[str], word: str) -> Non
 
 
 def numbers(said: str) -> list[str]:
-    """The lines with outputs."""
+    """Return the lines with outputs."""
     return [line for line in said.splitlines() if line and not line.startswith("device ")]
 
 
 def write_grid(path: Path) -> None:
-    """The sizes that the checks of buckets ask for, a line each: all up to above the largest bucket's, and odd ones."""
+    """Write the sizes for the checks of buckets, one a line: all up to above the largest bucket, and invalid ones."""
     lines = [f"height={height} width={width}" for height in range(1, 27) for width in range(1, 27)]
     path.write_text("\n".join([*lines, *_ODD]) + "\n", encoding="utf-8", newline="\n")
 
 
 def of_buckets(here: Job, sample: Sequence[str], checks: Sequence[str]) -> list[str]:
-    """What a sample prints for sizes of three buckets, and what the checks say that each of many sizes takes.
+    """Return the sample's output for sizes of three buckets, and the bucket of each of many sizes from the checks.
 
     Args:
-        sample: the program and its words before the sizes.
-        checks: the program and its words; it prints "good" last.
+        sample: the program and its arguments before the sizes.
+        checks: the program and its arguments; it prints "good" last.
 
     Raises:
-        Wrong: it did not run on DirectML, takes sizes that no bucket has room for, or a check fails.
+        Wrong: it did not run on DirectML, accepts sizes that no bucket fits, or a check fails.
     """
     found = []
     for sizes in _SIZES:
@@ -84,14 +84,14 @@ def of_buckets(here: Job, sample: Sequence[str], checks: Sequence[str]) -> list[
 
 
 def fetch_from_npm(wanted: Mapping[str, str], folder: Path, kept: Callable[[str], bool]) -> None:
-    """Unpack packages of npm, each into a folder with its name.
+    """Unpack npm packages, each into a folder with its name.
 
     Args:
         wanted: SHA-256 of each archive, by ``name@version``.
-        kept: whether a file of an archive is wanted, by its path there.
+        kept: returns whether to unpack a file of an archive, by its path there.
 
     Raises:
-        NotRun: npm is missing or does not get them, or an archive is another one than was tried.
+        NotRun: npm is missing or cannot fetch them, or an archive differs from the tested one.
     """
     if shutil.which("npm") is None:
         raise NotRun("npm is missing")

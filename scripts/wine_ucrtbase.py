@@ -1,9 +1,9 @@
-"""Give Wine's ucrtbase.dll the C99 complex functions that numpy imports and Wine 10 has as stubs only.
+"""Give Wine's ucrtbase.dll the C99 complex functions that numpy imports, which are only stubs in Wine 10.
 
-A stub of Wine is 24 bytes of code that reports the missing function and aborts. The bodies written over it here have
-5 to 22 bytes and need no relocation: real and imaginary part by moves, modulus and argument by a jump to ``hypot`` and
-``atan2`` of the same library. On x64 a ``float _Complex`` comes in RCX, a ``double _Complex`` by a pointer in RCX, and
-the results go out in XMM0 (learn.microsoft.com, "x64 calling convention").
+A stub of Wine is 24 bytes of code that reports the missing function and aborts. The code that replaces it has 5 to 22
+bytes and needs no relocation. Real and imaginary part are moves. Modulus and argument are jumps to ``hypot`` and
+``atan2`` of the same library. On x64 a ``float _Complex`` is passed in RCX, a ``double _Complex`` by a pointer in RCX,
+and the result is in XMM0 (learn.microsoft.com, "x64 calling convention").
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BODIES: dict[str, tuple[bytes, str]] = {
     **{f"cabs{s}": (_BOTH, "_hypot") for s in ("", "l")},
     **{f"carg{s}": (_SWAPPED, "atan2") for s in ("", "l")},
 }
-"""Function -> code, and the function that it jumps to; it returns where none is named."""
+"""The code of each function, and the function that it jumps to; empty: it returns."""
 
 _STUB = 24
 """Bytes of a stub."""
@@ -56,7 +56,7 @@ class _Library:
         return struct.unpack_from(form, self.raw, at)
 
     def at(self, address: int) -> int:
-        """Place in the file of a relative virtual address."""
+        """Return the position in the file of a relative virtual address."""
         for size, start, raw_size, raw in self._sections:
             if start <= address < start + max(size, raw_size):
                 return address - start + raw
@@ -76,7 +76,7 @@ class _Library:
         return found
 
     def is_stub(self, name: str) -> bool:
-        """Whether the function only reports its own name: sub rsp, 40; lea rcx, [module]; lea rdx, [name]."""
+        """Return whether the function only reports its name: sub rsp, 40; lea rcx, [module]; lea rdx, [name]."""
         address = self.functions[name]
         body = self.raw[self.at(address) : self.at(address) + _STUB]
         if body[:7] != b"\x48\x83\xec\x28\x48\x8d\x0d" or body[11:14] != b"\x48\x8d\x15":
@@ -86,7 +86,7 @@ class _Library:
 
 
 def patched(library: Path) -> bytes:
-    """The library with bodies for its stubs among the complex functions; unchanged where it has none.
+    """Return the library with code for its complex stubs; unchanged if it has no such stubs.
 
     Raises:
         ValueError: it is not a 64-bit library of Windows.

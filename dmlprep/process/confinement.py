@@ -183,7 +183,7 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
 
 
 def _python() -> Iterator[str]:
-    """Yield the paths of the interpreter, its modules and its libraries, but no folder that contains the user's home."""
+    """Yield the paths of the interpreter, its modules and its libraries, except folders that contain the home."""
     place, homes = os.path.realpath(os.path.expanduser("~")), {_identity("/")}
     while place != "/":
         homes.add(_identity(place))

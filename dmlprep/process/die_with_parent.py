@@ -1,14 +1,12 @@
 """Start a program that dies when this process's parent dies (Linux).
 
-    python -P die_with_parent.py PARENT -m MODULE ...     run a module in this process
-
-    python -P die_with_parent.py PARENT -f FILE ...       run a Python file in this process
-
-    python -P die_with_parent.py PARENT -c FOLDER [PATH ...] -f FILE ...
-
-the same, but it may only write to FOLDER and only read each PATH
-
-    python -I -S die_with_parent.py PARENT PROGRAM ...    replace this process by another program
+| command | effect |
+|---|---|
+| python -P die_with_parent.py PARENT -m MODULE ... | run a module in this process |
+| python -P die_with_parent.py PARENT -f FILE ... | run a Python file in this process |
+| python -P die_with_parent.py PARENT -c FOLDER [PATH ...] -f FILE ... | the same; write only to FOLDER, read each PATH
+|
+| python -I -S die_with_parent.py PARENT PROGRAM ... | replace this process by another program |
 
 The kernel kills the process (PR_SET_PDEATHSIG, which remains when another program replaces it). This is set before the
 program imports modules, which takes a worker seconds on a slow disk. A file is a worker: if memory is short, the kernel
