@@ -1,8 +1,8 @@
 """Load rarely used dependencies of another package only at their first use.
 
 onnx-ir imports sympy, for arithmetic with names of sizes; this takes as long as all other imports together. dmlprep has
-its own arithmetic (``graph/analysis/polynomial.py``). ``importlib.util.LazyLoader`` is not suitable: it loads a module
-at its second import, and it would change the imports of the surrounding program.
+its own arithmetic (``graph/analysis/polynomial.py``). ``importlib.util.LazyLoader`` is not suitable. It loads a module
+at its second import, and changes the imports of the surrounding program.
 """
 
 from __future__ import annotations

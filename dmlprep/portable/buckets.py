@@ -1,4 +1,4 @@
-"""Choose the bucket (a model of fixed sizes) for some sizes: the exact match, or the smallest that is large enough."""
+"""Choose the bucket (a model of fixed sizes) for some sizes: an exact match, or the smallest large enough."""
 
 from __future__ import annotations
 

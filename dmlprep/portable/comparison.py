@@ -24,10 +24,10 @@ class OutputGroup:
     """Outputs that are compared together.
 
     Attributes:
-        kind: ``elements``: compare element by element. The other kinds apply if that fails. ``rows``: match the rows of
-            all outputs of the group, side by side, as a set (boxes, scores and labels of a detector). ``ranked``: the
-            same for rows that TopK chose, with or without a batch axis. ``map``, ``classes``, ``logits``: compare what
-            readers derive from the output, such as masks or the winning class (``steep``).
+        kind: ``elements``: compare element by element. The other kinds apply if that fails. ``rows``: match the rows as
+            a set, with all outputs of the group side by side (boxes, scores and labels). ``ranked``: the same for rows
+            that TopK chose, with or without a batch axis. ``map``, ``classes``, ``logits``: compare what readers derive
+            from the output, such as masks or the winning class (``steep``).
         count: for ``ranked``, how many rows TopK chooses; ``None`` if the graph does not define it.
         integer_images: the outputs among ``names`` whose values are rounded numbers.
         turn: a full turn of an angle, in the output's unit; 0 for other outputs.
@@ -114,7 +114,7 @@ class Comparison:
     """Collects the comparison of each feed, and reports the worst of each output.
 
     ``errors`` has one number for each feed: the largest error as a share of its bound. For a steep output this is the
-    largest error of any element: a row that moves a little with this feed may move far with another.
+    largest error of any element. A row that moves a little with this feed may move far with another.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Explain the HRESULT in an error text: its name, the likely causes, and the next thing to try.
 
 Sources: the names are those of winerror.h and of DXGI's error list (learn.microsoft.com, "DXGI_ERROR", "Direct3D 12
-return codes"). The order of the causes follows the issue threads of DirectML and ONNX Runtime, most frequent first, and
-measurements of the real provider (``docs/directml-conformance.md``).
+return codes"). Causes are ordered by their frequency in the issue threads of DirectML and ONNX Runtime, and by
+measurements (``docs/directml-conformance.md``).
 """
 
 from __future__ import annotations

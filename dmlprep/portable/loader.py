@@ -87,7 +87,7 @@ class Model:
 
     Args:
         folder: the folder of ``model.json``.
-        adapter: the DXGI number of the adapter (0 is the adapter of the desktop), ``high_performance`` or
+        adapter: the DXGI number of the adapter (0 is the adapter of the desktop). Or ``high_performance`` or
             ``minimum_power``, a vendor (``NVIDIA``, ``AMD``, ``Intel``, ``Qualcomm``), or a part of the adapter's name.
         device: ``dml``; ``cpu`` for the CPU only; ``dml-or-cpu`` for the CPU if DirectML is not available. Then
             ``notice`` gives the reason.
@@ -191,8 +191,8 @@ class Model:
     def take(self, sizes: Mapping[str, int]) -> None:
         """Switch to the bucket for these sizes, in all threads that share this model.
 
-        The first switch to a bucket opens its session. The sessions of the other buckets stay open until ``close`` or
-        ``reopen``, and each has its own copy of the weights on the device. After an error, the previous bucket remains
+        The first switch to a bucket opens its session. Sessions of other buckets stay open until ``close`` or
+        ``reopen``. Each has its own copy of the weights on the device. After an error, the previous bucket remains
         loaded.
 
         Raises:

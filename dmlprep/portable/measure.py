@@ -126,8 +126,8 @@ def measure(
     Floating-point types of any width are compared in float64. An element is out of tolerance when |d| exceeds
     ``tolerance.max_rel`` times max|reference|. Where the reference is not finite, the candidate must be the same. Masks
     must stay masks. For integers, the share of equal elements counts. If too few are equal, an ``integer_image`` is
-    compared as numbers: a few rounded elements may be one level apart if the unrounded numbers are within the
-    tolerance.
+    compared as numbers. Then a few elements may be one level apart, because numbers within the tolerance may round
+    differently.
     """
     if reference.shape != candidate.shape:
         note = f"shape {list(candidate.shape)}, reference {list(reference.shape)}"

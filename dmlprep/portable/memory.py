@@ -13,8 +13,7 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 
 _ANEW, _SELDOM = 1.0, 100
-"""Seconds between two searches for the members of a family, and how many times longer than the search itself that
-is."""
+"""Shortest pause between two searches for the members of a family, in seconds, and as a multiple of the search time."""
 
 
 class Family:

@@ -26,8 +26,8 @@ def config_entries(options: Mapping[str, str], device: str) -> dict[str, str]:
         if not _flag(options, "cpu_fallback"):
             entries["session.disable_cpu_ep_fallback"] = "1"
     else:
-        # The CPU provider fuses DequantizeLinear and MatMul into a MatMulNBits, which by default rounds its data to 8
-        # bits (level 4). The reference must be computed in FP32 (level 1).
+        # The CPU provider fuses DequantizeLinear and MatMul into MatMulNBits. By default that rounds its data to 8 bits
+        # (level 4). The reference must be computed in FP32 (level 1).
         entries["session.qdq_matmulnbits_accuracy_level"] = "1"
     entries.update({key.removeprefix("config:"): value for key, value in options.items() if key.startswith("config:")})
     return entries

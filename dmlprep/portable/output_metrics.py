@@ -20,8 +20,8 @@ class OutputMetrics:
         share_equal: for integer, boolean and string outputs, share of equal elements.
         note: for a rule that is not element by element (sets of boxes, maps, classes), the rule and its numbers.
         error: the number that decides, on the scale of ``max_rel``; equal to ``max_rel`` for element by element.
-        noise: error of the original against itself, at another optimisation level or with inputs that differ in the
-            last bit; ``None`` if not measured.
+        noise: error of the original against itself: at another optimisation level, or with the last bit of its inputs
+            changed. ``None`` if not measured.
         bound: largest ``error`` allowed: from the tolerance, or larger because of the noise.
         feed: name or number of the feed with these numbers; empty if there is only one.
         only_faint: whether it passes only because a map that shows nothing is compared on the scale of 0 to 1.

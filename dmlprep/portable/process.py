@@ -20,8 +20,8 @@ CREATION_FLAGS = (_CREATE_NEW_PROCESS_GROUP | _CREATE_NO_WINDOW) if sys.platform
 """The ``creationflags`` for subprocess. Ctrl-C reaches only this process, and no console window opens for the child."""
 
 _TELEMETRY = "ORT_DISABLE_TELEMETRY"
-"""Environment variable: ``1`` stops ONNX Runtime from sending telemetry and from leaving files in the temporary folder
-(since 1.30 also on Linux). It is set for workers, unless the user sets another value."""
+"""Environment variable: ``1`` disables ONNX Runtime's telemetry, which also leaves files in the temporary folder (since
+1.30 also on Linux). It is set for workers, unless the user sets another value."""
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 """Environment variable: the number of threads that OpenBLAS starts when numpy is imported (40 ms of CPU time). They
@@ -245,8 +245,7 @@ def watch_parent() -> None:
     """End this process when the pipe on its standard input closes, that is, when its parent ends.
 
     A thread reads a duplicate of the pipe, and standard input becomes the null device. On Windows, a waiting read
-    blocks every other use of the handle. numpy queries the type of standard input during its import (numpy issue 24290,
-    CPython issue 78961).
+    blocks every other use of the handle. One such use is in numpy's import (numpy issue 24290, CPython issue 78961).
     """
     watched = os.dup(0)
     nowhere = os.open(os.devnull, os.O_RDONLY)

@@ -20,9 +20,9 @@ def match_rows(
 ) -> tuple[float, dict[str, float], str] | None:
     """Match the rows of a group of outputs as sets.
 
-    A row is the same row of every output of the group, side by side: box, score and label of one detection. Two rows
-    match when each floating-point element is within ``max_rel`` of its output's max|reference|, and all other elements
-    are equal. Each row is used once.
+    A row joins the same row of every output of the group: box, score and label of one detection. In two matching rows,
+    floating-point elements differ by at most ``max_rel`` of their output's max|reference|. All other elements are
+    equal. Each row is used once.
 
     Returns:
         matched rows as a share of the larger set; for each output, max|d| / max|reference| over the matched rows; a

@@ -165,7 +165,7 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
 
 
 def _checked(kit: Path, asked: argparse.Namespace) -> tuple[dict[str, Any], str, keys.RunKey | None]:
-    """Return the manifest of the kit, its id, and the key for the result, after a check of the kit's files."""
+    """Check the kit's files; return its manifest, its id, and the key for the result."""
     try:
         manifest, name = integrity.read_manifest(kit)
     except ValueError as error:

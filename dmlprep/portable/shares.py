@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def rounded_share(share: float, digits: int = 4) -> float:
-    """Return ``share`` (0 to 1) rounded to this many digits; 1 only for exactly 1, and 0 only for exactly 0."""
+    """Round ``share`` (0 to 1) to this many digits; return 1 only for exactly 1, and 0 only for exactly 0."""
     step = 10.0**-digits
     return round(min(max(round(share, digits), step), 1 - step), digits) if 0 < share < 1 else share
 

@@ -1,7 +1,7 @@
 """Compare steep outputs, which rounding moves far at a few places: maps and rows of probabilities, logits.
 
-If a few elements of an output are out of bounds, the output is judged by its use: the overlap of its masks, or the
-classes that win. A wrong model changes more than the edges of its masks, and fails.
+If a few elements are out of bounds, the output is judged by its use: the overlap of its masks, or the classes that win.
+A wrong model changes more than the edges of its masks, and fails.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def steep_error(
     """Return how far a steep output (a kind of ``STEEP``) is off, judged by its use.
 
     ``means`` is the weight of a mean, or of a share of many elements; the largest differences have weight 1. With
-    ``faint``, a map that shows nothing may be off as much as a single probability may, on the scale of 0 to 1.
+    ``faint``, a map that shows nothing has the bound of a single probability, on the scale of 0 to 1.
 
     Returns:
         The largest of its measures, each as a share of its limit in the tolerance: up to 1 passes. ``None`` if these
-            measures do not apply: an element is not finite, a single element is not a probability, or the tolerance
-            requires every element.
+            measures do not apply. Reasons are an element that is not finite, a single element that is not a
+            probability, and a tolerance that requires every element.
     """
     if reference.shape != candidate.shape or not reference.size or tolerance.overlap >= 1.0:
         return None

@@ -1,4 +1,4 @@
-"""Read a user's file within limits: only a plain file, and only up to the size that its kind can need.
+"""Read a user's file within limits: only a plain file, up to the size that its kind can need.
 
 A device (/dev/zero) has no end, and a pipe might never have one. A file of gigabytes instead of kilobytes is the wrong
 file. Documents (TOML, JSON) have a limited depth and numbers of at most 64 bits, as later steps require.
@@ -150,13 +150,13 @@ def _whole_number(text: str) -> int | float:
 
 
 def check_document(data: object, *, half: bool = False) -> None:
-    """Check the depth, the whole numbers and the text of a document, so that later steps can process and write it.
+    """Check a document's depth, whole numbers and text, so that later steps can process and write it.
 
     With ``half``, text may have half characters, which represent bytes of a path that are not UTF-8.
 
     Raises:
-        Unfit: it is deeper than ``MAX_DEPTH``, a whole number needs more than 64 bits, or a text has a zero byte or a
-            half character.
+        Unfit: it is deeper than ``MAX_DEPTH``, or has a whole number of more than 64 bits, a zero byte or a half
+            character.
     """
     level: list[object] = [data]
     for _ in range(MAX_DEPTH):

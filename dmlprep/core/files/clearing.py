@@ -1,8 +1,8 @@
 """Remove a folder, whatever an untrusted program left in it.
 
-The usual functions fail on folders without permissions, and on folders that are nested too deeply for path lengths,
-descriptors or the stack. Then, on Linux, the folder is emptied step by step. Every step starts at the descriptor of a
-folder and follows no link. A nested folder is first moved to the top, so that there are never more than two levels.
+The usual functions fail on folders without permissions, and on folders that are nested too deeply. Then, on Linux, the
+folder is emptied step by step. Every step starts at the descriptor of a folder and follows no link. A nested folder is
+first moved to the top, so that there are never more than two levels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replace several files or folders atomically, so that a model, its data file and its record are always of one run.
+"""Replace several files or folders atomically: a model, its data file and its record are always of one run.
 
 The files of a set are in one folder. One of them is the head (``model.onnx``): without it the others are not a result.
 
@@ -9,8 +9,8 @@ The files of a set are in one folder. One of them is the head (``model.onnx``): 
 
 A failure in 2 or 3 (on Windows: a file is open in another program) moves everything back. If the process is killed in 2
 or 3, the head is missing. Then the next start of any command, or the next run into this folder, restores the old set.
-If it is killed in 4, the hidden folder is removed at that time. The process that made the hidden folder locks it, so
-that a second run does not treat it as a leftover. Files are not synced to disk, so a power failure can lose data.
+If it is killed in 4, the hidden folder is removed at that time. The process that made the hidden folder locks it, so a
+second run does not treat it as a leftover. Files are not synced to disk, so a power failure can lose data.
 
 The restore removes only what this exchange brought. The list identifies each new file by size and time, and each new
 folder by inode. Anything else in these places stays, and the message reports it.

@@ -1,7 +1,7 @@
 """Detect links that lead out of the folder that a command reads or writes.
 
-A third-party folder may contain ``vocab.txt -> /etc/passwd``. A command that copies the folder's files would copy that
-file too, and a command that writes into the folder would write to another place.
+A third-party folder may contain ``vocab.txt -> /etc/passwd``. A command that copies the folder would copy that file
+too. A command that writes into the folder would write to another place.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_plain_file(path: Path) -> bool:
 def check_inside(files: Iterable[Path], folder: Path) -> None:
     """Refuse files of a folder whose content is outside of it, through a link.
 
-    A snapshot in Hugging Face's cache is an exception: its files are links to the folder ``blobs`` of the same
+    A snapshot in Hugging Face's cache is an exception. Its files are links to the folder ``blobs`` of the same
     repository (``models--NAME/snapshots/REVISION/x`` to ``models--NAME/blobs/DIGEST``).
 
     Raises:
@@ -64,7 +64,7 @@ def _blobs(root: Path) -> Path | None:
 
 
 def check_no_links(top: Path, place: Path) -> None:
-    """Refuse to write to a place below ``top`` if it, or a folder on the way, is a link; ``top`` itself may be one.
+    """Refuse to write to a place below ``top`` if it, or a folder between them, is a link. ``top`` itself may be one.
 
     Raises:
         OutputError: a link is in the way.

@@ -17,7 +17,7 @@ MOST_MATCHES = 10_000
 """Most files of one pattern."""
 
 MOST_LOOKED_AT = 1_000_000
-"""Most names that are read from folders, for one pattern: this takes seconds, and no folder of models has as many."""
+"""Most names that are read from folders for one pattern. That takes seconds, and no folder of models has as many."""
 
 _ANY_FOLDERS = "**"
 

@@ -20,7 +20,7 @@ Namespaces")."""
 
 _LONGEST_FILE, _LONGEST_FOLDER, _LONGEST_NAME, _LONGEST_EXTENDED = 259, 247, 255, 32_766
 """In UTF-16 units, without the final zero (learn.microsoft.com, "Maximum Path Length Limitation"). 260 for a file, 12
-fewer for a folder, which leaves room for a short name; 32,767 with long paths enabled, and after ``\\\\?\\``."""
+fewer for a folder, which leaves room for a short name. 32,767 with long paths enabled, and after ``\\\\?\\``."""
 
 _LINUX_NAME, _LINUX_PATH = 255, 4095
 """In bytes: NAME_MAX, and PATH_MAX without the final zero."""
@@ -30,7 +30,7 @@ _TEMPORARY = "x" * 32
 
 
 def file_name_problem(name: str, *, anywhere: bool = True) -> str:
-    """Return why a text cannot be the name of a file in a folder, as the end of a sentence; empty if it can.
+    """Return why a text cannot be a file name, as the end of a sentence; empty if it can.
 
     Every name from a document is checked here before it becomes part of a path. With ``anywhere`` it must be valid on
     Windows and on Linux, otherwise on this system.

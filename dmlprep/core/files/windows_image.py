@@ -1,6 +1,6 @@
 """Read facts from a Windows program or library: architecture, imports, version.
 
-It works on any system, and on untrusted files: every offset is checked, and no file causes more than ``_PIECES`` reads
+It works on any system, and on untrusted files. Every offset is checked, and no file causes more than ``_PIECES`` reads
 or ``_MOST`` bytes. Format: learn.microsoft.com, "PE Format" and "VS_VERSIONINFO".
 """
 

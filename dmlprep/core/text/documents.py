@@ -19,8 +19,8 @@ def to_json(data: object, *, order: Literal["sorted"] | None = None, indent: int
     """Return a record, or builtins, as indented JSON in UTF-8.
 
     Characters that do not print become JSON escapes. JSON has no infinity, so it becomes the largest number; NaN
-    becomes ``null``. Two kinds of characters are written as escaped text: lone surrogates (bytes of a path that are not
-    UTF-8), which JSON does not allow, and zero bytes, which readers refuse.
+    becomes ``null``. Lone surrogates (bytes of a path that are not UTF-8) and zero bytes become escaped text. JSON does
+    not allow the former, and readers refuse the latter.
 
     With ``order`` keys are sorted. ``measures``: the data may have infinities, so every number is checked.
     """

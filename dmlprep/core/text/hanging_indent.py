@@ -20,7 +20,7 @@ def indent_of(text: str) -> int:
 
 
 def is_command(text: str) -> bool:
-    """Return whether a user may copy a command from the text: with a line break in it, half of it would run."""
+    """Return whether the text contains a command. A user may copy it, and with a line break half of it would run."""
     return _COMMAND.search(text) is not None
 
 

@@ -19,7 +19,7 @@ _SIGNS = re.compile(
     r"[\\`*\[\]<>#|~&@$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?=//)|(?<=www)\.|^[-+=]|(?<=^\d)[.)]|^\d{2,9}[.)]",
     re.IGNORECASE,
 )
-"""Characters that begin a form of Markdown, a link or a mention, and those that begin a list at the start of a line."""
+"""Characters that begin a Markdown form, a link or a mention, or at the start of a line a list."""
 
 
 def text(content: object, longest: int = LONGEST_LINE) -> Markdown:
