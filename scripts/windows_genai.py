@@ -8,12 +8,12 @@ NAME is one of two pairs of packages; by default both run:
 - directml: onnxruntime-genai-directml 0.12.2 with onnxruntime-directml. Newer ones require releases of
   onnxruntime-directml that do not exist.
 
-FOLDER is a folder of a language model for DirectML; by default a small decoder in FP16 that is made here. Each
+FOLDER is a folder of a language model for DirectML. The default is a small decoder in FP16 that is made here. Each
 generates 32 tokens on the CPU and on DirectML, through the engine of ``dmlprep genai compare``. The tokens must be the
 same.
 
 It needs the test bed and the runtime of ``dmlprep runtime install``, whose d3d12.dll reports that it has no Agility SDK
-(``D3D12GetInterface``). Telemetry must be off, as it is in the engine: in Wine's C++ library, its thread and the main
+(``D3D12GetInterface``). Telemetry must be off, as it is in the engine. In Wine's C++ library, its thread and the main
 thread deadlock.
 
 Exit codes: 0 all ran and agree; 1 one does not; 3 one could not run, and its line has the reason.

@@ -2,8 +2,8 @@
 
 A stub of Wine is 24 bytes of code that reports the missing function and aborts. The code that replaces it has 5 to 22
 bytes and needs no relocation. Real and imaginary part are moves. Modulus and argument are jumps to ``hypot`` and
-``atan2`` of the same library. On x64 a ``float _Complex`` is passed in RCX, a ``double _Complex`` by a pointer in RCX,
-and the result is in XMM0 (learn.microsoft.com, "x64 calling convention").
+``atan2`` of the same library. On x64 a ``float _Complex`` is passed in RCX, and a ``double _Complex`` by a pointer in
+RCX. The result is in XMM0 (learn.microsoft.com, "x64 calling convention").
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Child:
         """Send one request, and wait up to ``limit`` seconds for its answer; return it without the final ``ok``.
 
         Args:
-            memory: bytes of private memory that the worker may use during the request; 0 for no limit, ``None`` for the
+            memory: bytes of private memory that the worker may use during the request. 0: no limit; ``None``: the
                 default share of the system memory.
             allowance: further limits of the request. The largest allowance so far applies: a worker need not free
                 memory between two models.

@@ -7,7 +7,7 @@
 | TCP connections (ABI 4), signals and abstract sockets (ABI 6), a second time | Landlock |
 | core files, large files, many descriptors | limits |
 
-The process itself calls ``confine`` while it has one thread: Landlock applies to the calling thread and to the threads
+The process itself calls ``confine`` while it has one thread. Landlock applies to the calling thread and to the threads
 that it starts later. Features that the kernel lacks are skipped (``lacking``). A worker imports this module before it
 is ready, so the module imports little. Sources: landlock(7), linux/landlock.h, seccomp(2).
 """

@@ -1,8 +1,8 @@
 """Read a worker's result files safely: an untrusted process that still runs has written them.
 
-A file may have become a link to a file of the user, a FIFO without a writer, a device, or a file of 2^60 zeros. Its
-content may change during the read. So a file is opened without following links and without waiting, must be a plain
-file, and is read up to a limit. The worker cannot replace the folder itself.
+A file may have become a link to a user's file, a FIFO, a device, or a file of 2^60 zeros. Its content may change during
+the read. So a file must be a plain file. It is opened without following links and without waiting, and read up to a
+limit. The worker cannot replace the folder itself.
 """
 
 from __future__ import annotations

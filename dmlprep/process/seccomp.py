@@ -18,8 +18,8 @@ import struct
 
 LAST = 462
 """The last call in this list: mseal, Linux 6.10. Higher numbers do not exist for the program (ENOSYS), as on an older
-kernel. The x32 calls do not exist either: they are the same numbers with bit 30 set, and no comparison would match
-them."""
+kernel. The x32 calls do not exist either. They are the same numbers with bit 30 set, so no comparison would match them.
+"""
 
 
 def _calls(text: str) -> dict[str, int]:
@@ -58,8 +58,8 @@ REFUSED = {
         "sethostname 170, setdomainname 171, syslog 103, vhangup 153"
     ),
 }
-"""Calls that are refused for any arguments. chroot and setuid are allowed: they need capabilities, and as root the
-sandbox uses them to drop its own."""
+"""Calls that are refused for any arguments. The calls chroot and setuid are allowed: they need capabilities, and the
+sandbox uses them as root to drop its own."""
 
 ALONE = {
     "programs: a worker on the CPU starts no program": _calls("fork 57, vfork 58, execve 59, execveat 322"),
@@ -79,8 +79,8 @@ ALONE = {
 """Further calls that are refused to a worker that starts no program and connects to none."""
 
 IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423}
-"""Requests to a terminal that are refused: typing into it in the user's name, pasting into the console, and line
-disciplines, which are old code. The kernel reads 32 bits of a request, and so does the filter."""
+"""Refused requests to a terminal: typing in the user's name, pasting into the console, and line disciplines, which are
+old code. The kernel reads 32 bits of a request, and so does the filter."""
 
 CLONE_NAMESPACES = 0x7E020000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET (linux/sched.h)."""

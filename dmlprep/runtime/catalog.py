@@ -20,7 +20,8 @@ _LIMIT = 30.0
 def catalog_lines(system: str = sys.platform) -> list[str]:
     """Return one line for each provider that Windows ML has for this machine; empty without the package ``windowsml``.
 
-    DirectML is not in the list: Windows ML lists it as "DirectML (legacy)", and every ONNX Runtime for Windows has it.
+    DirectML is not in the result. Windows ML lists it as "DirectML (legacy)", and every ONNX Runtime for Windows has
+    it.
     """
     if system != "win32" or find_spec("windowsml") is None:
         return []

@@ -1,7 +1,8 @@
 """Serve onnx's reference evaluator with the worker protocol, for originals that ONNX Runtime cannot load.
 
-ONNX Runtime 1.24.4 cannot load a model of opset 26 to 28, but the proof needs its outputs after the opset was lowered.
-The evaluator computes every operator in numpy, by ONNX's own definition, in seconds instead of milliseconds.
+ONNX Runtime 1.24.4 cannot load models of opset 26 to 28. The proof needs their outputs, to compare them with the
+lowered model. The evaluator computes every operator in numpy, by ONNX's own definition, in seconds instead of
+milliseconds.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from dmlprep.runtime.types import SessionOptions
 def dml_identity(session: SessionOptions | None = None) -> str:
     """Return the device, its driver, DirectML, ONNX Runtime, and on Linux a digest of the runtime and the processor.
 
-    The result is empty if the device or its driver cannot be identified: a GPU on Linux, a software adapter or a
-    preference on Windows. It is also empty if DirectML is not available.
+    The result is empty if the device or its driver cannot be identified. Examples are a GPU on Linux, and a software
+    adapter or a preference on Windows. It is also empty if DirectML is not available.
     """
     from dmlprep.runtime.dml import dml_status, release_for
 

@@ -1,4 +1,4 @@
-"""Recognise facts in ONNX Runtime's error texts: its errors have a kind and a text, but no field for these facts.
+"""Recognise facts in ONNX Runtime's error texts, because its errors have no fields for these facts.
 
 The texts are those of ONNX Runtime 1.24 to 1.30. ``portable.hresult`` reads the HRESULTs in them.
 """

@@ -59,7 +59,7 @@ def _in_its_words(child: Child, where: str) -> Iterator[None]:
 class SessionHost:
     """Serves models from one worker process, one after another or several together.
 
-    To start a worker takes 0.4 s (CPU) to several seconds (DirectML on Linux), so callers with many models keep one
+    A worker takes 0.4 s (CPU) to several seconds (DirectML on Linux) to start. So callers with many models keep one
     host. A worker that died is replaced at the next ``open``. The sessions that it served stay dead, and their methods
     fail.
 

@@ -1,4 +1,4 @@
-"""Keep values in a session from one run to the next, such as a decoder's past keys and values (worker code)."""
+"""Keep values in a session between runs, such as a decoder's past keys and values (worker code)."""
 
 from __future__ import annotations
 

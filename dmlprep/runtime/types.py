@@ -53,12 +53,12 @@ class SessionOptions:
         profile: record the time of each node, for ``Session.timings``.
         record_placement: record the provider of each node, for ``Session.placement``.
         log_level: lowest severity in the worker's log, 0 (verbose) to 4 (fatal).
-        open_by: how DirectML is chosen on Windows: ``provider``, the provider list of the session; ``device``, ONNX
-            Runtime's device with the adapter's number; ``policy``, ONNX Runtime's own choice that prefers a GPU.
-            Windows ML applications use the last two, which need ONNX Runtime 1.23.
+        open_by: how DirectML is chosen on Windows. ``provider``: by the provider list of the session. ``device``: by
+            ONNX Runtime's device with the adapter's number. ``policy``: by ONNX Runtime, which prefers a GPU. Windows
+            ML applications use the last two, which need ONNX Runtime 1.23.
         release: the release of ONNX Runtime, for DirectML on Linux: the nearest installed one (``release_for``); empty
             for the default one. Other systems have only one.
-        gpu: the GPU for DirectML on Linux, by ``auto``, its number or a part of its name; empty for lavapipe, which
+        gpu: the GPU for DirectML on Linux, by ``auto``, its number or a part of its name. Empty: lavapipe, which
             computes on the CPU.
     """
 
@@ -99,7 +99,7 @@ class ValueInfo:
 
 @dataclass(frozen=True)
 class Kept:
-    """A value that a session keeps from one step to the next: an output that becomes an input of the next step.
+    """A value that a session keeps between steps: an output of one step that is an input of the next.
 
     ``input`` and ``output`` are names of the graph (``past_key_values.0.key``, ``present.0.key``). ``shape`` is that of
     the memory that both share, or of the first input if the value grows (``[1, 4, 0, 32]``).
@@ -125,8 +125,8 @@ class NodePlacement:
 class NodeTiming:
     """The time of one kernel over all runs of the session: ``seconds`` in total, in ``calls`` calls.
 
-    A fused DirectML partition is one kernel. On DirectML, the time is that of recording the work on the CPU, not of the
-    work itself, because the queue is asynchronous.
+    A fused DirectML partition is one kernel. On DirectML, it is the time to record the work on the CPU, because the
+    queue is asynchronous.
     """
 
     name: str

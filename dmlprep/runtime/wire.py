@@ -1,11 +1,11 @@
 """The protocol of a session and its worker, in the lines and files of ``process/wire.py``.
 
 Feeds are files in ``FEEDS``, a folder that a sandboxed worker can only read. Otherwise it could replace a feed by a
-link to a file of the user, and the next feed would overwrite that file. Results are files in ``RESULTS``, which a
-sandboxed worker sees as its exchange folder.
+link to a user's file, which the next feed would overwrite. Results are files in ``RESULTS``, which a sandboxed worker
+sees as its exchange folder.
 
-The Python worker (``worker.py``) and the host program of the Linux runtime (``native/host.c``) use the same protocol,
-so that one session class serves all devices.
+The Python worker (``worker.py``) and the host program of the Linux runtime (``native/host.c``) use the same protocol.
+So one session class serves all devices.
 
 | request | answer |
 |---|---|

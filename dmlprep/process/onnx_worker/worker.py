@@ -2,10 +2,10 @@
 
     python -I -S worker.py LIBRARY FOLDER
 
-It imports ``process/confinement.py``, and no other module of dmlprep, onnx, numpy or protobuf, so that it is ready
-after some 55 ms. A request is its limits (``BOUNDS``) and a frame: the number of its parts, their lengths in bytes, and
-their bytes. The first part is a word of ``WORK``. The answer is a frame: ``ok`` and the result, ``no`` and onnx's
-message, or ``memory``.
+Besides ``process/confinement.py``, it imports no module of dmlprep, onnx, numpy or protobuf. So it is ready after some
+55 ms. A request is its limits (``BOUNDS``) and a frame: the number of its parts, their lengths in bytes, and their
+bytes. The first part is a word of ``WORK``. The answer is a frame: ``ok`` and the result, ``no`` and onnx's message, or
+``memory``.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _order(char: str) -> int:
 
 
 def _key(version: str) -> tuple[Any, ...]:
-    """Return a sort key for a version: its epoch, and for each of its two parts the runs of non-digits and digits."""
+    """Return a sort key for a version: its epoch, and the runs of non-digits and digits in its two parts."""
     epoch, colon, rest = version.partition(":")
     upstream, dash, revision = (rest if colon else version).rpartition("-")
     parts = (upstream, revision) if dash else (revision, "")
@@ -161,7 +161,7 @@ def resolve(
     """Return the packages that ``roots`` need, in the order in which they were reached.
 
     The first archive that satisfies a relation provides the package. If a later relation needs a newer version, the
-    package is chosen again from a later archive: a library of a newer suite also serves older programs.
+    package is chosen again from a later archive. A library of a newer suite also serves older programs.
 
     ``prefer`` maps packages to the suite that they must come from. Packages in ``without`` are never loaded here; they
     are omitted, with all packages that only they need.

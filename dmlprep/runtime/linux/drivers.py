@@ -1,8 +1,9 @@
-"""Find the graphics devices of this machine, and the host files that a sandboxed program needs to use one by Vulkan.
+"""Find the graphics devices of this machine, and the host files that a sandboxed Vulkan program needs.
 
-NVIDIA's user-space driver must match the kernel module, so it comes from the host: only its libraries, as single files,
-never a folder of the host. They run with the C library of the root file system, which is newer. For all other devices
-the root file system has Mesa's drivers. This module only looks at names; it opens and loads no device or driver.
+NVIDIA's user-space driver must match the kernel module, so it comes from the host. Only its libraries are used, as
+single files, never a folder of the host. They run with the C library of the root file system, which is newer. For all
+other devices the root file system has Mesa's drivers. This module only looks at names; it opens and loads no device or
+driver.
 
 Sources: the device numbers and files of NVIDIA's driver (its README, "Known issues", nvidia-modprobe's manual); the
 parts of /sys that libdrm reads (xf86drm.c: drmParsePciBusInfo, drmParsePciDeviceInfo); Documentation/gpu/drm-uapi.rst.

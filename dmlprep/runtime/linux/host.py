@@ -155,8 +155,8 @@ def _view(gpu: Gpu | None, exchange: Path) -> sandbox.View:
 def _name_of_the_server(layout: Layout, exchange: Path) -> dict[str, Path]:
     """Return a replacement for the prefix's file ``wineserver``, with read rights for all.
 
-    Debian's Wine writes into it which folder of /tmp has the socket of its server; only the owner of the prefix may
-    read it. The worker, which copies the prefix, may be another user.
+    Debian's Wine writes into it which folder of /tmp has its server's socket. Only the owner of the prefix may read the
+    file. The worker, which copies the prefix, may be another user.
     """
     if not (layout.prefix / "wineserver").exists():
         return {}

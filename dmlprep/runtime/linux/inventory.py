@@ -1,8 +1,8 @@
 """List the files of each piece of the runtime at its installation, to detect changed, missing and added files later.
 
 Names and sizes are checked before every session (8,500 files, 50 ms of CPU time). Contents are checked when the
-self-test fails, when a file changed since it passed, and on request (``status --again``: 1.4 GB, 2 s). Sessions add no
-files: they see every piece read-only, and a copy of Wine's prefix.
+self-test fails, or a file changed since it passed. They are also checked on request (``status --again``: 1.4 GB, 2 s).
+Sessions add no files: they see every piece read-only, and a copy of Wine's prefix.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Extract the libraries from a package of ONNX Runtime with DirectML: a wheel, or npm's package.
 
-A package may be hostile. Only the file names of expected paths are used, links are skipped, and the sizes that it
-states are not trusted.
+A package may be hostile. Only the file names of expected paths are used. Links are skipped, and stated sizes are not
+trusted.
 """
 
 from __future__ import annotations

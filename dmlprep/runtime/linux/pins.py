@@ -1,7 +1,7 @@
 """Pinned digests of the ONNX Runtime packages that this release of dmlprep knows. Downloads must match them.
 
 They come from two lists: ``packages.toml`` in this folder (written by ``scripts/pin_packages.py``), and the packages
-that targets were read from. A package in neither list is unpinned: the digest of its first download is saved, and later
+that targets were read from. A package in neither list is unpinned. The digest of its first download is saved, and later
 downloads must match it.
 """
 

@@ -1,7 +1,7 @@
 """Check a suite's release file: its signature, and whether it is the archive's current one.
 
-A good signature alone proves little. Every release file that Debian ever signed keeps its signature: also those of
-other suites, old ones, and those whose keys have since expired or been revoked. ``docs/runtime.md`` lists the checks.
+A good signature alone proves little. Every release file that Debian ever signed keeps its signature, also one of
+another suite and an old one. The key may have expired since, or been revoked. ``docs/runtime.md`` lists the checks.
 Formats: the repository format of the Debian wiki, GnuPG's doc/DETAILS.
 """
 
@@ -25,8 +25,7 @@ DEFAULT_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 """The file with Debian's keys from the package debian-archive-keyring."""
 
 _AHEAD = timedelta(days=1)
-"""How far a release file may be ahead of this machine's clock, because a clock in the wrong time zone is not an
-attack."""
+"""How far a release file may be ahead of this machine's clock. A clock in the wrong time zone is not an attack."""
 
 _HASHES = {"8", "9", "10", "11"}
 """SHA-256, -384, -512, -224 (RFC 4880, 9.4). Others, such as SHA-1, can be forged."""

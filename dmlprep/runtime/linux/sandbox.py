@@ -35,7 +35,7 @@ NOBODY = 65534
 """The id of a user inside the sandbox."""
 
 WORKER = 65533
-"""The id of user and group for programs that root starts. systemd leaves the ids from 65520 to 65533 unused
+"""The id of user and group for programs that root starts. Ids from 65520 to 65533 are unused in systemd
 (systemd.io/UIDS-GIDS). A container with its own user ids has them up to 65535."""
 
 SCRATCH = 256 << 20
@@ -160,8 +160,8 @@ def _entrance(worker: bool, groups: Sequence[int]) -> list[str]:
         others = f"--groups={','.join(f'+{group}' for group in groups)}"
         change = ["/usr/sbin/chroot", user, others, "--skip-chdir", "/"]
         return [*change, "/usr/bin/sh", "-c", f'{_limits()} && exec "$@"', "sh"]
-    # This shell replaces bubblewrap as the first process inside. A program of the same user may open /proc/1/exe, which
-    # must not be a file that is reachable from outside, where it could be changed.
+    # This shell replaces bubblewrap as the first process inside. A program of the same user may open /proc/1/exe. That
+    # must not be a file outside, where it could be changed.
     return ["/usr/bin/sh", "-c", f'{_limits()} && "$@"; exit $?', "sh"]
 
 

@@ -1,8 +1,8 @@
 """Prepare folders for a program in the sandbox: those that it may write, and the pieces that it may read.
 
 If a user starts the program, it runs as that user, so there is little to do. If root starts it, it runs as another user
-(``sandbox.WORKER``). That user must own the folders that it writes, and all users must be able to read the pieces,
-whatever root's umask was.
+(``sandbox.WORKER``). That user must own the folders that it writes. All users must be able to read the pieces, whatever
+root's umask was.
 """
 
 from __future__ import annotations

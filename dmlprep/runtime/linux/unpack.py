@@ -1,7 +1,7 @@
 """Unpack a ``.deb`` without dpkg and without root: an ar archive that contains a tar archive (deb(5)).
 
 A package may be hostile. Only new files, folders and links below the root file system are written, whatever the package
-contains, and whatever other packages write there at the same time.
+contains. Other packages may write there at the same time.
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ class Offer(NamedTuple):
 def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], None], python: str = "") -> Path:
     """Download the Windows package of a release into ``folder``.
 
-    For a pinned release (``pins``), exactly the pinned files are requested and their digests checked. For other
-    releases, these are tried in order: pip with onnxruntime-directml (1.19 to 1.24.4), pip with onnxruntime-windowsml
-    (1.23.2 and newer), npm with onnxruntime-node (1.17 and newer).
+    For a pinned release (``pins``), exactly the pinned files are requested and their digests checked. Other releases
+    are tried in order: onnxruntime-directml (pip, 1.19 to 1.24.4), onnxruntime-windowsml (pip, 1.23.2 and newer),
+    onnxruntime-node (npm, 1.17 and newer).
 
     Args:
         python: the Python version of the wheel for a release without pins; by default ``python_for``.

@@ -1,7 +1,7 @@
 """Run onnxruntime-genai's model builder in a child process: it converts a Hugging Face folder to a genai folder.
 
-No code of the model's folder is run. A configuration that names its own code (``auto_map``) is refused, the builder
-must not trust any, and weights are only read from safetensors. The process stays offline and gets no token.
+No code of the model's folder is run. A configuration that names its own code (``auto_map``) is refused, and the builder
+must not trust any code. Weights are only read from safetensors. The process stays offline and gets no token.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The process behind ``runtime/tools/onnxsim.py``: run onnxsim's compiled simplifier without its Python package.
 
-It runs as a file, and imports only onnxsim's extension module, so that it is ready after 50 ms instead of a second.
+It runs as a file, and imports only onnxsim's extension module. So it is ready after 50 ms instead of a second.
 ``onnxsim.simplify`` calls the same function with arguments that are copied here. With another release of onnxsim than
 the known one, the package itself is called. The line format is that of ``process/wire.py``.
 """

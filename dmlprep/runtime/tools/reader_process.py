@@ -148,7 +148,7 @@ WORK: dict[str, Callable[..., Answer]] = {
 
 
 def _bounding() -> Callable[[int], None]:
-    """Return a function that limits the memory of this process to a number of bytes above its memory at the start."""
+    """Return a function that limits this process's memory to a number of bytes above the current use."""
     if not sys.platform.startswith("linux"):
         return lambda _memory: None  # on Windows the parent's job object limits it
     from dmlprep.process.confinement import bounding  # die_with_parent.py has already imported it
