@@ -64,7 +64,7 @@ class Tolerance:
     thresholds: tuple[float, ...] = (0.5,)
 
     def raised(self, noise: float | None) -> Tolerance:
-        """Return this tolerance for an output whose own noise is ``noise``: the bound is never below a multiple of it.
+        """Return this tolerance, with a larger bound if the original's output is noisy.
 
         A bound that the user set, and a bound of 0, stay unchanged.
         """

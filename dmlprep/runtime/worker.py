@@ -14,7 +14,7 @@ from types import ModuleType
 
 
 def alone() -> None:
-    """Let ``dmlprep`` and ``dmlprep.runtime`` be folders of modules, whose own imports are not made."""
+    """Make ``dmlprep`` and ``dmlprep.runtime`` plain folders of modules, and skip their ``__init__.py``."""
     here = Path(__file__).parent
     for name, folder in (("dmlprep", here.parent), ("dmlprep.runtime", here)):
         package = ModuleType(name)

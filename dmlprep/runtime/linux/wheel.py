@@ -38,7 +38,7 @@ _PATIENCE = 3600.0
 
 
 class Offer(NamedTuple):
-    """A package that may hold a release (``onnxruntime-windowsml 1.30.0``), what fetches it, and its file's pattern."""
+    """A package that may contain a release (``onnxruntime-windowsml 1.30.0``), its command and file pattern."""
 
     name: str
     command: tuple[str, ...]
