@@ -26,7 +26,7 @@ _LINUX_NAME, _LINUX_PATH = 255, 4095
 """In bytes: NAME_MAX, and PATH_MAX without the final zero."""
 
 _TEMPORARY = "x" * 32
-"""As long as the names of temporary files next to the target (``saving``)."""
+"""As long as the names of temporary files next to the target (``writing``)."""
 
 
 def file_name_problem(name: str, *, anywhere: bool = True) -> str:
