@@ -56,10 +56,10 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
                 raise UsageError(f"unknown quirk {name!r}", where="fix-quirks, skip", fix=suggest(name, known))
         fixed: Counter[tuple[str, str]] = Counter()
         refused: dict[tuple[str, str, str], tuple[Hit, str]] = {}
-        found: list[Hit] = []
+        current: list[Hit] = []
         for round_ in range(_MAX_ROUNDS):
-            found = _hits(model, context.target, self.options, context.before if not round_ else None)
-            hits = [h for h in found if h.quirk.rewrite is not None and _key(h) not in refused]
+            current = _hits(model, context.target, self.options, context.before if not round_ else None)
+            hits = [h for h in current if h.quirk.rewrite is not None and _key(h) not in refused]
             if not hits:
                 break
             context.progress(round_ / _MAX_ROUNDS, f"{len(hits)} nodes")
@@ -73,7 +73,7 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
         for (quirk, code), count in sorted(fixed.items()):
             changed = "1 node" if count == 1 else f"{count} nodes"
             context.report("DP640", f"{quirk} ({code}): {changed} rewritten", quirk=quirk, count=count)
-        no_form = [(hit, f"{hit.quirk.outcome} on DirectML") for hit in found if hit.quirk.rewrite is None]
+        no_form = [(hit, f"{hit.quirk.outcome} on DirectML") for hit in current if hit.quirk.rewrite is None]
         for hit, why in [*refused.values(), *no_form]:
             text = f"{hit.quirk.id} ({hit.quirk.code}), {hit.detail}: {why}"
             context.report("DP641", text, node=hit.node.label, quirk=hit.quirk.id)

@@ -123,7 +123,7 @@ def _matches_half(node: NodeFacts) -> str:
 def _rewrite_half(_facts: NodeFacts, edit: Edit) -> str:
     """Pad in FP32."""
     wide = edit.cast(edit.input(), ir.DataType.FLOAT)
-    padded = edit.before("Pad", [wide], edit.node.attributes, dtype=wide.dtype, shape=edit.output.shape)
+    padded = edit.before("Pad", [wide], edit.node.attributes, like=wide)
     return edit.become(edit.cast(padded, ir.DataType.FLOAT16))
 
 
