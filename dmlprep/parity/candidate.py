@@ -1,4 +1,4 @@
-"""What is held against the original: a file on a device, or a model of our own making on the CPU."""
+"""Candidates to compare with the original: a file on a device, or a model that dmlprep derives on the CPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Answers = Generator[tuple[DeviceInfo, dict[str, Array]], None, None]
 
 
 def usable_device(device: SessionDevice, session: SessionOptions | None = None) -> tuple[str, DeviceInfo | None]:
-    """Why a device cannot be used here (empty where it can), and what it is; ``session`` names the adapter or GPU."""
+    """Return why a device cannot be used here (empty if it can), and its info; ``session`` names the adapter or GPU."""
     if device == "cpu":
         return "", None
     status = runtime.dml_status(session=session)
@@ -42,14 +42,14 @@ def usable_device(device: SessionDevice, session: SessionOptions | None = None) 
 
 
 def software_device(device: SessionDevice, info: DeviceInfo | None) -> bool:
-    """Whether a device computes on the CPU, where a run that takes long says nothing about the model."""
+    """Return True if a device computes on the CPU: a long run there does not show a fault of the model."""
     return device == "cpu" or (info is not None and info.software)
 
 
 def open_session(
     device: SessionDevice, path: Path, options: SessionOptions, host: SessionHost | None = None
 ) -> Session:
-    """A session on a device, from ``host`` or from a worker of its own.
+    """Open a session on a device, in ``host`` or in a new worker.
 
     Raises:
         SessionFailure: the model cannot be loaded there.
@@ -58,7 +58,7 @@ def open_session(
 
 
 def adapt_feed(feed: Feed, inputs: Sequence[ValueInfo], where: str) -> Feed:
-    """The feed in the element types that a session takes: FP16 in place of FP32, int32 in place of int64.
+    """Convert a feed to the element types of a session: FP32 to FP16, int64 to int32.
 
     Raises:
         InputError: an input is missing, or a value does not fit the narrower type.
@@ -92,15 +92,15 @@ def _adapted(feed: Feed, types: Mapping[str, str], where: str) -> Feed:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is compared.
+    """A model to compare with the reference, and how to run it.
 
     Attributes:
-        kind: what ``auto`` chooses a tolerance by: ``cpu``, ``dml`` or ``fp16-emulation``.
-        answers: given feeds and options, who answers and the outputs by name, feed by feed. Raises ``SessionFailure``
-            where it does not load or run, ``CheckNotRun`` where the device is not to be had.
+        kind: the kind by which ``auto`` chooses a tolerance: ``cpu``, ``dml`` or ``fp16-emulation``.
+        answers: a function of feeds and options that yields the device and the outputs by name, feed by feed. It raises
+            ``SessionFailure`` where the model does not load or run, ``CheckNotRun`` where the device is not available.
         lower: optimisation levels to try where it does not run at the default.
-        ours: a model of our own making: where it does not run, nothing is said about the user's.
-        code: of the finding that outputs differ, where it is not DP701 or DP702.
+        ours: True for a model that dmlprep derived: a failure to run proves nothing about the user's model.
+        code: code of the finding for outputs that differ, where it is not DP701 or DP702.
     """
 
     check: Check
@@ -118,20 +118,21 @@ class Candidate:
 def file_candidate(
     model: Model, device: SessionDevice, *, retreat: bool = True, host: SessionHost | None = None
 ) -> Candidate:
-    """A model file on a device; ``retreat`` lets the CPU try FP16 files at lower optimisation levels.
+    """Make a candidate of a model file on a device.
 
-    Where the CPU has no kernel for a fused operator (GroupNorm), or one that rounds (MatMulNBits), the model runs there
-    with those nodes written out, and the device says so: the operators themselves are proved on DirectML alone.
+    The CPU has no kernel for some fused operators (GroupNorm), and rounds in others (MatMulNBits). There the model runs
+    with those nodes expanded, and the device's description names them: only DirectML proves the operators themselves.
 
     Args:
-        model: as it was opened: its file is what runs.
-        host: serves it where the device is the CPU; without one it has a worker of its own.
+        model: the model as opened; its file is what runs.
+        retreat: True to let the CPU try FP16 files at lower optimisation levels.
+        host: serves it where the device is the CPU; without one it has its own worker.
     """
     path = model.path
     assert path is not None
 
     def of_file(feeds: Sequence[Feed], options: SessionOptions) -> Answers:
-        # What runs on DirectML ran on the CPU before, within these limits; a driver computes as it pleases.
+        # The model ran on the CPU within these limits before it runs on DirectML, where memory depends on the driver.
         options = replace(options, model_bytes=model.stored_bytes if device == "cpu" else None)
         with open_session(device, path, options, host if device == "cpu" else None) as session:
             for feed in feeds:
@@ -152,10 +153,10 @@ def _of_model(
     whole_bytes: int = WHOLE_BYTES,
     piece_bytes: int = PIECE_BYTES,
 ) -> Callable[[Sequence[Feed], SessionOptions], Answers]:
-    """What gives the outputs of a model in memory, on the CPU.
+    """Return a function that computes the outputs of a model in memory, on the CPU.
 
     Args:
-        name: of the device in place of the CPU, which is then one of its details.
+        name: name of the emulated device, if any; the CPU is then one of its details.
     """
 
     def described(told: DeviceInfo | None) -> DeviceInfo:
@@ -192,11 +193,11 @@ def emulation_candidate(
     piece_bytes: int = PIECE_BYTES,
     host: SessionHost | None = None,
 ) -> Candidate:
-    """A model of our own making that computes in FP32 on the CPU what other hardware would compute.
+    """Make a candidate of a derived model, which computes in FP32 on the CPU what other hardware would compute.
 
     Args:
-        device: what the verdict calls the device, and how it computes.
-        whole_bytes: weights up to which it is run whole; beyond, in pieces that run one after the other.
+        device: the name of the device in the verdict, and how it computes.
+        whole_bytes: largest weights of a model that runs whole; larger ones run in pieces, one after the other.
         piece_bytes: weights of one piece.
     """
     answers = _of_model(model, where, host, device.details, device.name, whole_bytes, piece_bytes)
@@ -204,7 +205,7 @@ def emulation_candidate(
 
 
 def _name(dtype: ir.DataType | None) -> str:
-    """numpy's name of an element type, as sessions say it."""
+    """Return numpy's name of an element type, as in sessions."""
     if dtype is None or dtype == ir.DataType.STRING:
         return "string"
     return np.dtype(dtype.numpy()).name
@@ -212,10 +213,10 @@ def _name(dtype: ir.DataType | None) -> str:
 
 @contextlib.contextmanager
 def open_exact(model: Model, options: SessionOptions) -> Iterator[tuple[Session, str]]:
-    """A session on the CPU of a model's file, or of a copy in which ``write_out`` has changed operators.
+    """Open a session on the CPU of a model's file, or of a copy in which ``write_out`` has changed operators.
 
     Yields:
-        the session, and how operators were written out, as ``Written`` says it; empty for the file itself.
+        the session, and how operators were expanded, as ``Written`` describes it; empty for the file itself.
     """
     written = write_out(model)
     with contextlib.ExitStack() as stack:
@@ -229,7 +230,7 @@ def open_exact(model: Model, options: SessionOptions) -> Iterator[tuple[Session,
 
 @contextlib.contextmanager
 def _linked(model: Model, options: SessionOptions, host: SessionHost) -> Iterator[Session]:
-    """A session on a model in memory, its weights left where they lie."""
+    """Open a session on a model in memory, without copying its weights."""
     with temporary_folder("shadow") as folder:
         path = Path(folder) / "model.onnx"
         config = {**options.config, DATA_FOLDER: str(model.save_linked(path))}
@@ -240,7 +241,7 @@ def _linked(model: Model, options: SessionOptions, host: SessionHost) -> Iterato
 def _in_pieces(
     model: Model, feeds: Sequence[Feed], options: SessionOptions, host: SessionHost, piece_bytes: int
 ) -> tuple[DeviceInfo | None, list[dict[str, RunValue]]]:
-    """Every piece is loaded once and sees all feeds."""
+    """Run a model in pieces: load every piece once, and run it on all feeds."""
     told: DeviceInfo | None = None
 
     def run(piece: Model, values: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

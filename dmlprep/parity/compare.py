@@ -37,10 +37,10 @@ def compare(
         session: how the candidate's session is opened (adapter, overrides of free dimensions).
 
     Returns:
-        ``passed`` only where every output of every feed was compared and is within the tolerance; ``failed`` also where
-        the candidate does not load, crashes, hangs or is killed; ``not-proven`` where the original's outputs on these
-        feeds prove nothing (``metrics.degenerate``); ``not-run`` where the device, the reference or a feed is not to be
-        had.
+        - ``passed`` only if every output of every feed was compared and is within the tolerance.
+        - ``failed`` also if the candidate does not load, crashes, hangs or is killed.
+        - ``not-proven`` if the original's outputs on these feeds prove nothing (``metrics.degenerate``).
+        - ``not-run`` if the device, the reference or a feed is not available.
 
     Raises:
         InputError: a feed of the user's does not fit.
@@ -94,7 +94,7 @@ def compare(
 
 
 def _nothing_to_compare(reference: Reference, trial: Trial, progress: Progress) -> Verdict | None:
-    """Run the original. The verdict where it gives nothing to compare with."""
+    """Run the original; return the verdict where it has no outputs to compare with."""
     if not reference.feeds:
         return trial.not_run("no feeds")
     try:
@@ -112,7 +112,7 @@ def _nothing_to_compare(reference: Reference, trial: Trial, progress: Progress) 
 
 @dataclass(frozen=True)
 class _Answered:
-    """What a candidate answered: its outputs compared so far, and the first output that it does not have."""
+    """The answers of a candidate: its outputs compared so far, and the first output that it does not have."""
 
     judge: Judge
     missing: str = ""
@@ -135,8 +135,11 @@ def _answers(
 
 
 def _describe(trial: Trial, fp16: bool, reference: Reference, release: str, unmeasured: str) -> None:
-    """Add what the device proves, who computed the reference, that DirectML is of another release, and why the
-    original's own noise was not measured."""
+    """Add details to the device of a trial.
+
+    They are: what the device proves, who computed the reference, another release of DirectML, and why the original's
+    own noise was not measured.
+    """
     if trial.info is None:
         return
     other = reference.device if reference.device is not None and reference.device.provider != "cpu" else None

@@ -1,4 +1,4 @@
-"""What a comparison amounts to, for the proof and the kit alike: passed, failed, or not proven by these inputs."""
+"""Judge a comparison, for the proof and the kit: passed, failed, or not proven by these inputs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class JudgingOptions:
     """How outputs are judged.
 
     Attributes:
-        measures: outputs that are another kind than their makers tell, see ``metrics.output_groups``.
-        noise: whether the original's own noise is measured: ``auto`` where it runs within some seconds.
+        measures: kinds of outputs that differ from what their nodes suggest, see ``metrics.output_groups``.
+        noise: whether to measure the original's own noise: ``auto`` where it runs within some seconds.
     """
 
     measures: Mapping[str, str] = field(default_factory=dict)
@@ -45,18 +45,18 @@ class JudgingOptions:
 Side = Mapping[str, Array]
 
 _FAR_BELOW = 0.1
-"""An error below this share of the tolerance, which no noise has raised, proves an output that differs from itself."""
+"""Share of the tolerance below which an error proves an output, even if the original's own noise is large."""
 
 _FEW, _SPREAD = 6, 4.0
-"""Below so many feeds, a spread between them is taken to go on, up to so many times."""
+"""With fewer feeds, other feeds may differ as much again: scale the worst error by the spread, ``_SPREAD`` at most."""
 
 
 class Judge:
-    """Collects feeds, and judges.
+    """Collector of feeds, which judges them.
 
     Args:
         weak: why an output proves nothing on these inputs, by name (``metrics.degenerate``).
-        metric: the user's own, which decides in place of the tolerance.
+        metric: the user's own, which decides instead of the tolerance.
     """
 
     def __init__(
@@ -84,19 +84,19 @@ class Judge:
 
     @property
     def results(self) -> list[OutputMetrics]:
-        """The worst of each output."""
+        """The worst metrics of each output."""
         return self._comparison.results()
 
     @property
     def decided(self) -> bool:
-        """Whether every output passes, or the user's metric says so."""
+        """True if every output passes, or the user's metric accepts it."""
         return all(passed for _, passed in self._values) if self._metric else all(m.passed for m in self.results)
 
     def judged(self, verdict: Verdict, differs: Callable[[OutputMetrics], Finding], code: str = "DP701") -> Verdict:
-        """``passed`` where every output is within the tolerance, and at least one of them proves something.
+        """Return ``passed`` where every output is within the tolerance, and at least one of them proves something.
 
         Args:
-            verdict: who ran; its own findings come last.
+            verdict: the verdict with the run's details; its own findings come last.
         """
         if self._metric is not None:
             return self._by_metric(verdict, self._metric, code)
@@ -105,7 +105,7 @@ class Judge:
             msgspec.structs.replace, verdict, tolerance=bounds_used(self._tolerance, results), outputs=results
         )
         reasons = {m.output: why for m in results if (why := self._why_weak(m))}
-        # What is not finite is wrong on any inputs, and so is a map that shows something where there is nothing.
+        # Non-finite values are wrong on any inputs; so is a map with values where the original's has none.
         failed = [m for m in results if not m.passed and (m.output not in reasons or m.non_finite or self._invents(m))]
         if failed:
             more = f" (and {len(failed) - 1} more outputs)" if len(failed) > 1 else ""
@@ -119,7 +119,7 @@ class Judge:
         return with_outcome(outcome="passed", reason="", findings=[*weak, *close, *verdict.findings])
 
     def _why_weak(self, metrics: OutputMetrics) -> str:
-        """Why an output proves nothing; empty where it does."""
+        """Return why an output proves nothing; empty where it proves something."""
         if metrics.output in self._weak:
             return self._weak[metrics.output]
         if metrics.only_faint:
@@ -157,11 +157,11 @@ def _proves_nothing(metrics: OutputMetrics, why: str) -> Finding:
 
 
 def _close(check: str, errors: list[float], results: Sequence[OutputMetrics]) -> list[Finding]:
-    """A word on a verdict that other inputs may turn: few feeds, far apart, and the worst near to the bound.
+    """Return a note on a verdict that other inputs may reverse: few feeds, far apart, and the worst near to the bound.
 
     Args:
-        errors: of each feed, the largest error of an element as a share of its bound; above 1 where the output passes
-            by what it is read for.
+        errors: for each feed, the largest error of an element as a share of its bound; above 1 where the output passes
+            by its decisions (classes, boxes).
     """
     worst, least = max(errors), min(errors)
     spread = min(_SPREAD, max(2.0, worst / least if least > 0 else _SPREAD))
@@ -181,12 +181,12 @@ def _close(check: str, errors: list[float], results: Sequence[OutputMetrics]) ->
 
 
 def no_output(who: str, name: str, code: str = "") -> Finding:
-    """The finding on an output that is not there; ``code`` where it is not DP701."""
+    """Return the finding on an output that is missing; ``code`` where it is not DP701."""
     return finding(code or "DP701", f"{who} has no output {name!r}")
 
 
 def difference(metrics: OutputMetrics, tolerance: Tolerance) -> Finding:
-    """The finding on an output that is out of tolerance."""
+    """Return the finding on an output that is out of tolerance."""
     left_out = ("output", "passed", "note")
     facts = {name: number for name, number in asdict(metrics).items() if name not in left_out and number is not None}
     code = "DP702" if metrics.non_finite else "DP701"

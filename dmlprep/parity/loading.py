@@ -1,7 +1,7 @@
-"""Whether ONNX Runtime loads a model at all: asked where no other check of the proof says so.
+"""Check that ONNX Runtime loads a model at all, where no other check of the proof shows it.
 
-onnx's checker accepts models that ONNX Runtime does not load: some at once, some when its optimizer puts a branch in
-the place of its If and infers shapes again. Nothing is run, and no weights are rearranged.
+onnx's checker accepts models that ONNX Runtime does not load. Some fail immediately, some when its optimizer replaces
+an If by a branch and infers shapes again. The model does not run, and no weights are rearranged.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ _CONFIG = {
     "session.disable_prepacking": "1",
     "optimization.constant_folding_max_output_size_in_bytes": str(1 << 20),
 }
-"""Of a session that runs nothing. A constant that ONNX Runtime folds is as large as a node of the file says: a running
-sum of 2**27 numbers took 3 GB. What decides whether a file loads (sizes, conditions) is small. ONNX Runtime has the
-second option since 1.27, where 1 GiB a node is the default; an older one folds all (pull request 28055)."""
+"""Settings of a session that only loads, and folds no large constants.
+
+A constant that ONNX Runtime folds is as large as the file declares: a running sum of 2**27 numbers took 3 GB. Sizes and
+conditions, which decide whether a file loads, are small. ONNX Runtime has the second option since 1.27, where 1 GiB a
+node is the default; an older one folds all (pull request 28055).
+"""
 
 
 def loads(original: Model, made: Model, time_limit: float = 600.0, host: SessionHost | None = None) -> Verdict:
@@ -35,10 +38,10 @@ def loads(original: Model, made: Model, time_limit: float = 600.0, host: Session
 
     Returns:
         ``failed`` where ONNX Runtime loads the original and not the result. ``not-run``, which decides nothing, where
-        it loads neither (an operator of the user's own, an opset that is too new for it), or lacks a CPU kernel.
+            it loads neither (a custom operator, an opset that is too new for it), or lacks a CPU kernel.
     """
     began = time.perf_counter()
-    # Basic optimisation folds and inlines; what fuses beyond that costs memory and time in a large model.
+    # Basic optimisation folds and inlines; further fusions cost memory and time in a large model.
     level: Optimization = "all" if made.statistics().nbytes <= WHOLE_BYTES else "basic"
     options = SessionOptions(optimization=level, time_limit=time_limit, config=_CONFIG)
     device, failure = _loaded(made, options, host)

@@ -1,9 +1,9 @@
 """Lower optimisation levels, for FP16 models that ONNX Runtime's CPU provider does not run at its default one.
 
-ONNX Runtime 1.24.4 rewrites some valid FP16 graphs into nodes that it has no FP16 kernel for, or crashes over them
-(measured: a decomposed LayerNormalization between FP16 nodes, InsertedPrecisionFreeCast; a Transpose before a MatMul).
-That says nothing about the model, so the CPU may answer at a lower level, and the verdict says so. On DirectML the
-default is what ships, and there is no such retreat.
+ONNX Runtime 1.24.4 rewrites some valid FP16 graphs into nodes that it has no FP16 kernel for, or crashes over them.
+Measured: a decomposed LayerNormalization between FP16 nodes (InsertedPrecisionFreeCast); a Transpose before a MatMul.
+That does not show a fault of the model, so the CPU may answer at a lower level, and the verdict reports the level. On
+DirectML only the default level counts, because apps use it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Level = Literal["extended", "basic", "disabled"]
 T = TypeVar("T")
 
 LOWER_LEVELS: tuple[Level, ...] = ("extended", "basic", "disabled")
-"""Below the default, in the order they are tried."""
+"""Levels below the default, in the order in which they are tried."""
 
 _WHAT = {"load": "does not load", "run": "does not run", "crash": "crashes the process"}
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """It ran at a lower level than the default, at which it failed, or gave the wrong numbers.
+    """A level below the default at which a model ran, because it failed or computed wrong numbers at the default.
 
     Attributes:
-        kind: of the failure; ``numbers`` where it ran.
+        kind: kind of the failure; ``numbers`` where it ran.
         at_default: the fault at the default level, as the end of a sentence about the model.
     """
 
@@ -40,7 +40,7 @@ class Lowered:
 
     @classmethod
     def after(cls, failure: SessionFailure, level: Level) -> Lowered:
-        """The level at which a model ran that failed at the default one."""
+        """Return the level at which a model ran that failed at the default one."""
         lines = failure.message.strip().splitlines() or [""]
         return cls(level, failure.kind, f"{_WHAT[failure.kind]}: {lines[0]}")
 
@@ -50,17 +50,17 @@ class Lowered:
 
 
 def lower_levels(model: Model) -> tuple[Level, ...]:
-    """The levels to try for a model on the CPU: none unless it holds FP16."""
+    """Return the levels to try for a model on the CPU: none for a model without FP16."""
     return LOWER_LEVELS if holds_fp16(model) else ()
 
 
 def at_some_level(
     run: Callable[[SessionOptions], T], options: SessionOptions, lower: Sequence[Level]
 ) -> tuple[T, Lowered | None]:
-    """Run at the level that ``options`` ask for; where that is the default and fails, at lower ones until one works.
+    """Run at the level of ``options``; where that is the default and fails, at lower ones until one works.
 
     Raises:
-        SessionFailure: it fails at each; what was said at the first.
+        SessionFailure: it fails at each level; the failure at the first.
     """
     try:
         return run(options), None

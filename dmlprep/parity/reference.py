@@ -1,4 +1,4 @@
-"""The original's outputs on the CPU: computed once, kept on disk where they are large, compared with many times."""
+"""The original's outputs on the CPU: computed once, stored on disk where they are large, compared with many times."""
 
 from __future__ import annotations
 
@@ -48,24 +48,27 @@ from dmlprep.runtime import DATA_FOLDER, RunValue, Session, SessionFailure, Sess
 from dmlprep.runtime.types import Optimization
 
 _NOISE_SECONDS = 20.0
-"""How long the original may take for its own noise to be measured, which takes twice as long again."""
+"""Most seconds that the original may run for its own noise to be measured, which takes twice as long again."""
 
 _MISREAD = 100.0
-"""Times the noise of the inputs' last bit from which the default optimisation computes another function. Measured on
-the fixtures: at most 8. A mean without ``keepdims`` that is fused into a LayerNormalization: a million and more."""
+"""Multiple of the noise of the inputs' last bit above which the default optimisation computes another function.
+
+Measured on the fixtures: at most 8. A mean without ``keepdims`` that is fused into a LayerNormalization: a million and
+more.
+"""
 
 _MORE_SECONDS = 20.0
-"""How long feeds are looked for on which more of the outputs vary."""
+"""Most seconds of the search for feeds on which more of the outputs vary."""
 
 _SPILL = 4 << 20
-"""Bytes from which an output goes to disk until it is compared."""
+"""Fewest bytes of an output that is stored on disk until it is compared."""
 
 _DRAWS = 4
-"""Runs that must all give the first one's outputs before a model that could draw is said to draw nothing."""
+"""Runs that must all repeat the first one's outputs before a model with random nodes counts as repeatable."""
 
 
 def flatten(outputs: Mapping[str, RunValue]) -> dict[str, Array]:
-    """Outputs as tensors: items of a sequence are ``name[0]``, ``name[1]`` ..., an empty optional is empty."""
+    """Return outputs as tensors: items of a sequence are ``name[0]``, ``name[1]`` ..., an empty optional is empty."""
     flat: dict[str, Array] = {}
     for name, value in outputs.items():
         if isinstance(value, list):
@@ -80,13 +83,13 @@ class Reference:
     """The original with its feeds and, once computed, its outputs. A context manager: leaving it removes the files.
 
     Attributes:
-        inputs: whether they were ``given`` by the user or are ``seeded``; empty where the model takes none.
-        device: what computed the outputs, ``None`` until then.
-        lowered: the optimisation level it had to be run at, where that is not the default.
-        mended: whether ONNX Runtime ran it as it was mended, because it does not load the file.
-        written_out: the fused operators that were written out for the CPU, and how.
+        inputs: ``given`` by the user or ``seeded``; empty where the model has none.
+        device: the device that computed the outputs, ``None`` until then.
+        lowered: the optimisation level it had to run at, where that is not the default.
+        mended: True if ONNX Runtime ran the repaired model, because it does not load the file.
+        written_out: the fused operators that were expanded for the CPU, and how.
 
-    Where what is held against the original has a frame around it, feeds and outputs are those of the framed model.
+    If the candidate has a frame around it, feeds and outputs are those of the framed model.
     """
 
     def __init__(
@@ -98,14 +101,14 @@ class Reference:
         host: SessionHost | None = None,
         judging_options: JudgingOptions = JudgingOptions(),  # noqa: B008 - frozen
     ) -> None:
-        """The original of a run with its feeds: all of the user's, or ``seeds`` seeded ones.
+        """Take the feeds of a run: all of the user's, or ``seeds`` seeded ones.
 
         Args:
-            like: what is held against it: seeded feeds have its fixed sizes, and noise where it is FP16.
+            like: the model to compare: seeded feeds have its fixed sizes, and noise where it is FP16.
 
         Raises:
             InputError: a feed of the user's does not fit ``like``.
-            CheckNotRun: feeds cannot be made up for an input.
+            CheckNotRun: no feed can be generated for an input.
         """
         self.model = feeds.original
         self._run_feeds, self._like, self._seeds = feeds, like, seeds
@@ -141,15 +144,16 @@ class Reference:
         time_limit: float = 600.0,
         judging_options: JudgingOptions = JudgingOptions(),  # noqa: B008 - frozen
     ) -> Reference:
-        """A reference with the user's feeds, or with seeded ones.
+        """Return a reference with the user's feeds, or with seeded ones.
 
         Args:
-            like: a prepared model whose fixed sizes and values the feeds take, and the limits of indices seen there.
+            like: a prepared model; the feeds have its fixed sizes and values, and respect its limits of indices.
             sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
 
         Raises:
-            InputError: the model cannot be read, a feed does not fit, or a size is for a dimension that it has not.
-            CheckNotRun: feeds cannot be made up for an input.
+            InputError: the model cannot be read, a feed does not fit, or a size is for a dimension that it does not
+                have.
+            CheckNotRun: no feed can be generated for an input.
         """
         model = original if isinstance(original, Model) else Model.open(original)
         like = like or model
@@ -180,7 +184,7 @@ class Reference:
             except SessionFailure as failure:
                 self._refused = failure.kind == "run"
                 if failure.kind == "limit":
-                    self._beyond = failure  # it would be no other for the next check
+                    self._beyond = failure  # the next check would reach the same limit
                 raise
             self._seconds = time.perf_counter() - began
         return len(self._outputs[0]) if self._outputs else 0
@@ -203,13 +207,13 @@ class Reference:
                         raise
                     outputs = self._on_other_sizes(session, failure)
                 all_outputs.append(self._kept(index, self._outside(outputs)))
-            # A search for FP16 islands has judged by the feeds that there are: the proof has no others.
+            # A search for FP16 islands used the feeds of this run, so the proof must not change them.
             if self.inputs == "seeded" and not holds_fp16(self._like):
                 self._tell_more(session, all_outputs)
         return all_outputs
 
     def _on_other_sizes(self, session: Session, failure: SessionFailure) -> dict[str, RunValue]:
-        """The outputs on the first feed of other made sizes that the original runs on."""
+        """Return the outputs on the first feed of other seeded sizes that the original runs on."""
         while self._run_feeds.other_sizes(self._like):
             self.feeds = self._made_feeds()
             with suppress(SessionFailure):
@@ -218,7 +222,7 @@ class Reference:
         raise failure
 
     def _tell_more(self, session: Session, found: list[dict[str, Array]]) -> None:
-        """Add feeds on which outputs vary that were the same on all of these."""
+        """Add feeds on which outputs vary that were constant on all of these."""
         began, groups = time.perf_counter(), self.groups()
         pinned = pinned_values(self._like.ir, self.model.ir.graph.inputs)
         mute = silent(groups, found)
@@ -236,34 +240,36 @@ class Reference:
             feeds.append(other)
             mute = silent(groups, found)
         if len(feeds) > len(self.feeds):
-            # What is zero but for rounding on one feed says nothing there, and would be held against the others' bar.
+            # A feed on which an output is zero up to rounding proves nothing, and would be judged by the scale of the
+            # others.
             useful = [index for index, outputs in enumerate(found) if not vanishes(outputs)]
             if useful and silent(groups, [found[index] for index in useful]) == mute:
                 feeds, found[:] = [feeds[index] for index in useful], [found[index] for index in useful]
         self.feeds = feeds
 
     def _inside(self, feed: Feed) -> Feed:
-        """What the original gets where the candidate gets ``feed``."""
+        """Return the feed of the original where the candidate gets ``feed``."""
         return inside(self._frame, feed, self.model.ir)
 
     def _outside(self, outputs: Mapping[str, RunValue]) -> dict[str, Array]:
-        """What the candidate should give where the original gives ``outputs``."""
+        """Return the outputs expected of the candidate where the original returns ``outputs``."""
         return outside(self._frame, flatten(outputs))
 
     def _kept(self, feed: int, outputs: Mapping[str, Array]) -> dict[str, Array]:
         return {n: self._keep(feed, i, a) for i, (n, a) in enumerate(outputs.items())}
 
     def _open_as(self, model: Model, options: SessionOptions) -> AbstractContextManager[Session]:
-        """A session of another form of the original, which is in memory."""
+        """Open a session of another form of the original, which is in memory."""
         path = Path(self._folder.name) / "mended.onnx"
         linked = replace(options, config={**options.config, DATA_FOLDER: str(model.save_linked(path))})
         return runtime.open_cpu(path, linked, self._host)
 
     def _open(self, options: SessionOptions) -> AbstractContextManager[Session]:
-        """A session on the CPU; in onnx's evaluator where ONNX Runtime is too old for the model, or lacks its kernels.
+        """Open a session on the CPU, or in onnx's evaluator for a model that this ONNX Runtime is too old for.
 
-        Fused operators that the CPU has no kernel for, or computes otherwise, are written out. A file that does not
-        load as it is, and was mended when it was opened, is run as it was mended.
+        The evaluator also runs models with types for which ONNX Runtime lacks kernels. Fused operators that the CPU
+        does not have, or computes otherwise, are expanded. A file that does not load, and was repaired when it was
+        opened, runs as repaired.
 
         Raises:
             SessionFailure: neither loads it.
@@ -290,9 +296,9 @@ class Reference:
             return open_evaluator(self.path, options)
 
     def stamp(self, verdict: Verdict, *, remind: bool = True) -> Verdict:
-        """A verdict of this reference with where its inputs came from; ``remind`` as in ``Verdict.on``.
+        """Add to a verdict where its inputs came from; ``remind`` as in ``Verdict.on``.
 
-        Where the original did not run on inputs that were made, the reason says how to give others.
+        Where the original did not run on seeded inputs, the reason explains how to pass others.
         """
         if self.inputs == "seeded" and verdict.outcome == "not-run" and self._refused:
             remedy = f"the inputs are synthetic: {REAL_INPUTS}"
@@ -303,16 +309,15 @@ class Reference:
         return verdict.on(self.inputs, remind=remind)
 
     def outputs(self, index: int) -> dict[str, Array]:
-        """Outputs of one feed, by name."""
+        """Return the outputs of one feed, by name."""
         return self._outputs[index]
 
     def groups(self) -> list[OutputGroup]:
-        """The outputs as they are compared."""
+        """Return the outputs in the groups in which they are compared."""
         return output_groups(self._judged, self.judging_options.measures)
 
     def noise(self, progress: Progress = lambda share, text: None) -> tuple[dict[str, float], str]:
-        """The original's own noise, measured once: its error against itself without graph optimisation, and on feeds
-        that differ in the last bit.
+        """Measure the original's own noise, once: its error unoptimized, and on feeds that differ by a last bit.
 
         Returns:
             the noise by output, and why there is none where it was not measured.
@@ -332,7 +337,7 @@ class Reference:
         return "it draws random numbers" if self.random_node() else ""
 
     def _measured_noise(self, progress: Progress) -> tuple[dict[str, float], str]:
-        # A frame computes in FP32: what is inside it differs by last bits where its bytes do not.
+        # A frame computes in FP32: the model inside it sees last bits that its bytes do not have.
         feeds = [self._inside(feed) for feed in self.feeds]
         moved = [nudged(feed, index) for index, feed in enumerate(feeds)]
         floats = any(array.dtype.kind == "f" for feed in feeds for array in feed.values())
@@ -359,7 +364,7 @@ class Reference:
         progress: Progress,
         outputs: list[dict[str, Array]] | None = None,
     ) -> dict[str, float]:
-        """The largest difference of each output from the original's own; ``outputs`` takes those of each feed.
+        """Return the largest difference of each output from the original's own; append each feed's to ``outputs``.
 
         Raises:
             SessionFailure: the session ends.
@@ -376,9 +381,9 @@ class Reference:
         return worst
 
     def _misread(self, unoptimized: Mapping[str, float], last_bit: Mapping[str, float]) -> float:
-        """The error of the default optimization; 0 if it changes no more than the order of sums.
+        """Return the error of the default optimization; 0 if it changes no more than the order of sums.
 
-        A fusion may skip the rounding of quantized activations, whose steps the last bit does not reach.
+        A fusion may skip the rounding of quantized activations, which last bits do not show.
         """
         wrong = [
             error
@@ -388,10 +393,10 @@ class Reference:
         return 0.0 if quantizes(self.model) else max(wrong, default=0.0)
 
     def last_bits(self) -> float:
-        """The largest error that some last bits of the inputs make in an original that quantises activations; 0 for
-        others, and where its noise is not measured.
+        """Return the largest error that last bits of the inputs cause in an original with quantized activations.
 
-        A device's FP32 differs by last bits, which such a model rounds to whole steps.
+        A device's FP32 differs by last bits, which such a model rounds to whole steps. The error is 0 for other models,
+        and where the noise is not measured.
         """
         if not quantizes(self.model) or self._without_noise():
             return 0.0
@@ -410,10 +415,10 @@ class Reference:
         return [n for n in nodes(self.model.ir) if draws(n)]
 
     def random_node(self) -> str:
-        """The node that makes the original's outputs differ from run to run; empty where they are the same again.
+        """Return the node that makes the original's outputs differ from run to run; empty where they repeat.
 
-        The original runs again, and only where it has such a node: several times in one session, since a few small
-        outputs may be drawn alike by chance, and the first run of a session may draw what another's did.
+        The original runs again only if it has such a node. It runs several times in one session. A few small outputs
+        may be equal by chance, and the first run of a session may draw the same numbers as that of another.
         """
         drawing = self._drawing()
         if not drawing or not self._outputs:
@@ -436,7 +441,7 @@ class Reference:
         return mapped
 
     def close(self) -> None:
-        """Forget the outputs and remove their files."""
+        """Drop the outputs and remove their files."""
         self._outputs.clear()
         self._folder.cleanup()
 
@@ -448,8 +453,10 @@ class Reference:
 
 
 def _with_moved_weights(model: Model) -> Model:
-    """The model with its weights moved by one unit in the last place; vectors and scalars stay, since fusions ask for
-    some of them."""
+    """Return the model with its weights moved by one unit in the last place.
+
+    Vectors and scalars stay, since fusions need exact values in some of them.
+    """
     moved = Model.open(model.path) if model.path is not None else model
     for value in moved.ir.graph.initializers.values():
         tensor = value.const_value

@@ -14,17 +14,17 @@ from dmlprep.runtime import SessionFailure, SessionOptions
 from dmlprep.runtime.ort_messages import newest_opset
 
 _NO_ADAPTER = "887A0002"
-"""DXGI_ERROR_NOT_FOUND (winerror.h): what asking for an adapter that is not there gives."""
+"""DXGI_ERROR_NOT_FOUND (winerror.h): the result of a request for an adapter that does not exist."""
 
 
 @dataclass
 class Trial:
-    """A verdict in the making, for outputs of any kind.
+    """A verdict under construction, for outputs of any kind.
 
     Attributes:
         tolerance: bounds of the outputs, as a text for the verdict.
         setting: the tolerance as it was set.
-        of_ours: the model is dmlprep's own: a failure to run proves nothing about the user's model.
+        of_ours: True for a model that dmlprep derived: a failure to run proves nothing about the user's model.
     """
 
     check: Check
@@ -38,14 +38,14 @@ class Trial:
     notes: list[Finding] = field(default_factory=list)
 
     def lowered(self, how: Lowered) -> None:
-        """Note that the model ran at a lower optimisation level than was asked for."""
+        """Note that the model ran at a lower optimisation level than requested."""
         if self.info is not None:
             self.info = self.info.also(f"at {how}")
         if not self.of_ours:
             self.notes.append(finding("DP707", f"{self.check} ran at {how}", level=how.level, kind=how.kind))
 
     def verdict(self, feeds: int = 0, reason: str = "", *findings: Finding) -> Verdict:
-        """``failed`` for a reason, and ``passed`` without one."""
+        """Return ``failed`` for a reason, and ``passed`` without one."""
         return Verdict(
             check=self.check,
             outcome="failed" if reason else "passed",
@@ -60,16 +60,16 @@ class Trial:
         )
 
     def failed(self, found: Finding, feeds: int = 0) -> Verdict:
-        """``failed`` for another reason than a number."""
+        """Return ``failed`` for a reason that is not a number."""
         return self.verdict(feeds, found.message, found)
 
     def not_run(self, reason: str, info: DeviceInfo | None = None, failure: SessionFailure | None = None) -> Verdict:
-        """``not-run``; ``info`` is the device where none has answered."""
+        """Return ``not-run``; ``info`` is the device where none has answered."""
         info = self.info or info
         return not_run(self.check, reason, info, self.began, self.tolerance, decides=self.decides, failure=failure)
 
     def ended(self, failure: SessionFailure, options: SessionOptions, info: DeviceInfo | None) -> Verdict | None:
-        """``not-run`` where a session ended for a reason that says nothing about the model; ``None`` where it does."""
+        """Return ``not-run`` where a session ended for a reason outside the model, otherwise ``None``."""
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
             return self.not_run(f"there is no DirectML adapter {options.device_id} ({failure.hresult})")
         words = {"limit": "limit", "memory": "out of memory"}
@@ -97,7 +97,7 @@ def not_run(
     decides: bool = True,
     failure: SessionFailure | None = None,
 ) -> Verdict:
-    """The verdict of a check that could not run.
+    """Return the verdict of a check that could not run.
 
     Args:
         failure: a limit that ended it; the finding has its kind, and how to raise the limit.

@@ -1,4 +1,4 @@
-"""How fast models run on a device: timed in turn in one run, with a ratio that stands on a noisy machine."""
+"""Time models on a device, in turn in one run, and report ratios that stay valid on a busy machine."""
 
 from dmlprep.parity.bench.files import BenchRequest, bench, bench_record
 from dmlprep.parity.bench.measuring import Variant, measure, overridden_like

@@ -1,4 +1,4 @@
-"""``dmlprep bench``: time model files of the user's."""
+"""``dmlprep bench``: time model files."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ Arrays = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """What is to be measured.
+    """A request to time models.
 
     Attributes:
         models: at least one; the same one may come several times.
-        feeds: of the user's, of which the first is used; a seeded one is made where there is none.
-        pins: sizes that the sessions override, by dimension or by ``input:axis``; made feeds have them too.
-        sizes: sizes of free dimensions in made feeds.
-        seconds: for the timed runs of all models together.
-        runs: timed runs that each model gets at least.
+        feeds: the user's feeds, of which the first is used; a seeded one without any.
+        pins: sizes that the sessions override, by dimension or by ``input:axis``; seeded feeds have them too.
+        sizes: sizes of free dimensions in seeded feeds.
+        seconds: time for the timed runs of all models together.
+        runs: minimum number of timed runs for each model.
     """
 
     models: Sequence[Path]
@@ -56,7 +56,7 @@ def bench(request: BenchRequest) -> Bench:
         InputError: a model or feed cannot be read or does not fit, a size is for a dimension that no model has, or a
             model was changed meanwhile.
         UsageError: there is no model.
-        CheckNotRun: feeds cannot be made up for an input, or there is no such device here.
+        CheckNotRun: no feed can be generated for an input, or the device is not available.
     """
     if not request.models:
         raise UsageError("no model to measure", fix="dmlprep bench MODEL [MODEL ...]")
@@ -64,9 +64,9 @@ def bench(request: BenchRequest) -> Bench:
     opened = {path: files.take_model(path) for path in dict.fromkeys(request.models)}
     models = list(opened.values())
     given = load_feeds(request.feeds)
-    # The one that asks for the most: others were made of it, and lack inputs or sizes that it leaves free.
+    # The model with the most inputs and free sizes: the others were prepared from it, and may lack some of them.
     original = max(models, key=_freedom)
-    # Sizes that are fixed in any model hold for all of them.
+    # A size that is fixed in one model applies to all of them.
     like = min(models, key=_freedom)
     values = pinned_values(like.ir, original.ir.graph.inputs)
     feeds = RunFeeds(original, given, {**request.sizes, **request.pins}, values=values)
@@ -90,13 +90,13 @@ def bench(request: BenchRequest) -> Bench:
 
 
 def _freedom(model: Model) -> tuple[int, int]:
-    """How many inputs a model has, and how many of their sizes are free."""
+    """Return how many inputs a model has, and how many of their sizes are free."""
     inputs = graph_inputs(model)
     return len(inputs), sum(not isinstance(dim, int) for one in inputs for dim in one.dims or ())
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """A name for each: that of its file, or its path where several have it; with a number where it comes again."""
+    """Name each model by its file name, or by its path where several files have that name; number repeated files."""
     files = Counter(path.name for path in dict.fromkeys(paths))
     again: Counter[Path] = Counter()
     names = []
@@ -108,7 +108,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def bench_record(found: Bench) -> RunRecord:
-    """A measurement as a record, which reports show."""
+    """Return a measurement as a record, which reports show."""
     failing = next((one for one in found.models if one.not_run), None)
     return RunRecord(
         command="bench",

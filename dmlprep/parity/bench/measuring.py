@@ -1,8 +1,8 @@
-"""Time models in turn, each in a worker of its own, so that what disturbs the machine disturbs all of them alike.
+"""Time models in turn, each in its own worker, so that other load on the machine affects all of them equally.
 
-A round gives every model one turn, in an order drawn anew; the next round has that order reversed, so that over two
-rounds nobody has the better place. A turn is several runs where that is a matter of milliseconds, after one that is not
-timed, which brings back to the caches what the others have put out.
+A round gives every model one turn, in a random order. The next round reverses that order, so that over two rounds no
+model has the better place. A turn of a fast model has several timed runs. They follow one run that is not timed, which
+brings back the data that other models displaced from the caches.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Variant:
     Attributes:
         sizes: free dimensions to override, by name.
         shown: the path to show, where the file will be moved.
-        why_not: why it cannot be run; empty where it is to be tried.
-        frame: that another of the models has around this one: what all are fed is the app's own data.
+        why_not: why it cannot run; empty where it is to be tried.
+        frame: the frame that another of the models has around this one; all models are then fed the app's own data.
     """
 
     name: str
@@ -55,9 +55,9 @@ class Variant:
 
 
 def overrides(model: Model, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Sizes by name of a free dimension, out of sizes by name or by ``input:axis``; those that it has not are left out.
+    """Return sizes by the names of free dimensions, from sizes by name or by ``input:axis``.
 
-    A session overrides dimensions by their names alone.
+    A session can override dimensions by name only. Dimensions that the model does not have are skipped.
     """
     by_name: dict[str, int] = {}
     for one in graph_inputs(model):
@@ -69,7 +69,7 @@ def overrides(model: Model, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def overridden_like(original: Model, prepared: Model, path: Path, name: str) -> Variant:
-    """The original with the sizes that are fixed in what was made of it; ``why_not`` where none can be overridden."""
+    """Return the original with the sizes that the prepared model fixes; ``why_not`` where none can be overridden."""
     free = [dim for one in graph_inputs(original) for dim in one.dims or () if not isinstance(dim, int)]
     sizes = overrides(original, fixed_sizes(original, prepared))
     if not free:
@@ -82,7 +82,7 @@ def overridden_like(original: Model, prepared: Model, path: Path, name: str) -> 
 
 
 def overridden(variant: Variant) -> Model:
-    """The graph as its session sees it: a copy, where sizes are overridden. Its tensors stay where they lie."""
+    """Copy the graph with the overridden sizes in its inputs, as its session has them; the copy shares the tensors."""
     if not variant.sizes:
         return variant.model
     model = variant.model.copy()
@@ -96,20 +96,20 @@ def overridden(variant: Variant) -> Model:
 
 
 _TURN, _LONGEST_TURN = 0.02, 0.25
-"""Seconds that a turn lasts: as long for each model, and for so many runs of the slowest as there should be."""
+"""Shortest and longest turn in seconds: as long for each model, and enough for ``_RUNS_OF_A_TURN`` of the slowest."""
 _RUNS_OF_A_TURN = 6
 
 _MOST_RUNS = 256
-"""Of one turn."""
+"""Runs in one turn at most."""
 
 _WARM_UP = 0.1
-"""Share of the time for measuring that goes to each model's warm-up at most, in seconds a second; and its bounds."""
+"""The most that each model's warm-up takes of the measuring time, as a share; and its limits in runs and seconds."""
 _WARM_RUNS, _WARM_SECONDS = 50, 1.0
 
 
 @dataclass
 class _Runner:
-    """One model in its worker, and what was seen of it."""
+    """One model in its worker, and its measurements."""
 
     variant: Variant
     device: SessionDevice
@@ -138,7 +138,7 @@ class _Runner:
         return sum(map(len, self.turns.values()))
 
     def fails(self, error: DmlprepError) -> None:
-        """It does not run, or no longer."""
+        """Record that the model does not run, or no longer runs."""
         self.found = Timed(self.found.name, self.found.path, self.found.sizes, not_run=str(error))
         self.close()
 
@@ -149,7 +149,7 @@ class _Runner:
         size = self.variant.model.stored_bytes if self.device == "cpu" else None
         self.session = self.host.open(self.variant.path, replace(self.options, model_bytes=size))
         if self.device == "dml":
-            self.host.memory()  # what is let go of after loading is seen now, or never
+            self.host.memory()  # memory that the loader frees shows now or never
         if missing := [value.name for value in self.session.inputs if value.name not in self.feed]:
             fix = "pass a value with --feeds"
             raise InputError(f"input {missing[0]!r} has no value", fix=fix, code="DP705")
@@ -176,20 +176,20 @@ class _Runner:
         self.fastest = min(self.session.time(_WARM_RUNS, warm_seconds))
 
     def turn(self, number: int, seconds: float) -> None:
-        """Its turn in a round: runs with the copies and, where that can be had, runs without, each for ``seconds``."""
+        """Run the model for its turn: with the copies, and without them where possible, each for ``seconds``."""
         self.turns[number] = self._runs(seconds, on_device=False)
         if self.apart:
             self.device_times += self._runs(seconds, on_device=True)
 
     def _runs(self, seconds: float, *, on_device: bool) -> tuple[float, ...]:
         assert self.session is not None
-        # By the clock and not by a number: on a busy machine a process that has rested runs fast at first, and turns of
-        # different lengths would differ by that.
+        # Limit turns by time, not by number of runs: on a busy machine a process that rested runs fast at first, so
+        # turns of different lengths would not compare.
         took = self.session.time(_MOST_RUNS, seconds, on_device=on_device)
         return took[1:] or took
 
     def finish(self) -> None:
-        """What is known at the end: the times, and the worker's memory."""
+        """Store the times and the worker's memory, when all rounds are done."""
         assert self.host is not None
         memory = self.host.memory()
         times = summary([run for turn in self.turns.values() for run in turn])
@@ -224,16 +224,16 @@ def measure(
 ) -> Bench:
     """Time models side by side.
 
-    All of them are loaded at once. A model that does not load or run is told so, and the others go on.
+    All models are loaded at the same time. A model that does not load or run gets a note; the others continue.
 
     Args:
-        feed: what every model is fed, by input name; each takes the inputs that it has, in its own element types.
+        feed: values by input name; each model uses the inputs that it has, in its own element types.
         session: how each is opened; overridden sizes come from the variant.
-        seconds: for the timed runs of all models together.
-        runs: timed runs that each model gets at least, whatever that takes.
+        seconds: time for the timed runs of all models together.
+        runs: minimum number of timed runs for each model, however long they take.
 
     Raises:
-        CheckNotRun: there is no such device here.
+        CheckNotRun: the device is not available.
     """
     began = time.perf_counter()
     runners = [_Runner(one, device, _options(session, one), inside(one.frame, feed, one.model.ir)) for one in variants]
@@ -270,7 +270,7 @@ def _options(session: SessionOptions, variant: Variant) -> SessionOptions:
 
 
 def _tried(runner: _Runner, do: Callable[[_Runner], None]) -> None:
-    """Do something with a model; where it fails, that is noted."""
+    """Run an action on a model; if it fails, record that on the model."""
     try:
         do(runner)
     except (SessionFailure, InputError) as error:
@@ -278,7 +278,7 @@ def _tried(runner: _Runner, do: Callable[[_Runner], None]) -> None:
 
 
 def _rounds(runners: Sequence[_Runner], seconds: float, runs: int, progress: Progress) -> int:
-    """Rounds until the time is up and every model has its runs; how many."""
+    """Run rounds until the time is up and every model has its runs; return their number."""
     draw = random.Random(0)
     began = time.perf_counter()
     done = 0
@@ -304,7 +304,7 @@ def _rows(runners: Sequence[_Runner], device: DeviceInfo | None) -> tuple[Timed,
     for one in runners:
         row = one.found
         if software_device(one.device, device):
-            row = replace(row, device_memory=None)  # the machine's own, which the worker's memory holds
+            row = replace(row, device_memory=None)  # system memory, which the worker's memory includes
         if one.runs and one.device == "dml":
             row = replace(row, partitions=_partitions(one.variant, device))
         if one.runs and first is not None and one is not first:
@@ -315,7 +315,7 @@ def _rows(runners: Sequence[_Runner], device: DeviceInfo | None) -> tuple[Timed,
 
 
 def _partitions(variant: Variant, device: DeviceInfo | None) -> int | None:
-    """Graphs that the release that ran fuses; ``None`` where its kernels are not known, or onnx fails on the model."""
+    """Return how many graphs the release that ran fuses; ``None`` if its kernels are not known, or onnx fails."""
     release = ".".join((device.onnxruntime if device else "").split(".")[:2])
     try:
         target = find_target(f"ort-{release}")

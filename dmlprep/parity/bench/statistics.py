@@ -1,4 +1,4 @@
-"""What is said of many times: quantiles, and ratios of them with an interval that assumes no distribution."""
+"""Statistics of many times: quantiles, and ratios with an interval that assumes no distribution."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from dmlprep.portable.arrays import Array
 from dmlprep.record.speed import Bench, Ratio, Timed, Times
 
 LEAST_ROUNDS = 6
-"""Rounds from which an interval is given: fewer can all lie on one side of the truth with more than 5 % (2 / 2**5)."""
+"""Fewest rounds for an interval: with fewer, all can be on one side of the true ratio by chance (2 / 2**5 > 5 %)."""
 
 _COVERAGE = 0.95
 _DRAWS = 500
 _MOST_CELLS = 1 << 22
-"""Numbers that are held at once while drawing."""
+"""Most numbers in memory while drawing."""
 
 
 def summary(seconds: Sequence[float]) -> Times:
-    """Quantiles of the times of single runs, by linear interpolation between neighbours; at least one is needed."""
+    """Return quantiles of the times of single runs, interpolated between neighbours; at least one time is needed."""
     low, middle, high = (float(value) for value in np.quantile(seconds, (0.1, 0.5, 0.9)))
     total = math.fsum(seconds)
     return Times(len(seconds), middle, low, high, len(seconds) / total if total else 0.0)
@@ -29,17 +29,17 @@ def summary(seconds: Sequence[float]) -> Times:
 def ratio_of_times(
     to: str, first: Mapping[int, Sequence[float]], other: Mapping[int, Sequence[float]], quantile: float = 0.5
 ) -> Ratio | None:
-    """A quantile of the times of ``other`` as a multiple of that of ``first``, over the rounds in which both ran.
+    """Return a quantile of the times of ``other`` divided by that of ``first``, over the rounds in which both ran.
 
-    The interval is the percentile bootstrap over rounds: whole rounds are drawn again, both models of one together (B.
-    Efron and R. J. Tibshirani, An Introduction to the Bootstrap, chapters 8 and 13). What slows the machine down for
-    longer than a round slows both models of it; so the runs of a round are no independent witnesses, and rounds are.
+    The interval is the percentile bootstrap over rounds (B. Efron and R. J. Tibshirani, An Introduction to the
+    Bootstrap, chapters 8 and 13). It redraws whole rounds, with the times of both models: the runs of a round are not
+    independent, because load that lasts longer than a round slows both models.
 
     Args:
         first, other: times of single runs in seconds, by the number of the round.
 
     Returns:
-        the ratio; ``None`` where there is no such round, or a quantile is no time.
+        the ratio; ``None`` without such a round, or where a quantile is 0.
     """
     both = sorted(first.keys() & other.keys())
     if not both:
@@ -64,7 +64,7 @@ def ratio_of_times(
 
 
 class _Runs:
-    """All runs of one model, by length, each with the place of its round."""
+    """All runs of one model, sorted by time, each with the index of its round."""
 
     def __init__(self, rounds: Sequence[Sequence[float]]) -> None:
         seconds = np.array([run for one in rounds for run in one])
@@ -76,7 +76,7 @@ class _Runs:
         """Return the quantile for each draw of ``times`` [draws, rounds], by how often each round was drawn."""
         weights = np.cumsum(times[:, self._round], axis=1)
         wanted = weights[:, -1:] * quantile
-        # Both neighbours where it lies between two, as a median has it.
+        # Average the two neighbours where the quantile is between them, as a median does.
         lower = np.argmax(weights >= wanted, axis=1)
         upper = np.argmax(weights > wanted, axis=1)
         middle: Array = (self.seconds[lower] + self.seconds[upper]) / 2
@@ -84,12 +84,12 @@ class _Runs:
 
 
 def fastest(found: Bench, order: Sequence[str]) -> str:
-    """Of the models that ran, the first of ``order`` that no other is surely faster than; empty where none ran.
+    """Return the first model of ``order`` that is not surely slower than another; empty where none ran.
 
-    One is surely faster where the intervals of both ratios, to the model that all are measured by, lie apart.
+    A model is surely slower than another where the intervals of their ratios to the base model do not overlap.
 
     Args:
-        order: names of the models to choose from, the one that is preferred first.
+        order: names of the models to choose from, the preferred one first.
     """
     ran = {one.name: _interval(one) for one in found.models if one.times is not None and one.name in order}
     least = min((high for _, high in ran.values()), default=0.0)
@@ -97,7 +97,7 @@ def fastest(found: Bench, order: Sequence[str]) -> str:
 
 
 def _interval(one: Timed) -> tuple[float, float]:
-    """Where its ratio lies: 1 for the model that all are measured by, its value where no interval is known."""
+    """Return the interval of a model's ratio: 1 for the base model, the ratio itself where no interval is known."""
     if one.ratio is None:
         return 1.0, 1.0
     value = one.ratio.value

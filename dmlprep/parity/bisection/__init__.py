@@ -1,1 +1,1 @@
-"""Find the node at which two models part, and leave a reproduction of it."""
+"""Find the first node at which two models differ, and write files that reproduce it."""

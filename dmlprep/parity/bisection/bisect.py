@@ -1,8 +1,9 @@
-"""Find the first node at which a candidate parts from its reference, with the stock onnxruntime: by values, cut by cut.
+"""Find the first node where a candidate differs from its reference, in the stock onnxruntime, by comparing values.
 
-A cut is *apart* when any value that lives across it differs by more than the tolerance. Where a cut is not apart,
-everything behind it computes from equal values, so the fault lies behind; where it is, the fault lies before. Each
-round looks at up to 15 cuts in one run of each model, so n nodes take about log2(n) / 2 runs."""
+A cut is *apart* when a value that is alive across it differs by more than the tolerance. Where a cut is not apart, all
+later nodes compute from equal values, so the fault is after it; where it is, the fault is before it. Each round
+compares up to 15 cuts in one run of each model, so n nodes take about log2(n) / 2 runs.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +35,13 @@ from dmlprep.runtime import SessionFailure, SessionOptions
 _AGREE = "every output agrees within the tolerance on this feed"
 
 _CUTS = 15
-"""Cuts looked at in one round. More would need fewer runs, and break up more of what the device fuses."""
+"""Cuts compared in one round. More would need fewer runs, but break up more of what the device fuses."""
 
 _GROWS = 3
-"""Where a node makes this many times of a difference, that is said of it, and not that differences add up."""
+"""If a node multiplies a difference by at least this factor, the reason names it instead of adding-up differences."""
 
 _READERS = 3
-"""Places behind fused nodes up to which their readers are taken along, to show a fault that needs them."""
+"""Cuts behind fused nodes, up to which the part includes their readers to show a fault that needs them."""
 
 
 def bisect(
@@ -58,22 +59,22 @@ def bisect(
     along: bool = False,
     progress: Progress = lambda share, text: None,
 ) -> Bisection:
-    """Find where ``candidate`` on ``device`` parts from ``reference`` on the CPU.
+    """Find where ``candidate`` on ``device`` differs from ``reference`` on the CPU.
 
     Args:
         reference, candidate: models with the same inputs and outputs; the same file to bisect a device.
-        feeds: the first one is used; a seeded one where there is none.
-        session: how the candidate's sessions are opened; its time limit holds for every load and run.
+        feeds: the first one is used; a seeded one without any.
+        session: how the candidate's sessions are opened; its time limit applies to every load and run.
         matrix: first try the whole candidate under each optimisation and fusion setting. Where it agrees under
-            ``session``, the search has the first setting under which it does not.
-        out: folder for the model of the nodes and all that shows the fault; without one nothing is written.
-        along: where the models agree, compare values all along them as well: one more run of each.
+            ``session``, the search uses the first setting under which it does not.
+        out: folder for the model of the nodes and the files that show the fault; without one nothing is written.
+        along: where the models agree, also compare values along the models: one more run of each.
 
     Raises:
         InputError: a model cannot be read, a feed does not fit, or the models have no outputs in common, or one was
             changed meanwhile.
-        OutputError: ``out`` holds such files already, or cannot be written.
-        CheckNotRun: feeds cannot be made up for an input.
+        OutputError: ``out`` has such files already, or cannot be written.
+        CheckNotRun: no feed can be generated for an input.
     """
     if out is not None:
         check_folder(out, force)
@@ -176,12 +177,11 @@ def _sentence(result: Bisection, device: SessionDevice, parting: str) -> str:
 
 @dataclass
 class _Search:
-    """A search by values: what it looks with, its bounds, and what was seen at them. The fault lies behind cut ``low``
-    and at or before cut ``high``.
+    """The state of a search by values. The fault is after cut ``low`` and at or before cut ``high``.
 
     Attributes:
-        reference, candidate: values that were seen last: at first the outputs.
-        known: value of the candidate -> its counterpart in the reference.
+        reference, candidate: values of the last run; at first the outputs.
+        known: the value of the reference that matches each value of the candidate, by name.
         apart: metrics of the values that differ at ``high``.
     """
 
@@ -205,7 +205,7 @@ class _Search:
         self.high, self.outputs = len(self.cuts.nodes) - 1, frozenset(self.reference)
 
     def result(self, along: bool) -> Bisection:
-        """Compare the outputs and, where they differ, search; ``along`` compares what lies before equal ones too."""
+        """Compare the outputs and, where they differ, search; ``along`` compares values before equal outputs too."""
         models = self.prober.models
         common = [name for name in self.reference if name in self.candidate]
         if not common:
@@ -225,21 +225,21 @@ class _Search:
         return bisection
 
     def _narrow(self) -> None:
-        """Move the bounds together as far as cuts lie between them."""
+        """Move the bounds together until no cut is between them."""
         most = _CUTS
         while inner := self._between():
             self._tell(len(inner))
             chosen, names = self._choose(inner, most)
             if self._look(chosen, names):
                 continue
-            # Exposing these values hides the fault: fewer at once leave more of the fusion as it was.
+            # Exposing these values hides the fault: fewer in one run leave more of the fusion intact.
             if most == 1:
                 self._narrow_fused(chosen[0])
                 return
             most = max(1, most // 4)
 
     def _narrow_fused(self, hiding: int) -> None:
-        """Narrow from both sides to nodes that are fused: cut ``hiding`` goes through them, and the fault with it."""
+        """Narrow from both sides to the fused nodes that cut ``hiding`` goes through: exposing it hides the fault."""
         for before in (True, False):
             edge = hiding
             while side := [c for c in self._between() if (c < edge if before else c > edge)]:
@@ -256,12 +256,12 @@ class _Search:
         return [cut for cut in self.cuts.whole(self.known) if self.low < cut < self.high]
 
     def _look(self, chosen: Sequence[int], names: Sequence[str]) -> bool:
-        """One run of each model with values exposed as outputs; False where the fault does not show then."""
+        """Run each model once with values exposed as outputs; return False where that hides the fault."""
         reference = self._reference_values(names)
         candidate = self.prober.values("candidate", names)
         strangers = fit_shapes(reference, candidate) - self.outputs
         if strangers:
-            # A simplifier kept the name for another value: these have no counterpart, and no cut goes through them.
+            # A simplifier used the name for another value: these have no counterpart, so no cut may go through them.
             for name in strangers:
                 del self.known[name]
             return True
@@ -279,7 +279,7 @@ class _Search:
         return False
 
     def _choose(self, inner: Sequence[int], most: int) -> tuple[list[int], list[str]]:
-        """Cuts to look at, evenly spread, and the values that live across them and across the bounds."""
+        """Return evenly spread cuts to compare, and the values that are alive across them and across the bounds."""
         count = min(most, len(inner))
         while True:
             chosen = sorted({inner[(k + 1) * len(inner) // (count + 1)] for k in range(count)})
@@ -289,7 +289,7 @@ class _Search:
             count = max(1, count // 2)
 
     def _across(self, chosen: Sequence[int]) -> list[str]:
-        """Values that live across cuts and across the bounds."""
+        """Return values that are alive across cuts and across the bounds."""
         return list(dict.fromkeys(n for cut in [self.low, *chosen, self.high] for n in self.cuts.live(cut)))
 
     def _reference_values(self, names: Sequence[str]) -> dict[str, Array]:
@@ -313,7 +313,7 @@ class _Search:
         alone = {n: self.reference[n] for n in outputs}
         result.reproduced = shown(part, alone)
         if self.hidden and not result.reproduced:
-            # ONNX Runtime fuses nothing whose last value is a graph output: what reads it comes along.
+            # ONNX Runtime does not fuse a node whose result is a graph output: include the nodes that read it.
             for cut in [c for c in self.cuts.whole(self.known) if c > self.high][:_READERS]:
                 names = [n for n in self.cuts.live(cut) if n not in inputs]
                 expected, answers = self._reference_values(names), self.prober.values("candidate", names)
@@ -341,7 +341,7 @@ class _Search:
         return result
 
     def _fused_by(self, result: Bisection, part: Model) -> str:
-        """Whose fusion it is: the part is run without either."""
+        """Find out who fuses the part, ONNX Runtime or DirectML: run it without either fusion."""
         if not self._shows(result, part, self.device, SessionOptions(optimization="basic")):
             return "ONNX Runtime's (with graph optimisation basic it agrees)"
         unfused = self._shows(result, part, self.device, SessionOptions(unfused=True))

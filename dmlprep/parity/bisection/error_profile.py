@@ -1,4 +1,4 @@
-"""The error along a model: values that a bisection compared, by the place of the node that makes them."""
+"""The error along a model: values that a bisection compared, in the order of the nodes that compute them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MOST_VALUES = 96
 
 @dataclass(frozen=True)
 class Seen:
-    """A value of the candidate and how far it is from the reference's.
+    """A value of the candidate, and how far it is from the reference's.
 
     Attributes:
-        place: of its node in topological order, from 0.
+        place: index of its node in topological order, from 0.
         error: max|d| / max|reference|; infinite where elements are not finite.
     """
 
@@ -36,7 +36,7 @@ class Seen:
 
 
 def seen_along(cuts: Cuts, seen: Mapping[str, OutputMetrics]) -> list[Seen]:
-    """What was compared, in the order of the nodes."""
+    """Return the values that were compared, in the order of the nodes."""
     makers = {v.name: (place, node) for place, node in enumerate(cuts.nodes) for v in node.outputs}
     return sorted(
         (
@@ -50,7 +50,7 @@ def seen_along(cuts: Cuts, seen: Mapping[str, OutputMetrics]) -> list[Seen]:
 
 
 def sweep(prober: Prober, cuts: Cuts, known: Mapping[str, str], tolerance: Tolerance) -> dict[str, OutputMetrics]:
-    """Compare values all along two models in one run of each, as many as one run takes.
+    """Compare values all along two models in one run of each, as many as one run can return.
 
     Raises:
         SessionFailure: a part does not load or run.
@@ -71,15 +71,14 @@ def sweep(prober: Prober, cuts: Cuts, known: Mapping[str, str], tolerance: Toler
 
 
 def evenly(found: Sequence[T], most: int) -> list[T]:
-    """At most so many, evenly spread, the last one with them."""
+    """Return at most ``most`` items, evenly spread and including the last."""
     if len(found) <= most:
         return list(found)
     return [found[(number + 1) * len(found) // most - 1] for number in range(most)]
 
 
 def fit_shapes(reference: dict[str, Array], candidate: Mapping[str, Array]) -> set[str]:
-    """Give the reference's values the candidate's shapes where they differ by sizes of 1; names of those that do not
-    fit.
+    """Give the reference's values the candidate's shapes where only sizes of 1 differ; return names that do not fit.
 
     A Reshape or Unsqueeze that was moved or folded away leaves the same numbers under the same name.
     """

@@ -1,4 +1,4 @@
-"""A candidate that does not run: the shortest part of it that does not, by halves from both ends."""
+"""Find the shortest part of a candidate that does not run, by halves from both ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.runtime import SessionFailure
 
 _BIG = 2**30
-"""Bytes of values that are not recorded at once."""
+"""Most bytes of values to record in one run."""
 
 
 def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, progress: Progress) -> Bisection:
@@ -55,7 +55,7 @@ def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, pro
 
 
 def _end(prober: Prober, cuts: Cuts, said: str, progress: Progress) -> tuple[int, str]:
-    """The node at which the shortest failing prefix ends."""
+    """Return the node at which the shortest failing prefix ends, and the message of the failure."""
     low, high = -1, len(cuts.nodes) - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -74,7 +74,7 @@ def _end(prober: Prober, cuts: Cuts, said: str, progress: Progress) -> tuple[int
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of the candidate, what it was fed, and what the runtime said when it did not run; empty when it ran."""
+    """A part of the candidate, its inputs, and the runtime's message when it did not run; empty when it ran."""
 
     model: Model
     fed: dict[str, Array]
@@ -84,7 +84,7 @@ class _Part:
 def _start(
     prober: Prober, cuts: Cuts, high: int, outputs: list[str], device: SessionDevice, progress: Progress
 ) -> _Part:
-    """The shortest part up to node ``high`` that still fails. The node by itself comes first: mostly it is enough."""
+    """Return the shortest part up to node ``high`` that still fails: mostly the node alone, so try that first."""
     one = _attempt(prober, cuts, high - 1, outputs, device)
     if one.said:
         return one
@@ -109,7 +109,7 @@ def _start(
 
 
 def _small(model: Model) -> bool:
-    """Whether the values of all nodes are known to fit in memory at once."""
+    """Return True if the values of all nodes are known to fit in memory together."""
     model = model.copy()
     values = [v for n in model.ir.graph for v in n.outputs if v.name]
     unknown = [v for v in values if v.shape is None]

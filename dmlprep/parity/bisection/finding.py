@@ -1,4 +1,4 @@
-"""What a bisection found, how the nodes it found are fed, and the whole model under other session settings."""
+"""The result of a bisection, the inputs of its nodes, and the whole model under other session settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dmlprep.runtime.types import Optimization
 
 @dataclass(frozen=True)
 class SettingResult:
-    """One setting and what the whole model did under it."""
+    """One setting, and the result of the whole model under it."""
 
     name: str
     options: SessionOptions
@@ -40,20 +40,20 @@ class SettingResult:
 
     @property
     def text(self) -> str:
-        """``agrees`` or what is wrong, with the largest difference."""
+        """``agrees`` or the failure, with the largest difference."""
         worst = max((m.max_rel for m in self.verdict.outputs), default=None)
         outcome = "agrees" if self.verdict.outcome == "passed" else self.verdict.reason.splitlines()[0]
         return outcome if worst is None else f"{outcome}; worst max|d|/max|ref| {worst:.3g}"
 
 
 def settings(device: SessionDevice, base: SessionOptions) -> list[tuple[str, SessionOptions]]:
-    """The settings worth trying on a device, the given one first."""
+    """Return the settings to try on a device, ``base`` first."""
     every: tuple[Optimization, ...] = ("all", "extended", "basic", "disabled")
     levels = [(f"optimization {level}", replace(base, optimization=level)) for level in every]
     if device == "cpu":
         return levels
     more = [*levels, ("unfused", replace(base, unfused=True))]
-    # lavapipe, which DirectML has on Linux, offers no metacommands to disable.
+    # lavapipe, DirectML's device on Linux, has no metacommands to disable.
     if sys.platform == "win32":
         more.append(("no metacommands", replace(base, disable_metacommands=True)))
         more.append(("unfused, no metacommands", replace(base, unfused=True, disable_metacommands=True)))
@@ -81,25 +81,25 @@ def try_settings(
 
 @dataclass
 class Bisection:
-    """What a bisection found.
+    """The result of a bisection.
 
     Attributes:
-        outcome: ``agree`` (nothing to find), ``found``, or ``not-run``.
+        outcome: ``agree`` (no difference), ``found``, or ``not-run``.
         reason: one sentence.
-        kind: ``values`` (numbers part) or ``failure`` (the candidate does not run).
-        nodes: labels of the nodes between the last cut that agrees and the first that does not: one, unless values
-            between them have no counterpart in the reference or exposing them as outputs hides the fault.
-        values: metrics of the values that differ behind the nodes.
-        hidden: exposing the values between the nodes as outputs hides the fault: it lies in their fusion.
-        fused_by: whose fusion that is, in words; empty where it is not known.
-        with_readers: the model of the nodes holds what reads them too, without which the fault does not show.
-        reproduced: whether the model of just these nodes shows the fault on the device.
-        before: how far what the nodes are fed was off already; measured where they agree alone.
-        on_cpu: whether it shows it on the CPU too, so that the model and not the device is at fault; ``None``: not
-            tried.
+        kind: ``values`` (numbers differ) or ``failure`` (the candidate does not run).
+        nodes: labels of the nodes between the last cut that agrees and the first that does not. Several where values
+            between them have no counterpart in the reference, or exposing them as outputs hides the fault.
+        values: metrics of the values that differ after the nodes.
+        hidden: True if exposing the values between the nodes as outputs hides the fault: then their fusion causes it.
+        fused_by: who fuses the nodes, in words; empty where it is not known.
+        with_readers: True if the model of the nodes needs their readers too, to show the fault.
+        reproduced: True if the model of just these nodes shows the fault on the device.
+        before: metrics of the nodes' inputs, which may differ too; measured where the nodes agree alone.
+        on_cpu: True if the nodes show the fault on the CPU too, so that the model and not the device is at fault;
+            ``None``: not tried.
         runs: sessions opened, the model of the nodes included.
         along: values that were compared, in the order of the candidate's nodes.
-        bound: of their errors.
+        bound: the error that the tolerance allows for each of them.
     """
 
     outcome: Literal["agree", "found", "not-run"]
@@ -132,19 +132,19 @@ class Bisection:
 
     @property
     def exit_code(self) -> int:
-        """What the command line returns for it."""
+        """The exit code of the command line."""
         return {"agree": 0, "found": 1, "not-run": 3}[self.outcome]
 
 
 def named(result: Bisection) -> str:
-    """What was found, in words."""
+    """Name the nodes of a result, in words."""
     if len(result.nodes) == 1:
         return f"{result.op_types[0]} node {result.nodes[0]!r}"
     return f"{len(result.nodes)} nodes, {result.nodes[0]!r} to {result.nodes[-1]!r}" if result.nodes else "no node"
 
 
 def culprits(cuts: Cuts, part: Model) -> list[ir.Node]:
-    """The nodes of a part that compute from its inputs."""
+    """Return the nodes of a part that compute from its inputs."""
     fixed = {n.outputs[0].name for n in cuts.nodes if cuts.is_constant(n)}
     return [n for n in part.ir.graph if n.outputs and n.outputs[0].name not in fixed]
 
@@ -152,7 +152,7 @@ def culprits(cuts: Cuts, part: Model) -> list[ir.Node]:
 def inputs_at(
     prober: Prober, cuts: Cuts, cut: int, reference: Mapping[str, Array], candidate: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """The graph's inputs and the reference's values at a cut, in the types that the candidate computes in."""
+    """Return the graph's inputs and the reference's values at a cut, in the types that the candidate computes in."""
     inputs = dict(prober.feed)
     for value in prober.models["candidate"].ir.graph.inputs:
         if value.name in inputs and value.dtype is not None and inputs[value.name].dtype.kind not in "OUS":
@@ -165,7 +165,7 @@ def inputs_at(
 
 
 def bisect_record(found: Bisection, *, command_line: str = "") -> RunRecord:
-    """What was found, as a record: one verdict, and DP706 where a node was found."""
+    """Return the result as a record: one verdict, and DP706 where the search ended at a node."""
     facts = Bisected(
         reference=found.reference,
         candidate=found.candidate,

@@ -1,6 +1,6 @@
-"""Cuts through a graph: what is alive between two nodes, the model up to a cut, and the model between two cuts.
+"""Cuts through a graph: the values alive between two nodes, the model up to a cut, and the model between two cuts.
 
-Nodes count by their place in the topological order of the main graph; a node with subgraphs is one node.
+Nodes count by their index in the topological order of the main graph; a node with subgraphs is one node.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from dmlprep.process.onnx_worker.door import OnnxError
 
 
 class Cuts:
-    """The order of a main graph's nodes and what lives across each cut. Cut ``i`` lies behind node ``i``; cut -1 is
-    the start.
+    """The order of a main graph's nodes, and the values alive across each cut.
+
+    Cut ``i`` is after node ``i``; cut -1 is the start.
     """
 
     def __init__(self, graph: ir.Graph) -> None:
@@ -30,7 +31,7 @@ class Cuts:
         place = {inner: i for i, node in enumerate(self.nodes) for inner in _all_nodes(node)}
         self._constant = _constants(self.nodes)
         outputs = set(graph.outputs)
-        # For each value that counts: made by node FIRST, read last by node LAST.
+        # For each value that can be compared: its name, the index of its node, and the index of its last reader.
         self.spans: list[tuple[str, int, int]] = []
         for index, node in enumerate(self.nodes):
             for value in node.outputs:
@@ -40,11 +41,11 @@ class Cuts:
                 self.spans.append((value.name, index, len(self.nodes) if value in outputs else last))
 
     def live(self, cut: int) -> list[str]:
-        """Values made at or before a cut and read behind it, graph outputs included."""
+        """Return values computed at or before a cut and read after it, graph outputs included."""
         return [name for name, first, last in self.spans if first <= cut < last]
 
     def whole(self, known: Iterable[str]) -> list[int]:
-        """The cuts across which only values of ``known`` live, in order."""
+        """Return the cuts across which only values of ``known`` are alive, in order."""
         names = set(known)
         strange = np.zeros(len(self.nodes) + 1, np.int64)
         for name, first, last in self.spans:
@@ -54,7 +55,7 @@ class Cuts:
         return np.flatnonzero(np.cumsum(strange)[: len(self.nodes)] == 0).tolist()
 
     def is_constant(self, node: ir.Node) -> bool:
-        """Whether a node computes from constants alone."""
+        """Return True if a node computes from constants alone."""
         return bool(node.outputs) and node.outputs[0] in self._constant
 
 
@@ -68,18 +69,18 @@ def _all_nodes(node: ir.Node) -> Iterable[ir.Node]:
 
 
 def read_by(node: ir.Node) -> list[ir.Value]:
-    """Every value that a node reads, from within its subgraphs too."""
+    """Return every value that a node reads, from within its subgraphs too."""
     inner = list(_all_nodes(node))
     graphs = [graph for one in inner for _, graph in attribute_graphs(one)]
     own = {v for one in inner[1:] for v in one.outputs}
     own |= {v for graph in graphs for v in (*graph.inputs, *graph.initializers.values())}
-    # A subgraph may hand on an outer value as its output.
+    # A subgraph may return an outer value as its output.
     read = [*(v for one in inner for v in one.inputs), *(v for graph in graphs for v in graph.outputs)]
     return [v for v in read if v is not None and v not in own]
 
 
 def _constants(nodes: list[ir.Node]) -> set[ir.Value]:
-    """Values that no graph input can change: they belong to the weights."""
+    """Return values that no graph input can change: they belong to the weights."""
     constants: set[ir.Value] = set()
     for node in nodes:
         fixed = (v in constants or (v.producer() is None and v.const_value is not None) for v in read_by(node))
@@ -89,8 +90,7 @@ def _constants(nodes: list[ir.Node]) -> set[ir.Value]:
 
 
 def _keep(model: ir.Model, wanted: list[ir.Value], stop: set[str]) -> None:
-    """Drop the nodes and weights that ``wanted`` does not need, walking back no further than the values named
-    ``stop``."""
+    """Drop the nodes and weights that ``wanted`` does not need; the values named in ``stop`` are inputs."""
     graph = model.graph
     needed: set[ir.Node] = set()
     read: set[str] = {v.name or "" for v in wanted}
@@ -113,7 +113,7 @@ def _keep(model: ir.Model, wanted: list[ir.Value], stop: set[str]) -> None:
 
 
 def _expose(graph: ir.Graph, names: Iterable[str], by_copy: bool) -> dict[str, str]:
-    """Make values graph outputs; returns the outputs' names by the values'."""
+    """Make values graph outputs; return the outputs' names by the values' names."""
     values = {v.name: v for n in graph for v in n.outputs}
     values.update({v.name: v for v in graph.inputs})
     outputs: dict[str, str] = {}
@@ -134,10 +134,10 @@ def _expose(graph: ir.Graph, names: Iterable[str], by_copy: bool) -> dict[str, s
 
 
 def prefix(model: Model, names: Iterable[str], *, by_copy: bool = False) -> tuple[Model, dict[str, str]]:
-    """The part of a model that computes the values ``names``, with just them as outputs. Weights are shared.
+    """Return the part of a model that computes the values ``names``, with only these as outputs. Weights are shared.
 
     Args:
-        by_copy: values that are read further on go out through an Identity.
+        by_copy: return values that have readers through an Identity.
 
     Returns:
         the model, and the names of its outputs by the names of the values.
@@ -152,7 +152,7 @@ def prefix(model: Model, names: Iterable[str], *, by_copy: bool = False) -> tupl
 
 
 def _feed_in_place(old: ir.Value, array: Array) -> ir.Value:
-    """Return a new value with the name of ``old`` and the type and shape of ``array``, which all its readers read."""
+    """Move the readers of ``old`` to a new value of the same name, with the type and shape of ``array``; return it."""
     new = ir.Value(name=old.name, type=ir.TensorType(ir.DataType.from_numpy(array.dtype)), shape=ir.Shape(array.shape))
     if old.producer() is not None:
         old.name = f"{old.name}__before"
@@ -161,11 +161,11 @@ def _feed_in_place(old: ir.Value, array: Array) -> ir.Value:
 
 
 def region(model: Model, inputs: Mapping[str, Array], outputs: Iterable[str]) -> Model:
-    """The part of a model between two cuts: ``inputs`` are fed, ``outputs`` come out.
+    """Return the part of a model between two cuts, from ``inputs`` to ``outputs``.
 
     Args:
-        inputs: values to be fed, with arrays that give their types and sizes; those that the part does not need are
-            left out.
+        inputs: values to feed, with arrays that give their types and sizes; those that the part does not need are left
+            out.
     """
     part = model.copy()
     graph = part.ir.graph
@@ -187,13 +187,13 @@ def region(model: Model, inputs: Mapping[str, Array], outputs: Iterable[str]) ->
 
 
 def declare(model: ir.Model, values: Iterable[ir.Value]) -> None:
-    """Give outputs the types and shapes that follow from the fed arrays; what stood there held for other sizes."""
+    """Give outputs the types and shapes that follow from the fed arrays; the old ones were for other sizes."""
     for value in values:
         value.shape = None
     try:
         inferred = {v.name: v.type.tensor_type for v in infer_shapes(model).graph.output}
     except OnnxError:
-        return  # nothing follows
+        return  # onnx infers nothing
     for value in values:
         inferred_type = inferred.get(value.name or "")
         if inferred_type is None:
@@ -205,11 +205,11 @@ def declare(model: ir.Model, values: Iterable[ir.Value]) -> None:
 
 
 def subset(model: Model, keep: Collection[int], values: Mapping[str, Array]) -> tuple[Model, dict[str, Array]]:
-    """Some nodes of a model, with nodes that lead nowhere; what other nodes make is fed.
+    """Return a model of some nodes, and of nodes without readers; values of other nodes become inputs.
 
     Args:
-        keep: places of the nodes in the main graph; the constants that they read come along.
-        values: arrays for what is fed.
+        keep: indices of the nodes in the main graph; the constants that they read are included.
+        values: arrays for the values that become inputs.
 
     Returns:
         the model, and all arrays that it may be fed.
@@ -242,7 +242,7 @@ def clean(model: ir.Model, dead: Collection[str] | None = None) -> None:
     """Drop inputs, weights and constants that no node reads.
 
     Args:
-        dead: drop the other nodes too of which nothing is read, but for those that make these values.
+        dead: also drop other nodes without a reader, except those that compute these values.
     """
     graph = model.graph
     for node in reversed(list(graph)):

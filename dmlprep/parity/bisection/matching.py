@@ -1,4 +1,4 @@
-"""Which value of a prepared model is which value of its original: by name, else by how it is computed."""
+"""Match the values of a prepared model to those of its original: by name, or by how they are computed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ _HAND_ON = frozenset(("Cast", "Identity"))
 
 
 def may_be_compared(value: ir.Value) -> bool:
-    """Whether a value is a tensor, as far as the graph says."""
+    """Return True if a value is a tensor, as far as the graph declares it."""
     return bool(value.name) and (value.type is None or isinstance(value.type, ir.TensorType))
 
 
 def match_values(candidate: ir.Graph, reference: ir.Graph) -> dict[str, str]:
     """Match node outputs of two main graphs.
 
-    A value of the candidate is the reference's value of the same name, unless their types or sizes contradict; else
-    the one that is computed by the same operators from the same inputs, Casts and Identities aside, where only one
-    is.
+    A value matches the reference's value of the same name, unless their types or sizes contradict. Otherwise it matches
+    the only value that the same operators compute from the same inputs, ignoring Casts and Identities.
 
     Returns:
         names of the reference's values by the names of the candidate's.
@@ -53,7 +52,7 @@ def _contradict(a: ir.Value, b: ir.Value) -> bool:
 
 
 def _hashes(graph: ir.Graph) -> dict[ir.Value, bytes]:
-    """How each value is computed, as a digest. Weights count by their shapes: their values may be rounded."""
+    """Return a digest of how each value is computed. Weights count by their shapes: their values may be rounded."""
     known: dict[ir.Value, bytes] = {}
 
     def of(value: ir.Value | None) -> bytes:
@@ -86,7 +85,7 @@ def _hashes(graph: ir.Graph) -> dict[ir.Value, bytes]:
 
 
 def _unique(hashes: dict[ir.Value, bytes], graph: ir.Graph) -> dict[bytes, ir.Value]:
-    """The value of each digest that only one node computes; Casts and Identities of it are no rivals."""
+    """Return the value of each digest that only one node computes; Casts and Identities of it do not count."""
     by_digest: dict[bytes, ir.Value] = {}
     twice: set[bytes] = set()
     for node in graph:

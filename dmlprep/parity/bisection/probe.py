@@ -23,8 +23,7 @@ from dmlprep.runtime import DATA_FOLDER, SessionFailure, SessionHost, SessionOpt
 from dmlprep.runtime.ort_messages import fuses_an_output_away
 
 _MASK = -1e9
-"""Values at or below this are masks: added to scores so that a softmax forgets them. FP16 has -65504 or -inf in their
-place."""
+"""Values at or below this are masks: added to scores so that a softmax ignores them. FP16 has -65504 or -inf."""
 
 
 def differ(name: str, reference: Array, candidate: Array, tolerance: Tolerance) -> OutputMetrics:
@@ -38,8 +37,10 @@ def differ(name: str, reference: Array, candidate: Array, tolerance: Tolerance) 
 
 
 class Prober:
-    """Runs the reference on the CPU and the candidate on its device, on one feed. A context manager: it ends the
-    workers. On the CPU, nodes that it has no kernel for (GroupNorm) run written out in those that they stand for.
+    """Runner for parts of both models on one feed: the reference on the CPU and the candidate on its device.
+
+    Use it as a context manager, which ends the workers. On the CPU, nodes without a kernel (GroupNorm) run expanded
+    into simpler operators.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Prober:
         self.models: dict[str, Model] = {"reference": reference, "candidate": candidate}
         self.feed = dict(feed)
         self.runs = 0
-        # Of the whole models, also where a part runs: it computes no more.
+        # Size of the whole models, also where only a part runs: a part computes no more.
         self._bytes = reference.stored_bytes + candidate.stored_bytes
         self.device: DeviceInfo | None = None
         # One worker for all runs of a device: starting one costs 0.4 s on the CPU and seconds on DirectML.
@@ -72,7 +73,7 @@ class Prober:
             host.close()
 
     def whole(self, side: Literal["reference", "candidate"]) -> dict[str, Array]:
-        """Run a whole model: its file, where nothing of it is written out.
+        """Run a whole model, from its file if no node has to be expanded.
 
         Raises:
             SessionFailure: it does not load or run.
@@ -85,20 +86,20 @@ class Prober:
         return self._run(path, on, options, self.feed, side == "candidate")
 
     def values(self, side: Literal["reference", "candidate"], names: Iterable[str]) -> dict[str, Array]:
-        """Run a model up to the values ``names``, and give them.
+        """Run a model up to the values ``names``, and return them.
 
         Raises:
             SessionFailure: that part does not load or run.
         """
         names = list(names)
-        # DirectML 1.15 returns nothing for an output that a fused activation reads as well, so there copies go out.
+        # DirectML 1.15 returns no value for an output that a fused activation reads too: return a copy there.
         by_copy = self._on[side] == "dml"
         part, exposed = prefix(self.models[side], names, by_copy=by_copy)
         on, options, candidate = self._on[side], self._options[side], side == "candidate"
         try:
             outputs = self.part(part, on, options, self.feed, candidate=candidate)
         except SessionFailure as failure:
-            # ONNX Runtime 1.24 fuses a GELU away although a copy of a value inside it goes out.
+            # ONNX Runtime 1.24 fuses a GELU away although the graph returns a copy of a value inside it.
             if not by_copy or not fuses_an_output_away(failure.message):
                 raise
             part, exposed = prefix(self.models[side], names)
@@ -120,7 +121,7 @@ class Prober:
         return outputs
 
     def every(self, part: Model, feed: Mapping[str, Array]) -> dict[str, Array]:
-        """Every value that a part makes, from the CPU; none where it does not run there."""
+        """Return every value that a part computes, from the CPU; none where it does not run there."""
         model = part.copy()
         graph = model.ir.graph
         have = {id(v) for v in graph.outputs}
@@ -143,7 +144,7 @@ class Prober:
         device: SessionDevice,
         options: SessionOptions | None = None,
     ) -> tuple[bool, str]:
-        """Whether a part, run alone, differs from what is expected; and what the runtime said where it does not run."""
+        """Return True if a part, run alone, fails or differs from ``expected``; and the message of a failure."""
         own = self._options["candidate"]
         options = own if options is None else replace(options, time_limit=own.time_limit)
         if device == "cpu" and self._on["candidate"] != "cpu":

@@ -1,5 +1,4 @@
-"""What a bisection leaves: the model of the nodes, inputs, expected outputs, a script for onnxruntime alone, an issue
-text."""
+"""Files that reproduce a fault: the model of the nodes, inputs, expected outputs, a script, the text of an issue."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from dmlprep.passes.fusions import write_out
 from dmlprep.portable.arrays import Array
 
 FILES = ("node.onnx", "inputs.npz", "expected.npz", "reproduce.py", "issue.md", "run.json")
-"""What ``write_reproduction`` writes; a large model has ``node.onnx.data`` besides."""
+"""The files of ``write_reproduction``; a large model also has ``node.onnx.data``."""
 _DATA = "node.onnx.data"
 _LEVELS = {"disabled": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}
 
@@ -81,14 +80,14 @@ def write_reproduction(
     force: bool = False,
     last_look: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write the model of the nodes that were found, and all that shows the fault; ``found.files`` says what.
+    """Write the model of the nodes and the files that show the fault; ``found.files`` lists them.
 
     Args:
         level: graph optimisation level that the fault was found with.
-        last_look: called when all is written, before any of it appears; nothing appears where it raises.
+        last_look: called when all files are written, before any of them appears; none appears where it raises.
 
     Raises:
-        OutputError: the folder holds such files already, or cannot be written.
+        OutputError: the folder has such files already, or cannot be written.
     """
     check_folder(folder, force)
     found.files = [folder / name for name in FILES]
@@ -125,7 +124,7 @@ def check_folder(folder: Path, force: bool) -> None:
     """Fail before the work where the folder cannot take the files.
 
     Raises:
-        OutputError: a file of the name exists, or ``folder`` is no folder.
+        OutputError: such a file exists, or ``folder`` is not a folder.
     """
     check_path(folder / FILES[0])
     if folder.exists() and not folder.is_dir():
@@ -138,14 +137,14 @@ def check_folder(folder: Path, force: bool) -> None:
 
 
 def _savez(path: Path, arrays: Mapping[str, Array]) -> None:
-    # numpy's files hold no bfloat16: such an array is stored as FP32, which holds its values exactly.
+    # A numpy file cannot hold bfloat16: such an array is stored as FP32, which represents its values exactly.
     plain = {k: a.astype(np.float32) if a.dtype.kind == "V" else a for k, a in arrays.items()}
     plain = {k: a.astype(str) if a.dtype.kind == "O" else a for k, a in plain.items()}
     np.savez_compressed(path, allow_pickle=False, **plain)
 
 
 def issue_text(found: Bisection, bound: float, level: str) -> str:
-    """Markdown for a bug report. Holds no path of this machine."""
+    """Return Markdown for a bug report. It contains no path of this machine."""
     kinds = list(dict.fromkeys(found.op_types))
     fault = "wrong result" if found.reproduced else "differences grow here"
     if found.kind == "failure" or found.fused_by:

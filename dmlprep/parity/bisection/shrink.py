@@ -1,4 +1,4 @@
-"""A part that does not load, made smaller: bodies opened, values fed in the place of nodes, operands dropped."""
+"""Make a part that does not load smaller: expand bodies, feed values instead of nodes, drop operands."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.runtime.ort_messages import signature
 
 _RUNS = 80
-"""Sessions that the search may open besides those that found the part."""
+"""Sessions that the search may open, in addition to those that found the part."""
 
 _BROADCAST = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "PRelu", "Where")
 _MANY = ("Concat", "Sum", "Mean", "Max", "Min")
 
 
 class Shrinker:
-    """Tries smaller models that fail as the part does, and keeps those that do.
+    """A search for a smaller model that still fails.
 
     A smaller model must fail with the same error on the device, and run on the CPU.
 
     Attributes:
         model: the smallest so far.
-        said: what the runtime said of it.
-        bypassed: how many nodes have been left out of the middle, so that what reads them reads their input.
+        said: the runtime's message for it.
+        bypassed: how many nodes are left out of the middle; their readers read their first input instead.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Shrinker:
         self._most = prober.runs + _RUNS
         self._recorded, self._tried = fed, set[tuple[str, str | None]]()
         self._sure = (model, self.fed, said, 0)  # the smallest that is known to run on the CPU
-        self._asked: Model | None = None  # the last of which all values were recorded
+        self._asked: Model | None = None  # the last model whose values were all recorded
         self._careful, self._infers = False, _infers(model)
         every = [v for _, graph in graphs(model.ir) for n in graph for v in n.outputs]
         self._dead = {v.name for v in every if v.name and not v.uses() and not v.is_graph_output()}
@@ -72,7 +72,7 @@ class Shrinker:
             self._certain(step)
 
     def _certain(self, step: Callable[[], None]) -> None:
-        """Take a step, and what it made only if that runs on the CPU; else again, and ask the CPU each time."""
+        """Run a step. If its result does not run on the CPU, repeat the step and check each change on the CPU."""
         step()
         if self.model is not self._sure[0] and not self._runs_on_cpu(self.model, self.fed):
             self.model, self.fed, self.said, self.bypassed = self._sure
@@ -100,14 +100,14 @@ class Shrinker:
         return True
 
     def _first_time(self, what: str, node: ir.Node) -> bool:
-        """Whether a change has not been tried at a node; what failed in a larger model mostly fails in a smaller."""
+        """Return True if a change is new at a node; one that failed in a larger model mostly fails again."""
         known = (what, node.outputs[0].name)
         new = known not in self._tried
         self._tried.add(known)
         return new
 
     def _forget(self, model: Model) -> None:
-        """Drop what is noted of sizes, which a change made wrong, and what nothing needs any more."""
+        """Drop shapes, which a change made wrong, and nodes and constants that are not needed any more."""
         for node in model.ir.graph:
             for value in node.outputs:
                 value.shape = None
@@ -115,7 +115,7 @@ class Shrinker:
         declare(model.ir, model.ir.graph.outputs)
 
     def _inline(self) -> None:
-        """Put functions in the place of their calls."""
+        """Replace the calls of functions by their bodies."""
         if self.model.ir.functions:
             model = self.model.copy()
             Inline()(model.ir)
@@ -126,7 +126,7 @@ class Shrinker:
             pass
 
     def _opened(self) -> bool:
-        """Put the branch of an If, or the body of a Loop, in the place of its node."""
+        """Replace an If by one of its branches, or a Loop by its body."""
         for index, node in enumerate(self.model.ir.graph):
             bodies = [name for name, _ in attribute_graphs(node)] if node.op_type in ("If", "Loop") else []
             for name in bodies:
@@ -138,7 +138,7 @@ class Shrinker:
         return False
 
     def _values(self) -> dict[str, Array]:
-        """Every value of the model, from the CPU; none where it does not run there."""
+        """Return every value of the model, from the CPU; none where it does not run there."""
         names = {v.name for n in self.model.ir.graph for v in n.outputs if v.name}
         if not names <= self._recorded.keys() and self._asked is not self.model:
             self._asked = self.model
@@ -162,7 +162,7 @@ class Shrinker:
                 low = middle
 
     def _leave_out(self) -> None:
-        """Feed the recorded values in the place of a node and of all that only it needs; the largest first."""
+        """Feed the recorded values instead of a node and of all nodes that only it needs; the largest first."""
         while values := self._values():
             nodes, fewer = list(self.model.ir.graph), []
             for index, node in enumerate(nodes):
@@ -176,7 +176,7 @@ class Shrinker:
                 return
 
     def _without(self, index: int, values: Mapping[str, Array]) -> Model:
-        """The model without a node; what fed it comes out only where the node was an end."""
+        """Return the model without a node; its inputs become outputs only where the node had no reader."""
         node = list(self.model.ir.graph)[index]
         part = subset(self.model, set(range(len(self.model.ir.graph))) - {index}, values)[0]
         ends = {v.name for v in self.model.ir.graph.outputs}
@@ -189,7 +189,7 @@ class Shrinker:
         return part
 
     def _free_constants(self) -> None:
-        """Make constants fit other sizes: one element of those that are broadcast, starts counted from the front."""
+        """Make constants fit other sizes: one element where they are broadcast, starts counted from the front."""
         model, values = self.model.copy(), self._values()
         graph = model.ir.graph
         for node in graph:
@@ -209,7 +209,7 @@ class Shrinker:
         self._try(model, self.fed)
 
     def _bypass(self, *, only_spine: bool) -> None:
-        """Let what reads a node read its first input; ``only_spine``: if everything behind goes through the node."""
+        """Let the readers of a node read its first input; ``only_spine``: only where all later values depend on it."""
         index = 0
         while index < len(self.model.ir.graph):
             node = list(self.model.ir.graph)[index]
@@ -228,7 +228,7 @@ class Shrinker:
             index += 1
 
     def _drop_operands(self) -> None:
-        """Leave fewer operands of those that may be many: first halves, then fewer and fewer of them."""
+        """Drop operands of nodes that accept any number: first halves, then smaller and smaller parts."""
         for name in [n.outputs[0].name for n in reversed(self.model.ir.graph) if n.op_type in _MANY]:
             while self._dropped(name):
                 pass
@@ -253,7 +253,7 @@ class Shrinker:
 
 
 def _infers(model: Model) -> bool:
-    """Whether types and shapes do not contradict each other."""
+    """Return True if types and shapes do not contradict each other."""
     try:
         infer_shapes(model.ir, strict=True)
     except OnnxError:
@@ -272,7 +272,7 @@ def _replace_constant(graph: ir.Graph, node: ir.Node, index: int, array: Array) 
 
 
 def _is_spine(graph: ir.Graph, index: int) -> bool:
-    """Whether only one value lives across the cut behind a node."""
+    """Return True if only one value is alive across the cut after a node."""
     nodes = list(graph)
     behind = {id(n) for n in nodes[index + 1 :]}
     before = [v for n in nodes[: index + 1] for v in n.outputs]
@@ -280,7 +280,7 @@ def _is_spine(graph: ir.Graph, index: int) -> bool:
 
 
 def _open(graph: ir.Graph, node: ir.Node, name: str) -> None:
-    """Put the nodes of a body in the place of a node: of a Loop one turn."""
+    """Replace a node by the nodes of its body; for a Loop, one iteration."""
     body = node.attributes[name].as_graph()
     if node.op_type == "Loop":
         first: list[ir.Value | None] = [

@@ -1,4 +1,4 @@
-"""Inputs of which few values are legal: RoiAlign's boxes, the target of a Reshape, a number that is compared."""
+"""Inputs with few legal values: RoiAlign's boxes, the target of a Reshape, a number that the graph compares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COMPARES = frozenset(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqua
 def _readers(
     value: ir.Value, through: frozenset[str] = _AS_IT_IS, functions: Functions | None = None
 ) -> Iterator[tuple[ir.Node, int]]:
-    """Nodes that read a value, and where; also through operators, into subgraphs and, where given, into functions."""
+    """Yield nodes that read a value, and the input's index; also through operators, subgraphs and ``functions``."""
     stack, seen = [value], set()
     while stack:
         current = stack.pop(0)
@@ -38,15 +38,16 @@ def _readers(
 
 
 def _reader(one: Input, operator: str, position: int) -> ir.Node | None:
-    """The first node of a standard operator that reads an input at a position."""
+    """Return the first node of a standard operator that reads an input at a position."""
     wanted = ("", operator, position)
     return next((node for node, at in _readers(one.value) if (node.domain, node.op_type, at) == wanted), None)
 
 
 def compared_with(value: ir.Value, functions: Functions) -> int | float | None:
-    """The constant that a graph compares a lone number with (``sr == 16000``); the first one where there are several.
+    """Return the constant that a graph compares a lone number with (``sr == 16000``); the first one of several.
 
-    A graph that compares its input mostly takes a branch by it, and the sizes of the others fit one branch alone.
+    A graph that compares its input mostly selects a branch by it, and the sizes of the other inputs fit one branch
+    only.
     """
     for node, position in _readers(value, _ONE_NUMBER, functions):
         if node.domain != "" or node.op_type not in _COMPARES:
@@ -60,13 +61,13 @@ def compared_with(value: ir.Value, functions: Functions) -> int | float | None:
 
 
 def batch_count(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
-    """How many images an input chooses from, where it is RoiAlign's ``batch_indices`` [num_rois].
+    """Return how many images an input chooses from, where it is RoiAlign's ``batch_indices`` [num_rois].
 
     Args:
-        shapes: of all inputs. Where the features have no fixed batch, it is that of the first images among them.
+        shapes: shapes of all inputs. If the features have no fixed batch, the first images among the inputs give it.
 
     Returns:
-        1 where nothing says how many; ``None`` where the input is none.
+        1 where the number is not known; ``None`` where the input is not one of RoiAlign.
     """
     node = _reader(one, "RoiAlign", 2)
     if node is None:
@@ -78,9 +79,9 @@ def batch_count(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> int | None
 
 
 def region_extent(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> tuple[float, float] | None:
-    """Width and height that the boxes of an input lie in, where it is RoiAlign's ``rois`` [num_rois, 4]; else ``None``.
+    """Return the width and height of RoiAlign's features in the scale of its ``rois`` [num_rois, 4], or ``None``.
 
-    A box whose end lies before its start makes ONNX Runtime fail.
+    A box whose end is before its start makes ONNX Runtime fail.
     """
     node = _reader(one, "RoiAlign", 1)
     if node is None:
@@ -94,10 +95,10 @@ def region_extent(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> tuple[fl
 
 
 def reshape_target(one: Input, shape: tuple[int, ...]) -> np.ndarray | None:
-    """A legal ``shape`` [rank] for the Reshape that an input is the target of; ``None`` where it is none.
+    """Return a legal ``shape`` [rank] for the Reshape whose target an input is; ``None`` if it is not a target.
 
-    Sizes that the model declares of the result stand. One of the others follows (-1); the rest are those of the data
-    (0) where it has such an axis, and 1.
+    Sizes that the model declares for the result stay. The last of the others is inferred (-1). The rest are those of
+    the data (0) where it has such an axis, and 1 otherwise.
     """
     node = _reader(one, "Reshape", 1)
     if node is None or len(shape) != 1:

@@ -24,10 +24,10 @@ from dmlprep.graph.model.budget import Budget
 from dmlprep.portable.arrays import Array
 
 FEED_BYTES = 8 << 30
-"""Bytes of the arrays of one feed, unpacked: a file of megabytes can say that it holds gigabytes."""
+"""Most bytes of the arrays of one feed, unpacked: a file of some megabytes can unpack to gigabytes."""
 
 _TENSOR_BYTES = 1 << 31
-"""Bytes of a message of protobuf."""
+"""Most bytes of a protobuf message."""
 
 _OF_ARCHIVES = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, LZMAError)
 _ENDINGS = ("*.npy", "*.npz", "input_*.pb")
@@ -35,7 +35,7 @@ _FORMS = "an .npz, NAME=file.npy, a folder of .npy files, or a test_data_set fol
 
 
 _BROKEN = (OSError, EOFError, ValueError, KeyError, TypeError, SyntaxError, TokenError, RuntimeError, *_OF_ARCHIVES)
-"""What numpy raises of files that are broken: its headers are Python's text, which Python's own tokenizer reads."""
+"""Errors that numpy raises for broken files; it parses their headers with Python's own tokenizer."""
 
 
 def unfit_feed(what: str, where: Path | str, fix: str = "") -> InputError:
@@ -44,7 +44,7 @@ def unfit_feed(what: str, where: Path | str, fix: str = "") -> InputError:
 
 
 class GivenFeed(dict[str, Array]):
-    """A feed of the user's: arrays by input name, and what errors call it (a file's path, ``feeds[0]``)."""
+    """A feed of the user's: arrays by input name, and its name in errors (a file's path, ``feeds[0]``)."""
 
     def __init__(self, arrays: Mapping[str, Array], source: str) -> None:
         super().__init__(arrays)
@@ -60,17 +60,19 @@ def feed_name(feed: Mapping[str, Array], number: int) -> str:
 def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[GivenFeed]:
     """Read feeds.
 
-    Args:
-        sources: each is arrays by input name, an ``.npz`` (one feed), a folder of ``.npy`` files named by input (one
-            feed; characters that file names cannot hold are percent-encoded), a ``test_data_set_0`` folder with
-            ``input_0.pb`` ... (one feed), or a folder of such folders (one feed each). All ``NAME=file.npy`` together
-            are one feed.
+    Each source is one of these:
+
+    - arrays by input name (one feed);
+    - an ``.npz`` (one feed);
+    - a folder of ``.npy`` files named by input (one feed); characters that file names cannot have are percent-encoded;
+    - a ``test_data_set_0`` folder with ``input_0.pb`` ... (one feed), or a folder of such folders (one feed each);
+    - ``NAME=file.npy``; all of these together are one feed.
 
     Returns:
         the feeds; arrays of ``input_0.pb`` without a name are called ``#0``: ``fit_feeds`` names them after the inputs.
 
     Raises:
-        InputError: a file is missing, broken, or holds Python objects.
+        InputError: a file is missing, broken, or contains Python objects.
     """
     feeds: list[GivenFeed] = []
     single: dict[str, Array] = {}
@@ -100,7 +102,7 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
 
 
 def feed_files(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Path]:
-    """The files that ``load_feeds`` reads of these sources, and the folders that it looks into."""
+    """Return the files that ``load_feeds`` reads for these sources, and the folders that it lists."""
     paths: list[Path] = []
     for source in sources:
         if isinstance(source, Mapping):
@@ -118,7 +120,7 @@ def feed_files(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Path
 def _npy(path: Path) -> Array:
     try:
         size = check_plain(path, FEED_BYTES)
-        # Opened here: numpy leaves the file open where it is broken.
+        # Open the file here: numpy leaves a broken file open.
         with path.open("rb") as file:
             _check_header(file, size)
             file.seek(0)
@@ -151,7 +153,7 @@ def _npz(path: Path) -> dict[str, Array]:
 
 
 def _check_members(file: BinaryIO, size: int) -> None:
-    # What a compressed file becomes counts as what is made of a model: some kilobytes can stand for gigabytes of zeros.
+    # Unpacked bytes count like constants that dmlprep creates: some kilobytes can unpack to gigabytes of zeros.
     most = min(FEED_BYTES, max(size, Budget(file_bytes=size).most_bytes))
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
@@ -168,11 +170,11 @@ def _check_members(file: BinaryIO, size: int) -> None:
 
 
 def _check_header(file: IO[bytes], size: int) -> None:
-    """Make sure that an array is as long as its header says, before room is made for it."""
+    """Check that an array is as long as its header declares, before memory is allocated for it."""
     try:
         version = np.lib.format.read_magic(file)
     except ValueError:
-        return  # no array: numpy says what it is
+        return  # not an array: numpy reports what it is
     known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in known:
         raise Unfit("this version of .npy is for arrays with named fields", "save plain arrays")

@@ -1,7 +1,7 @@
-"""What a frame stands for, as an app would do it without one: in numpy and Pillow, and not in the frame's operators.
+"""The steps of a frame as an app does them without one: in numpy and Pillow, not with the frame's operators.
 
-The framed model on raw pictures is held against the original behind this. Weights and matrices of the frame are not
-used here: Pillow resizes where the mode is Pillow's, and OpenCV's modes are written out by their formulas.
+The proof compares the framed model on raw pictures with these steps around the original. The frame's weights and
+matrices are not used here: Pillow resizes in Pillow's modes, and formulas compute OpenCV's modes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dmlprep.runtime.tools.pillow import resize
 
 
 def inside(frame: Frame | None, feed: Mapping[str, Array], original: ir.Model) -> dict[str, Array]:
-    """What the original gets where the framed model gets ``feed``, in the types that the original takes.
+    """Return the feed of the original where the framed model gets ``feed``, in the original's element types.
 
-    What is inside the frame may take FP16 where the original takes FP32: that is a part of what is proved.
+    The model inside the frame may have FP16 inputs where the original has FP32: the proof covers that too.
 
     Raises:
         UsageError: Pillow is not installed.
-        ModelRefused: DP305, the note of the frame tells what cannot be.
+        ModelRefused: DP305, the note of the frame contradicts itself.
     """
     pictures = frame.pictures if frame is not None else []
     with _following():
@@ -50,11 +50,11 @@ def _type(original: ir.Model, picture: Picture) -> str:
 
 
 def prepared(picture: Picture, given: Array, kind: str = "") -> Array:
-    """The app's pictures as the model takes them.
+    """Return the app's pictures as the model's input.
 
     Args:
-        given: of the type and the sizes that the frame has.
-        kind: the element type that is asked for, in place of that of what is inside the frame.
+        given: pictures with the frame's type and sizes.
+        kind: an element type that replaces that of the model inside the frame.
 
     Raises:
         UsageError: Pillow is not installed.
@@ -66,7 +66,7 @@ def prepared(picture: Picture, given: Array, kind: str = "") -> Array:
 
 
 def _one(picture: Picture, given: Array) -> Array:
-    """One picture, [height, width, channels] float64 before the model's type."""
+    """Return one picture, [height, width, channels] float64, before the conversion to the model's type."""
     image = _resized(picture, _coloured(picture, given))
     canvas = np.full((*picture.model_size, image.shape[2]), picture.fill / 255 * picture.white)
     (top, left), (height, width) = picture.offset, image.shape[:2]
@@ -89,7 +89,7 @@ def _coloured(picture: Picture, given: Array) -> Array:
     rgb = plain if ours == "rgb" else plain[..., ::-1]
     if wanted != "gray":
         return rgb if wanted == "rgb" else rgb[..., ::-1]
-    # ITU-R 601-2 in whole numbers of 2^-16, as Pillow has it.
+    # ITU-R 601-2 in whole numbers of 2^-16, as in Pillow.
     total = rgb.astype(np.int64 if picture.bytes else np.float64) @ np.array([19595, 38470, 7471])
     gray: Array = (total + 0x8000 >> 16).astype(np.uint8) if picture.bytes else total / 65536
     return gray[..., None]
@@ -105,15 +105,15 @@ def _resized(picture: Picture, image: Array) -> Array:
     for axis, size in enumerate(picture.resized):
         if resized.shape[axis] != size:
             resized = np.moveaxis(_opencv(name, np.moveaxis(resized, axis, 0), size, picture.bytes), 0, axis)
-    # Rounded to nine digits first: what float64 adds to a half is none of OpenCV's.
+    # Round to nine digits first: float64 adds errors to a half that OpenCV does not have.
     return np.clip(np.floor(resized.round(9) + 0.5), 0, 255) if picture.bytes and name != "nearest" else resized
 
 
 def _opencv(name: str, lines: Array, size: int, whole: bool) -> Array:
-    """The first dimension resized, in float64, as the documentation of OpenCV's ``InterpolationFlags`` defines it.
+    """Resize the first dimension, in float64, as the documentation of OpenCV's ``InterpolationFlags`` defines it.
 
     Args:
-        whole: for bytes, which OpenCV weighs in steps of 2^-11.
+        whole: for bytes, which OpenCV weights in steps of 2^-11.
     """
     count = len(lines)
     scale = count / size
@@ -140,7 +140,7 @@ def _opencv(name: str, lines: Array, size: int, whole: bool) -> Array:
 
 
 def _kernel(name: str, x: float) -> float:
-    """Weight of a pixel at a distance: the triangle, or Keys' cubic with a = -3/4."""
+    """Return the weight of a pixel at a distance: the triangle, or Keys' cubic with a = -3/4."""
     if name == "linear":
         return max(0.0, 1.0 - x)
     a = -0.75
@@ -150,10 +150,10 @@ def _kernel(name: str, x: float) -> float:
 
 
 def outside(frame: Frame | None, outputs: Mapping[str, Array]) -> dict[str, Array]:
-    """What the framed model gives where the original gives ``outputs``.
+    """Return the outputs of the framed model where the original returns ``outputs``.
 
     Raises:
-        ModelRefused: DP305, the note of the frame tells what cannot be.
+        ModelRefused: DP305, the note of the frame contradicts itself.
     """
     framed = dict(outputs)
     if frame is None:
@@ -171,7 +171,7 @@ def outside(frame: Frame | None, outputs: Mapping[str, Array]) -> dict[str, Arra
 
 
 def finished(result: Result, given: Array) -> dict[str, Array]:
-    """Return an output of the original (float64) as the app wants it."""
+    """Return an output of the original (float64) in the app's form."""
     given = _activated(result.activation, given, result.axis)
     if result.take == "all":
         return {result.made[0]: given.astype(np.float32)}
@@ -197,7 +197,7 @@ def _activated(name: str, given: Array, axis: int) -> Array:
 
 
 def detected(detect: Detect, given: list[Array]) -> dict[str, Array]:
-    """Return boxes, scores, classes and their number, best first, of the outputs ``detect.taken`` (float64)."""
+    """Return boxes, scores, classes and their number, best first, for the outputs ``detect.taken`` (float64)."""
     table = detect.table
     if table.raw:
         rows = given[0] if table.raw_rows else np.swapaxes(given[0], 1, 2)
@@ -215,7 +215,7 @@ def detected(detect: Detect, given: list[Array]) -> dict[str, Array]:
 
 
 def _in_pixels(detect: Detect, boxes: Array) -> Array:
-    """Corners in pixels of what the model sees."""
+    """Return the boxes' corners in pixels of the model's input."""
     first, second = boxes[..., :2], boxes[..., 2:]
     if detect.table.corners == "cxcywh":
         first, second = first - second / 2, first + second / 2
@@ -226,7 +226,7 @@ def _in_pixels(detect: Detect, boxes: Array) -> Array:
 
 
 def _found(detect: Detect, boxes: Array, scores: Array) -> tuple[Array, Array, Array, Array]:
-    """The boxes of one picture, by the loop that every description of suppression has."""
+    """Select the boxes of one picture by the textbook loop of non-maximum suppression."""
     table = detect.table
     score, kind = scores.max(-1), scores.argmax(-1)
     survivors: list[int] = []
@@ -247,7 +247,7 @@ def _found(detect: Detect, boxes: Array, scores: Array) -> tuple[Array, Array, A
 
 
 def _overlap(one: Array, other: Array) -> float:
-    """Intersection over union."""
+    """Return intersection over union."""
     width, height = (min(one[n + 2], other[n + 2]) - max(one[n], other[n]) for n in (0, 1))
     common = max(0.0, width) * max(0.0, height)
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]

@@ -1,4 +1,4 @@
-"""The feeds of a run whose result has a frame: the app's pictures for the framed model, and what they are inside it."""
+"""The feeds of a run whose result has a frame: the app's pictures, and the inputs of the model inside the frame."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dmlprep.passes.framing import Frame, Picture, between
 from dmlprep.portable.arrays import Array
 
 Framing = Callable[[Model], Frame | None]
-"""The frame that a model will have; ``None`` for none."""
+"""A function that returns the frame that a model will have; ``None`` for none."""
 
 
 def feeds_of(
@@ -30,16 +30,16 @@ def feeds_of(
     framing: Framing | None = None,
     **more: Any,
 ) -> RunFeeds:
-    """The feeds of a run, ``FramedFeeds`` where there is a frame; ``more`` as ``RunFeeds`` takes it."""
+    """Return the feeds of a run, ``FramedFeeds`` where there is a frame; ``more`` are arguments of ``RunFeeds``."""
     if framing is None:
         return RunFeeds(original, given, sizes, **more)
     return FramedFeeds(original, given, sizes, framing, **more)
 
 
 class FramedFeeds(RunFeeds):
-    """As ``RunFeeds``; the user's feeds are those of the framed model, and so are the seeded ones.
+    """``RunFeeds`` for a framed model: the user's and the seeded feeds are the framed model's inputs.
 
-    A model without the frame gets what the reference pipeline makes of them.
+    A model without the frame gets them after the steps of the reference pipeline.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class FramedFeeds(RunFeeds):
         self._values = values or {}
 
     def of(self, model: Model, count: int, *, rough: bool | None = None) -> list[Feed]:
-        """The app's pictures where ``model`` has the frame, else what they are inside it.
+        """Return the app's pictures where ``model`` has the frame, otherwise the inputs inside the frame.
 
         Raises:
             InputError: a feed of the user's does not fit the framed model.
-            ModelRefused: DP305, the user gave feeds, and the frame does not fit the model.
-            UsageError: Pillow is not installed, which the reference pipeline resizes with.
+            ModelRefused: DP305, the user passed feeds, and the frame does not fit the model.
+            UsageError: Pillow is not installed, with which the reference pipeline resizes.
         """
         there = between(self.original.ir, model.ir)
         try:
@@ -85,7 +85,7 @@ class FramedFeeds(RunFeeds):
         return feeds if there is not None else [inside(frame, feed, self.original.ir) for feed in feeds]
 
     def _fitted(self, frame: Frame, model: Model) -> list[Feed]:
-        """The user's feeds, with the values of the inputs that they lack."""
+        """Return the user's feeds, with the values of the inputs that they lack."""
         inputs = self.original.ir.graph.inputs
         noted = pinned_values(model.ir, inputs)
         fixed = {v.name or "": pinned_array(v, noted[v.name or ""]) for v in inputs if v.name in noted}
@@ -95,17 +95,17 @@ class FramedFeeds(RunFeeds):
         return [with_values(feed, fixed) for feed in fitted]
 
     def fixed_sizes(self, model: Model) -> dict[str, int]:
-        """As ``RunFeeds``: a framed input has other sizes than the original's."""
+        """Return fixed sizes as ``RunFeeds`` does; those of a framed input differ from the original's."""
         return fixed_sizes(self.original, model)
 
     @property
     def given(self) -> int:
-        """How many feeds the user gave."""
+        """The number of feeds from the user."""
         return len(self._theirs)
 
 
 def fixed_sizes(original: Model, made: Model) -> dict[str, int]:
-    """Sizes by ``input:axis`` that ``made`` fixes for the original's inputs; inside its frame, where it has one."""
+    """Return sizes by ``input:axis`` that ``made`` fixes for the original's inputs; inside its frame, if it has one."""
     frame = between(original.ir, made.ir)
     sizes = static_sizes(made)
     for picture in frame.pictures if frame is not None else ():
@@ -114,7 +114,7 @@ def fixed_sizes(original: Model, made: Model) -> dict[str, int]:
 
 
 def _interface(frame: Frame, original: Model) -> Model:
-    """A graph with nothing but the inputs of the framed model."""
+    """Return a graph with only the inputs of the framed model."""
     inputs = []
     for value in original.ir.graph.inputs:
         if value.name in original.ir.graph.initializers:
@@ -128,7 +128,7 @@ def _interface(frame: Frame, original: Model) -> Model:
 
 
 def _seeded(picture: Picture, seed: int, *, smooth: bool) -> Array:
-    """A picture as the app would give it, of whole levels where it has bytes."""
+    """Return a picture as an app passes it, with whole levels where it has bytes."""
     rng = np.random.default_rng([seed, zlib.crc32(picture.name.encode())])
     levels = make_image(rng, picture.shape, np.dtype(np.uint8), smooth=smooth)
     values: Array = (levels / 255 * picture.white if not picture.bytes else levels).astype(picture.type)

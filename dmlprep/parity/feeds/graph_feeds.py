@@ -1,4 +1,4 @@
-"""Feeds: one array per graph input. Seeded ones that suit each input's type and role, or the user's, checked."""
+"""Feeds: one array per graph input, seeded to suit its type and role, or from the user and checked."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Feed = dict[str, Array]
 
 
 _BYTES_PER_ELEMENT = 16
-"""What an element of a made feed takes while it is made: numbers are drawn in FP64, beside what they become."""
+"""Bytes for each element while a seeded feed is generated: numbers are drawn in FP64, then converted."""
 
 
 def static_sizes(model: Model) -> dict[str, int]:
-    """Sizes by ``input:axis`` of every fixed axis: what a pinned model asks of feeds for its original."""
+    """Return sizes by ``input:axis`` of every fixed axis: with them, a pinned model's feeds fit its original too."""
     return {
         f"{one.name}:{axis}": dim
         for one in graph_inputs(model)
@@ -48,22 +48,24 @@ def make_feeds(
     rough: bool = False,
     values: Mapping[str, Array] | None = None,
 ) -> list[Feed]:
-    """Seeded feeds for a model.
+    """Generate seeded feeds for a model.
 
-    Token ids lie within the rows of the table they index; masks are ones, with a padded tail in one row; positions
-    count on from the cache; token types are zero; images have unit variance and are smooth, with some noise; sound has
-    notes and silence; caches are small; a lone number that the graph compares with a constant is that constant. The
-    same seed and shapes give the same arrays, whatever the order of inputs.
+    - Token ids are within the rows of the table that they index; token types are zero.
+    - Masks are ones, with a padded tail in one row. Positions continue after the cache, and caches are small.
+    - Images have unit variance and are smooth, with some noise. Sound has notes and silence.
+    - A lone number that the graph compares with a constant is that constant.
+
+    The same seed and shapes give the same arrays, in any order of inputs.
 
     Args:
-        sizes: sizes for free dimensions by name (``batch``) or by input and axis (``x:0``); small defaults else.
-        like: the model with more of its shapes known: ranks, and more of what an index may be.
-        rough: images of odd seeds are noise alone. FP16 can be right on surfaces and wrong on textures. In FP32 noise
-            shows how ill-conditioned untrained networks are, and nothing of the device.
+        sizes: sizes for free dimensions by name (``batch``) or by input and axis (``x:0``); otherwise small defaults.
+        like: the model with more shapes known: ranks, and tighter limits of indices.
+        rough: True for images of noise only at odd seeds. FP16 can be right on surfaces and wrong on textures. In FP32,
+            noise shows how ill-conditioned untrained networks are, and not a fault of the device.
 
     Raises:
-        UsageError: more feeds are asked for, or larger ones, than can be made.
-        CheckNotRun: an input is no tensor, or of a type that values cannot be made up for.
+        UsageError: too many feeds are requested, or feeds that are too large.
+        CheckNotRun: an input is not a tensor, or no values can be generated for its type.
     """
     if count > MOST_FEEDS:
         raise UsageError(f"{count} feeds are too many", fix=f"ask for at most {MOST_FEEDS}")
@@ -92,11 +94,11 @@ def make_feeds(
 
 
 _BRANCH = "use_cache_branch"
-"""Input of a decoder that Optimum merged of two: whether it reads its cache. The "flag" of an even seed is true."""
+"""An input of a decoder that Optimum merged from two: True to read the cache. Even seeds set it to True."""
 
 
 def _empty_caches(inputs: Sequence[Input]) -> dict[str, int]:
-    """Sizes of the caches at the first run of a merged decoder, which has no cache: an attention mask depends on it."""
+    """Return cache sizes for the first run of a merged decoder, which has no cache; its attention mask needs them."""
     past = {one.name: one.dims[2] for one in inputs if one.name.startswith("past") and one.dims and len(one.dims) == 4}
     others = {dim for one in inputs if one.name not in past for dim in one.dims or ()}
     merged = any(one.name == _BRANCH for one in inputs)
@@ -104,7 +106,7 @@ def _empty_caches(inputs: Sequence[Input]) -> dict[str, int]:
 
 
 def _check_room(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse a feed that there is no room for, before anything is made."""
+    """Refuse a feed that is too large for the memory limit, before it is generated."""
     needed = _BYTES_PER_ELEMENT * sum(math.prod(shape) for shape in shapes.values())
     if needed <= model.budget.most_bytes:
         return
@@ -120,7 +122,7 @@ def _check_room(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def _compared(model: Model, one: Input) -> int | float | None:
-    """The constant that a number is compared with, where its type can hold it."""
+    """Return the constant that the graph compares a number with, if the input's type can represent it."""
     if one.dtype is None or not (one.dtype.is_integer() or one.dtype.is_floating_point()):
         return None
     number, kind = compared_with(one.value, model.ir.functions), _numpy_type(one)
@@ -129,7 +131,7 @@ def _compared(model: Model, one: Input) -> int | float | None:
 
 
 def _index_limit(model: Model, like: Model | None, name: str) -> int | None:
-    """The smaller limit of an input of both models."""
+    """Return the smaller of the limits that both models set for an input."""
     models = [model] if like is None else [model, like]
     limits = [index_limit(one, value) for one in models for value in one.ir.graph.inputs if value.name == name]
     return min((limit for limit in limits if limit is not None), default=None)
@@ -184,11 +186,11 @@ def _fill(
         case "types":
             filled = np.zeros(shape)
         case "ids":
-            # Past the first few rows, which are padding and other special tokens.
+            # Skip the first few rows, which are padding and other special tokens.
             top = min(limit, np.iinfo(kind).max) if limit is not None else 10
             filled = rng.integers(5 if top > 10 else 0, top, shape)
         case "number":
-            # Not seen to index anything: mostly a mask or a class, so 1 and a few 0.
+            # Not known to index anything: mostly a mask or a class, so 1 and a few 0.
             filled = rng.random(shape) < 0.8
         case "timestep":
             filled = np.full(shape, rng.integers(1, 999))
@@ -212,7 +214,7 @@ def _fill(
 
 
 def _mask(shape: tuple[int, ...], seed: int) -> Array:
-    """Ones; the tail of the last row is padding. A single row is whole for even seeds and padded for odd ones."""
+    """Return ones with padding at the end of the last row; a single row has padding for odd seeds only."""
     mask = np.ones(shape)
     if len(shape) >= 2 and shape[-1] >= 2 and (shape[0] > 1 or seed % 2):
         mask[-1, ..., -max(1, shape[-1] // 4) :] = 0
@@ -228,10 +230,10 @@ def _positions(
 
 
 def make_image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype, *, smooth: bool) -> Array:
-    """A picture of zero mean and unit variance, smooth or noise alone; bytes 0 to 255 where integers are taken."""
+    """Return a picture of zero mean and unit variance, smooth or noise alone; bytes 0 to 255 for integer types."""
     if 0 in shape:
         return np.zeros(shape)
-    # In place: a picture of 8K has 100 million numbers.
+    # In place: an 8K picture has 100 million numbers.
     exact = np.dtype(np.float64 if math.prod(shape) <= _LARGE else np.float32)
     steps = [np.linspace(0, 1, n) for n in shape]
     picture: Array = np.zeros(shape, exact)
@@ -256,18 +258,18 @@ def make_image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype,
 
 
 _LARGE = 1 << 23
-"""Numbers of a picture beyond which it is made in float32."""
+"""Numbers in a picture above which it is generated in float32."""
 
 
 def _parts(whole: Array) -> Iterator[Array]:
-    """Views on all of a contiguous array, one after the other."""
+    """Yield views on all parts of a contiguous array, in order."""
     flat = whole.reshape(-1)
     for start in range(0, flat.size, _LARGE):
         yield flat[start : start + _LARGE]
 
 
 def _moments(picture: Array) -> tuple[float, float]:
-    """Mean and standard deviation."""
+    """Return mean and standard deviation."""
     if picture.size <= _LARGE:
         return float(picture.mean()), float(picture.std())
     mean = float(picture.mean())
@@ -276,13 +278,13 @@ def _moments(picture: Array) -> tuple[float, float]:
 
 
 _SOUND = 256
-"""Samples from which a signal is long enough for notes."""
+"""Fewest samples of a signal with notes."""
 
 
 def _sound(rng: np.random.Generator, shape: tuple[int, ...], *, quiet: bool) -> Array:
-    """Notes that fade, faint noise, and silence at the end: loud and quiet parts.
+    """Return notes that fade, faint noise, and silence at the end: loud and quiet parts.
 
-    A spectrum of noise alone has no small values, and their logarithm is where FP16 breaks a model of sound.
+    A spectrum of noise alone has no small values. The logarithm of small values is where FP16 breaks a model of sound.
     """
     length = max(shape)
     time = np.arange(length)
@@ -303,10 +305,10 @@ def _sound(rng: np.random.Generator, shape: tuple[int, ...], *, quiet: bool) -> 
 def fit_feeds(
     model: Model, feeds: Iterable[Mapping[str, Array]], where: str = "", optional: Collection[str] = ()
 ) -> list[Feed]:
-    """Check the user's feeds against a model; arrays called ``#0``, ``#1`` (``input_0.pb``) take the inputs in order.
+    """Check the user's feeds against a model; arrays called ``#0``, ``#1`` (``input_0.pb``) become inputs by index.
 
     Raises:
-        InputError: a name, type or shape does not fit; the text says which and what the model has.
+        InputError: a name, type or shape does not fit; the text names it, and what the model has.
     """
     inputs = {one.name: one for one in graph_inputs(model)}
     order = list(inputs)
@@ -329,12 +331,12 @@ def fit_feeds(
 
 
 def fit_shapes(model: Model, feeds: Iterable[Feed], where: str) -> None:
-    """Check names and shapes of feeds against a model that may take other element types than they have.
+    """Check names and shapes of feeds against a model whose element types may differ from theirs.
 
-    It need not take inputs whose values were pinned.
+    The model may lack inputs whose values were pinned.
 
     Raises:
-        InputError: as ``fit_feeds``; it names the user's file where the feed is the user's, ``where`` else.
+        InputError: as ``fit_feeds``; it names the user's file for a feed of the user's, and ``where`` otherwise.
     """
     gone = set(pinned_values(model.ir)) - {v.name for v in model.ir.graph.inputs}
     for feed in feeds:
@@ -342,7 +344,7 @@ def fit_shapes(model: Model, feeds: Iterable[Feed], where: str) -> None:
         for value in model.ir.graph.inputs:
             name = value.name or ""
             if name in adapted and value.dtype is not None and value.dtype != ir.DataType.STRING:
-                # A view of the right type and shape: nothing is copied.
+                # A view of the right type and shape: no data is copied.
                 adapted[name] = np.broadcast_to(np.zeros((), value.dtype.numpy()), adapted[name].shape)
         fit_feeds(model, [adapted], _place(feed, where))
 

@@ -1,4 +1,4 @@
-"""What an input means to the model: token ids, a mask, positions, an image. Read from its name, type and first uses."""
+"""The role of an input for the model: token ids, a mask, positions, an image; from its name, type and first readers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _PASS_ON = frozenset(
     {"Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile",
      "Transpose", "Unsqueeze", "Where"}
 )  # fmt: skip
-"""Operators that hand values on, so that an index at their input is an index at their output."""
+"""Operators that pass values on, so that an index at their input is an index at their output."""
 
 _INDEXES = frozenset(("Gather", "GatherBlockQuantized", "GatherElements", "ScatterElements"))
 
 
 def index_limit(model: Model, value: ir.Value) -> int | None:
-    """The rows of the smallest table that ``value`` indexes, also in subgraphs and functions; ``None`` for none."""
+    """Return the rows of the smallest table that ``value`` indexes, also in subgraphs and functions, or ``None``."""
     limits: list[int] = []
     seen: set[ir.Value] = set()
     stack = [value]
@@ -64,7 +64,7 @@ def _rows(node: ir.Node, position: int) -> int | None:
 
 
 def _size(table: ir.Value | None, axis: int) -> int | None:
-    """A size of a table, where it is known without reading values."""
+    """Return a size of a table, where it is known without reading values."""
     if table is None or table.shape is None:
         producer = table.producer() if table is not None else None
         if producer is not None and producer.op_type == "Constant":
@@ -81,7 +81,7 @@ def _size(table: ir.Value | None, axis: int) -> int | None:
 
 
 def role(one: Input, limit: int | None) -> Role:
-    """The role of an input."""
+    """Return the role of an input."""
     name = one.name.lower()
     rank = len(one.dims or ())
     integer = one.dtype is not None and one.dtype.is_integer()

@@ -1,4 +1,4 @@
-"""The feeds of one run: the user's, or seeded ones. Steps that run the model and the proof share them."""
+"""The feeds of one run, the user's or seeded ones, which the steps that run the model share with the proof."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from dmlprep.portable.measure import FLOOR
 
 
 class RunFeeds:
-    """Feeds for the original, and for every model that is made of it.
+    """Feeds for the original, and for every model that is prepared from it.
 
-    Seeded feeds are made when the first model asks, for the sizes that are fixed in it. They stay the same for every
-    later model of these sizes: a search and the proof that judges its result see the same numbers.
+    Seeded feeds are generated at the first request, for the sizes that the requesting model fixes. They stay the same
+    for every later model of these sizes: a search and the proof of its result use the same numbers.
 
     Args:
         sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
-        values: what will be fixed for inputs. The user's feeds may lack these inputs.
-        rough: whether odd seeds are noise (see ``make_feeds``) where the caller does not say.
+        values: values that pins fix for inputs. The user's feeds may lack these inputs.
+        rough: True if odd seeds are noise (see ``make_feeds``) where the caller does not choose.
 
     Raises:
         InputError: a feed of the user's does not fit the original, or has another value than is fixed; or a size is for
@@ -58,16 +58,16 @@ class RunFeeds:
             check_sizes(original, self._sizes)
 
     def of(self, model: Model, count: int, *, rough: bool | None = None) -> list[Feed]:
-        """The user's feeds, at most ``count`` of them, or ``count`` seeded ones in the original's element types.
+        """Return the user's feeds, at most ``count`` of them, or ``count`` seeded ones in the original's element types.
 
         Args:
-            model: the original, or what became of it. Seeded feeds take its fixed sizes, and the limits of indices
-                that are seen there.
+            model: the original, or a model prepared from it. Seeded feeds have its fixed sizes, and respect the limits
+                of indices that are known there.
             rough: as in ``make_feeds``; ``None``: as this run's feeds are.
 
         Raises:
             InputError: a feed of the user's does not fit the model as it is now.
-            CheckNotRun: feeds cannot be made up for an input.
+            CheckNotRun: no feed can be generated for an input.
         """
         inputs = self.original.ir.graph.inputs
         noted = pinned_values(model.ir, inputs)
@@ -87,27 +87,27 @@ class RunFeeds:
         return self._made[:count]
 
     def fixed_sizes(self, model: Model) -> dict[str, int]:
-        """Sizes by ``input:axis`` that ``model`` fixes for the original's inputs."""
+        """Return sizes by ``input:axis`` that ``model`` fixes for the original's inputs."""
         return static_sizes(model)
 
     @property
     def given(self) -> int:
-        """How many feeds the user gave."""
+        """The number of feeds from the user."""
         return len(self._given)
 
     @property
     def source(self) -> Literal["given", "seeded"]:
-        """Where the feeds come from."""
+        """The origin of the feeds."""
         return "given" if self.given else "seeded"
 
     def other_sizes(self, model: Model) -> bool:
         """Change the sizes of later feeds that are not set: batch 1, then 4 and 16 times the length as well.
 
-        A batch that is free in name only (a Reshape traced at batch 1) runs with 1 alone, and convolutions without
+        A batch may be free in name only (a Reshape traced at batch 1) and run with 1 alone. Convolutions without
         padding need some length.
 
         Returns:
-            whether there were other sizes; if not, the feeds are the first ones again.
+            True if there were other sizes; otherwise the feeds are the first ones again.
         """
         if self._others is None:
             self._others = [] if self.given else self._unset_sizes({**self.fixed_sizes(model), **self._sizes})
@@ -132,13 +132,13 @@ class RunFeeds:
 
 
 def sizes_text(feed: Mapping[str, Array]) -> str:
-    """The shapes of a feed in a few words, of its first inputs."""
+    """Return the shapes of a feed's first inputs in a few words."""
     shown = [f"{name} {list(array.shape)}" for name, array in feed.items()]
     return ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
 
 
 def check_values(feed: Feed, values: Mapping[str, Value]) -> None:
-    """Hold a feed of the user's against the values that are fixed.
+    """Compare a feed of the user's with the values that are fixed.
 
     Raises:
         InputError: it has another value for such an input.
@@ -151,7 +151,7 @@ def check_values(feed: Feed, values: Mapping[str, Value]) -> None:
 
 
 def with_values(feed: Feed, fixed: Mapping[str, Array]) -> Feed:
-    """A feed with the values of the inputs that it lacks."""
+    """Add the values of inputs that a feed lacks."""
     filled = {**fixed, **feed}
     return GivenFeed(filled, feed.source) if isinstance(feed, GivenFeed) else filled
 
@@ -160,7 +160,7 @@ def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
     """Check that sizes are for dimensions that the inputs have.
 
     Raises:
-        InputError: one is not.
+        InputError: a size is for another dimension.
     """
     known = free_dimensions(graph_inputs(model))
     for name in sizes:
@@ -170,33 +170,33 @@ def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
 
 
 _TIMES = (4, 16)
-"""Factors for lengths of synthetic inputs that the model does not run on."""
+"""Factors for lengths of synthetic inputs, tried where the model does not run on the default ones."""
 
 _MOST = 1 << 24
-"""Elements of a feed that is made longer."""
+"""Most elements of a feed that is made longer."""
 
 _FEWEST = 8
-"""Elements of an input that is data, and no scale, size or bound."""
+"""Fewest elements of an input that counts as data, and not as a scale, size or bound."""
 
 _UPPER, _LOWER = ("max", "upper", "high"), ("min", "lower", "low")
 
 
 def silent(groups: Sequence[OutputGroup], outputs: Sequence[Mapping[str, Array]]) -> set[str]:
-    """The outputs that tell nothing on these feeds, by name."""
-    # The widest tolerance: what it takes for constant is looked at again, and what it does not, no other does.
+    """Return the names of outputs that show nothing on these feeds: they do not vary, or have no finite numbers."""
+    # The widest tolerance: an output that is not constant by it is not constant by any other.
     widest = choose_tolerance("auto", fp16=True, quantized=True, device="cpu")
     mute = {name for name in outputs[0] if not any(tells_something(feed[name]) for feed in outputs if name in feed)}
     return mute | degenerate(groups, outputs, widest).keys() if outputs else set()
 
 
 def vanishes(outputs: Mapping[str, Array]) -> bool:
-    """Whether an output is zero but for rounding."""
+    """Return True if an output is zero up to rounding."""
     floats = [a for a in outputs.values() if a.size and a.dtype.kind == "f"]
     return any(np.all(np.isfinite(a)) and float(np.max(np.abs(a))) <= FLOOR for a in floats)
 
 
 def variations(feed: Mapping[str, Array], kept: Collection[str]) -> Iterator[dict[str, Array]]:
-    """Other values for a made feed on which outputs vary more: of one sign, with wider bounds.
+    """Yield variations of a seeded feed on which outputs vary more: values of one sign, wider bounds.
 
     Shapes and types are the same, and inputs in ``kept`` stay as they are.
     """
@@ -212,7 +212,7 @@ def variations(feed: Mapping[str, Array], kept: Collection[str]) -> Iterator[dic
 
 
 def _wider(name: str, bound: Array) -> Array | None:
-    """A lone number that is called a bound, moved so that more lies within; ``None`` for another."""
+    """Return a lone number that is a bound by its name, moved so that more values are within it, or ``None``."""
     called = name.lower()
     upper, lower = (any(word in called for word in words) for words in (_UPPER, _LOWER))
     if upper == lower:

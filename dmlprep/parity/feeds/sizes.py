@@ -1,4 +1,4 @@
-"""Sizes for the free dimensions of a model's inputs: given ones, expressions of them, small defaults by name."""
+"""Sizes for the free dimensions of a model's inputs: set ones, expressions of them, small defaults by name."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Dim = int | str | None
 
 @dataclass(frozen=True)
 class Input:
-    """A graph input that takes a tensor.
+    """A graph input that must be fed.
 
     Attributes:
-        dtype: element type, ``None`` where the input is no tensor or has no type.
-        dims: sizes, names of free dimensions, ``None`` for anonymous ones; ``None`` in place of the tuple where the
-            rank is not known.
-        spelled: what the file says of each dimension, also where that is no name (``None``, ``?``).
+        dtype: element type; ``None`` where the input is not a tensor or has no type.
+        dims: sizes, names of free dimensions, ``None`` for anonymous ones; ``None`` instead of the tuple where the rank
+            is not known.
+        spelled: each dimension's name in the file, including ``None`` and ``?``, which are not real names.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Input:
 
 
 def is_anonymous(name: str | None) -> bool:
-    """Whether a dimension's name says nothing: exporters write ``None`` and ``?`` for unrelated dimensions alike."""
+    """Return True if a name does not identify a dimension: exporters use ``None`` and ``?`` for unrelated ones."""
     return name is None or name.strip() in ("", "None", "?", "-1", "unk__0")
 
 
@@ -52,7 +52,7 @@ def _dim(dim: int | ir.SymbolicDim) -> Dim:
 
 
 def graph_inputs(model: Model) -> list[Input]:
-    """The inputs that must be fed, in order; initializers that are inputs as well (IR 3) are left out."""
+    """Return the inputs that must be fed, in order; initializers that are inputs as well (IR 3) are left out."""
     inputs = []
     for value in model.ir.graph.inputs:
         if value.name in model.ir.graph.initializers:
@@ -65,7 +65,7 @@ def graph_inputs(model: Model) -> list[Input]:
 
 
 def free_dimensions(inputs: Sequence[Input]) -> set[str]:
-    """What sizes can be given for: names of dimensions, and ``input:axis`` for every axis."""
+    """Return everything that a size can be set for: names of dimensions, and ``input:axis`` for every axis."""
     names: set[str] = set()
     for one in inputs:
         for axis, dim in enumerate(one.dims or ()):
@@ -78,7 +78,7 @@ def free_dimensions(inputs: Sequence[Input]) -> set[str]:
 
 
 def _spelled_out(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[str, int]:
-    """Sizes given for what stands for no name (``None``), as sizes by input and axis: a user who says it means each."""
+    """Apply a size for an anonymous dimension (``None``) to each such dimension, as sizes by input and axis."""
     sizes = dict(given)
     for one in inputs:
         for axis, text in enumerate(one.spelled):
@@ -110,7 +110,7 @@ def _names(text: str) -> list[str]:
 
 
 def evaluate(text: str, sizes: Mapping[str, int]) -> int | None:
-    """The value of a dimension expression (``past + seq``, ``past_plus_seq``); ``None`` where a part is unknown."""
+    """Compute a dimension expression (``past + seq``, ``past_plus_seq``); return ``None`` where a part is unknown."""
     if text in sizes:
         return sizes[text]
     if "_plus_" in text:
@@ -164,8 +164,11 @@ _RESHAPES = frozenset(("Cast", "Identity", "Pad", "Reshape", "Slice", "Squeeze",
 
 
 def is_signal(one: Input) -> bool:
-    """Whether this is sound, or a signal like it: floats [batch, samples] that are mirrored at the ends (as centred
-    frames need it), or that a convolution or a transform reads."""
+    """Return True if an input is sound, or a similar signal: floats that a convolution or a transform reads.
+
+    The shape is [batch, samples], or one more axis of size 1. A Pad that mirrors the ends, as centred frames need it,
+    is a sign too.
+    """
     dims = one.dims or ()
     if one.dtype is None or not one.dtype.is_floating_point() or not 1 <= len(dims) <= 3:
         return False
@@ -187,7 +190,7 @@ def is_signal(one: Input) -> bool:
 
 
 def batch_axis(one: Input) -> int:
-    """The axis of the batch: the one of that name, else 1 of a recurrent state [layers, batch, hidden], else 0."""
+    """Return the axis of the batch: by its name, or 1 for a recurrent state [layers, batch, hidden], otherwise 0."""
     dims = one.dims or ()
     for axis, dim in enumerate(dims):
         if isinstance(dim, str) and re.search(r"batch|^bs?$", dim.lower()):
@@ -196,7 +199,7 @@ def batch_axis(one: Input) -> int:
 
 
 def is_length(one: Input, axis: int, dim: Dim) -> bool:
-    """Return whether a free dimension is a length of its own: not a batch, channels or a sum."""
+    """Return True if a free dimension is a length of its own: not a batch, channels or a sum."""
     batch = axis == batch_axis(one) and not (len(one.dims or ()) == 1 and is_signal(one))
     name = dim if isinstance(dim, str) else "_"
     return not (
@@ -205,20 +208,22 @@ def is_length(one: Input, axis: int, dim: Dim) -> bool:
 
 
 def batch_name(one: Input) -> str:
-    """The name of the batch's dimension; empty where it has none, or the name of a length."""
+    """Return the name of the batch's dimension; empty where it has none, or has the name of a length."""
     dim = one.dims[batch_axis(one)] if one.dims else None
     is_batch = isinstance(dim, str) and ("batch" in dim.lower() or not re.search(_LENGTH_NAMES, dim.lower()))
     return dim if isinstance(dim, str) and is_batch else ""
 
 
 def caches(one: Input) -> bool:
-    """Whether this is a cache of GroupQueryAttention, whose results at padded tokens mean nothing and differ."""
+    """Return True if an input is a cache of GroupQueryAttention, whose results at padded tokens are undefined."""
     return bool(_cache_sizes(one))
 
 
 def _cache_sizes(one: Input) -> dict[int, int]:
-    """Axis -> size of a cache [batch, heads, past, head size] that GroupQueryAttention reads, as its attributes and
-    its query say: onnxruntime-genai's models leave the last one free."""
+    """Return sizes by axis for a cache [batch, heads, past, head size] that GroupQueryAttention reads.
+
+    They follow from the attributes and the query: onnxruntime-genai's models leave the last one free.
+    """
     for node, position in one.value.uses() if len(one.dims or ()) == 4 else ():
         if (node.domain, node.op_type) != ("com.microsoft", "GroupQueryAttention") or position not in (3, 4):
             continue
@@ -229,8 +234,8 @@ def _cache_sizes(one: Input) -> dict[int, int]:
         packed = len(node.inputs) < 3 or node.inputs[1] is None
         count = heads.as_int() + (2 * own.as_int() if packed else 0)
         if count > 0 and query[-1] % count == 0:
-            # With a cache that holds something, the CPU takes one token or a batch of one, and DirectML reads it
-            # only where past and present are one memory (DP649): the first tokens of a text are what both compute.
+            # With a filled cache, the CPU needs one token or a batch of one, and DirectML needs past and present in one
+            # memory (DP649). Both compute the first tokens of a text.
             return {1: own.as_int(), 2: 0, 3: query[-1] // count}
     return {}
 
@@ -248,20 +253,20 @@ def _default(one: Input, axis: int, dim: Dim) -> int:
     spatial = len(dims) >= 4 and axis >= 1 and dims[-1] not in (1, 3, 4)
     if re.search(r"height|width|^h$|^w$", name) or (not name and spatial and axis >= 2):
         channels = dims[1] if len(dims) > 1 else None
-        # Latents (4 channels and more) are already down by 8.
+        # Latents (4 channels and more) are already smaller by a factor of 8.
         return 16 if isinstance(channels, int) and channels >= 4 else 64
     return 2 if axis == batch_axis(one) else 8
 
 
 def resolve_shapes(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """A shape for every input.
+    """Return a shape for every input.
 
     Args:
         given: sizes by dimension name (``batch``) or by input and axis (``pixel_values:0``), in elements; names that no
-            input has are left alone.
+            input has are ignored.
 
     Returns:
-        shapes by input name; a dimension name has one size throughout.
+        shapes by input name; a dimension name has the same size in all of them.
     """
     given = _spelled_out(inputs, given)
     sizes = dict(given)
@@ -270,7 +275,7 @@ def resolve_shapes(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[st
             key = f"{one.name}:{axis}"
             if key in given and isinstance(dim, str) and dim.isidentifier():
                 sizes.setdefault(dim, given[key])
-    # Expressions wait until their parts have sizes.
+    # Compute expressions when their parts have sizes.
     late: list[tuple[Input, int, str]] = []
     for one in inputs:
         for axis, dim in enumerate(one.dims or ()):
@@ -289,7 +294,7 @@ def resolve_shapes(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[st
 
 
 def known_shape(inputs: Sequence[Input], one: Input, given: Mapping[str, int]) -> list[int | None]:
-    """The sizes of an input that are fixed, given or follow from those that are; ``None`` for others."""
+    """Return the sizes of an input that are fixed, set or follow from such sizes; ``None`` for others."""
     sizes = _spelled_out(inputs, given)
     known: list[int | None] = []
     for axis, dim in enumerate(one.dims or ()):
@@ -312,13 +317,13 @@ def _size(inputs: Sequence[Input], one: Input, axis: int, dim: Dim, sizes: Mappi
 
 
 def _is_total(one: Input, axis: int, dim: Dim) -> bool:
-    """Whether this is the length of past and present together: an attention mask's last axis, or a name says so."""
+    """Return True if a dimension is the length of past and present: an attention mask's last axis, or named so."""
     named = isinstance(dim, str) and "total" in dim.lower()
     return named or ("attention_mask" in one.name.lower() and axis == 1 and not isinstance(dim, int))
 
 
 def _total(inputs: Sequence[Input], sizes: Mapping[str, int]) -> int | None:
-    """Length of the tokens plus that of the cache, where the inputs show both."""
+    """Return the length of the tokens plus that of the cache, where the inputs have both."""
     flat = (i for i in inputs if len(i.dims or ()) >= 2)
     tokens = next((i for i in flat if re.search(r"input_ids|tokens|inputs_embeds", i.name)), None)
     if tokens is None:
@@ -330,7 +335,7 @@ def _total(inputs: Sequence[Input], sizes: Mapping[str, int]) -> int | None:
 
 
 def _is_past(one: Input) -> bool:
-    """Return whether this is a cache [batch, heads, past, head size]: its name says so, or its free sizes."""
+    """Return True if an input is a cache [batch, heads, past, head size], by its name or its free sizes."""
     dims = one.dims or ()
     if len(dims) != 4 or one.dtype is None or not one.dtype.is_floating_point():
         return False
@@ -339,7 +344,7 @@ def _is_past(one: Input) -> bool:
 
 
 def _known(one: Input, axis: int, sizes: Mapping[str, int]) -> int | None:
-    """A size that is fixed, given, or follows from what is; the default of an anonymous one; else ``None``."""
+    """Return a size that is fixed, set, or follows from these; an anonymous one has its default, others ``None``."""
     dim = (one.dims or ())[axis]
     if f"{one.name}:{axis}" in sizes:
         return sizes[f"{one.name}:{axis}"]

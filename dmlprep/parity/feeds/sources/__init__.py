@@ -1,4 +1,4 @@
-"""Feeds from the user's own pictures, sound or text; what kind they are is told by the files' names."""
+"""Feeds from the user's own pictures, sound or text; file suffixes tell dmlprep which they are."""
 
 from __future__ import annotations
 
@@ -39,23 +39,24 @@ _SUFFIXES: dict[Kind, frozenset[str]] = {
     "text": frozenset((".txt", ".md")),
 }
 _RATE = re.compile(r"sr|(sample|sampling)_?rate|rate", re.IGNORECASE)
-"""Names of inputs that take samples a second."""
+"""Names of inputs for the sample rate."""
 
 
 @dataclass(frozen=True)
 class FeedsRequest:
-    """What feeds are asked for.
+    """A request for feeds from files.
 
     Attributes:
-        model: its inputs say layout, size and type.
+        model: the model to feed; its inputs determine layout, size and type.
         sources: files, and folders of files of one kind.
-        out: folder that takes one ``.npz`` a feed.
-        count: how many feeds; they are taken evenly from all files (lines, of text).
-        input: the input that takes them; empty: the only one that can.
+        out: folder for the feeds, one ``.npz`` each.
+        count: how many feeds; they use all files (lines, for text) evenly.
+        input: the input for the files; empty: the only one that fits.
         sizes: sizes of free dimensions, by name or by ``input:axis``.
-        values: what other inputs get, numbers or arrays; those that are not named are seeded.
-        rate: samples a second that the model takes; ``None``: as the model compares its rate with, else the files'.
-        tokenizer: the ``tokenizer.json``; ``None``: the one beside the model or among the sources.
+        values: numbers or arrays for other inputs; inputs without one are seeded.
+        rate: samples a second at the model's input; ``None``: the constant that the model compares its rate with, or
+            the rate of the files.
+        tokenizer: the ``tokenizer.json``; ``None``: the one next to the model or among the sources.
     """
 
     model: Path
@@ -82,14 +83,14 @@ class Made:
 
 
 def feeds_from(request: FeedsRequest) -> Made:
-    """Make feeds and write them.
+    """Generate feeds and write them.
 
     Raises:
         InputError: the model, a file or the tokenizer cannot be read, or a value does not fit the model.
-        UsageError: the files are of several kinds, none or several inputs can take them, or a package is missing.
-        OutputError: the folder cannot be written, or holds such files already.
-        CheckNotRun: no value can be made up for another input.
-        ModelRefused: DP014, the model's input is larger than what may be made of it.
+        UsageError: the files are of several kinds, no input or several inputs fit them, or a package is missing.
+        OutputError: the folder cannot be written, or has such files already.
+        CheckNotRun: no value can be generated for another input.
+        ModelRefused: DP014, the model's input is larger than the memory limit.
     """
     model = Model.open(request.model)
     inputs = graph_inputs(model)
@@ -134,7 +135,7 @@ def _said(inputs: Sequence[Input]) -> str:
 
 
 def _chosen(request: FeedsRequest, model: Model, inputs: Sequence[Input]) -> tuple[Kind, Input, list[Path]]:
-    """The kind of the sources that the model can take, the input that takes it, and the files."""
+    """Return the kind of the sources that fits the model, the input that it fits, and the files."""
     by_kind = _sources(request.sources)
     takes = {kind: _takers(request, model, inputs, kind) for kind in by_kind}
     fitting = [kind for kind in by_kind if takes[kind]]
@@ -154,7 +155,7 @@ def _chosen(request: FeedsRequest, model: Model, inputs: Sequence[Input]) -> tup
 
 
 def _takers(request: FeedsRequest, model: Model, inputs: Sequence[Input], kind: Kind) -> list[Input]:
-    """The inputs that may take a kind; of several those that surely do."""
+    """Return the inputs that fit a kind; of several, only the one that surely does."""
     if request.input:
         named = [one for one in inputs if one.name == request.input]
         if not named:
@@ -175,7 +176,7 @@ def _may_take(model: Model, one: Input, kind: Kind) -> bool:
 
 
 def _sources(sources: Sequence[Path]) -> dict[Kind, list[Path]]:
-    """Files by kind, in the order of their names; other files of a folder are left alone."""
+    """Return files by kind, in the order of their names; other files of a folder are ignored."""
     by_kind: dict[Kind, list[Path]] = {}
     for source in sources:
         if not source.exists():
@@ -194,7 +195,7 @@ def _sources(sources: Sequence[Path]) -> dict[Kind, list[Path]]:
 
 
 def _groups(total: int, count: int, batch: int) -> list[list[int]]:
-    """Which items each feed takes: evenly from all of them; where they are too few, they come again."""
+    """Return the items of each feed: evenly from all of them, repeated where they are too few."""
     wanted = min(count, -(-total // batch)) * batch
     order = [i % total if total <= wanted else i * total // wanted for i in range(wanted)]
     return [order[start : start + batch] for start in range(0, wanted, batch)]
@@ -206,7 +207,7 @@ def _name(number: int, total: int, item: Path | str) -> str:
 
 
 def _there(request: FeedsRequest) -> set[Path]:
-    """Feeds that the folder holds, by their names; they would be taken together with the new ones."""
+    """Return feeds that are already in the folder; a later run would read them together with the new ones."""
     existing = sorted(request.out.glob("*.npz")) if request.out.is_dir() else []
     if existing and not request.force:
         fix = "pass --force to replace them, or choose another folder"
@@ -219,8 +220,8 @@ def _there(request: FeedsRequest) -> set[Path]:
 def _real(
     request: FeedsRequest, model: Model, one: Input, shape: Sequence[int | None], kind: Kind, items: Sequence[Any]
 ) -> Feed:
-    """What the items say of the inputs."""
-    # The files of a large model are no reason to decode large pictures; an input that its budget affords is one.
+    """Convert the items to arrays, by input name."""
+    # A large model does not make large pictures acceptable; an input of fixed size that fits its budget does.
     most = max(Budget().most_bytes, 0 if None in shape else 16 * math.prod(size or 1 for size in shape))
     if kind == "pictures":
         return {one.name: pictures(one, shape, items, request.pictures, most)}
@@ -243,14 +244,14 @@ def _tokenizer(request: FeedsRequest) -> Path:
 
 
 def _others(request: FeedsRequest, model: Model, inputs: Sequence[Input], kind: Kind, feed: Feed, number: int) -> Feed:
-    """The feed with all inputs: those named by the user, and seeded ones of sizes that agree with it."""
+    """Complete a feed with the user's values, and with seeded inputs of sizes that agree with it."""
     batch = next(iter(feed.values())).shape[:1]
     free = [i for i in inputs if len(i.dims or ()) > 1 and (i.dims or ())[batch_axis(i)] is None]
     alike = {f"{i.name}:{batch_axis(i)}": batch[0] for i in free if batch}
     own = {f"{n}:{axis}": size for n, a in feed.items() for axis, size in enumerate(a.shape)}
     sizes = {**alike, **request.sizes, **own}
     if kind == "text":
-        # A cache with nothing in it: the text is all that was said.
+        # An empty cache: the text is all that the model has read so far.
         caches = (i for i in inputs if i.name not in feed and role(i, None) == "cache" and len(i.dims or ()) == 4)
         sizes.update({f"{i.name}:2": 0 for i in caches if not isinstance((i.dims or ())[2], int)})
     whole = make_feeds(model, sizes, 1, seed=number)[0]
@@ -271,7 +272,7 @@ def _set(name: str, value: Array, like: Array) -> Array:
 
 
 def _npz(feed: Feed) -> bytes:
-    """As ``numpy.savez`` writes it, whatever the inputs are called."""
+    """Return a feed in the format of ``numpy.savez``, for any input names."""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as archive:
         for name, array in feed.items():

@@ -1,4 +1,4 @@
-"""Pictures as the model takes them: layout, size, values."""
+"""Pictures in the model's format: layout, size, values."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _CHANNELS = (1, 3, 4)
 
 @dataclass(frozen=True)
 class Pictures:
-    """How pictures become numbers: value / 255 x ``scale``, less ``mean``, divided by ``deviation``.
+    """The conversion of pictures to numbers: value / 255 x ``scale``, less ``mean``, divided by ``deviation``.
 
     Attributes:
-        layout: the axes of the input (``nchw``, ``nhwc``, ``chw``, ``hwc``); empty: as its shape says.
+        layout: the axes of the input (``nchw``, ``nhwc``, ``chw``, ``hwc``); empty: from its shape.
         mean, deviation: one for each channel, or one for all.
-        scale: what white is before that: 1, or 255 for models that count so.
-        colour: order of the channels; ``gray`` for one where the model leaves it open.
-        fit: how a picture comes to another shape (``runtime.tools.pillow``).
+        scale: the value of white before ``mean`` and ``deviation``: 1, or 255 for models with that range.
+        colour: order of the channels; ``gray`` for one channel where the model leaves their number open.
+        fit: how to fit a picture to another shape (``runtime.tools.pillow``).
     """
 
     layout: Literal["", "nchw", "nhwc", "chw", "hwc"] = ""
@@ -39,7 +39,7 @@ class Pictures:
 
 
 def layout_of(one: Input) -> str:
-    """``nchw`` and the like where the shape of an input says so; else empty."""
+    """Return the layout that the shape of an input shows, such as ``nchw``; empty if it shows none."""
     dims = one.dims or ()
     if len(dims) not in (3, 4) or one.dtype is None:
         return ""
@@ -49,17 +49,17 @@ def layout_of(one: Input) -> str:
 
 
 def is_picture(one: Input) -> bool:
-    """Whether an input may be a picture."""
+    """Return True if an input may be a picture."""
     return bool(layout_of(one))
 
 
 def pictures(one: Input, shape: Sequence[int | None], files: Sequence[Path], how: Pictures, most: int) -> Array:
-    """The array of an input.
+    """Return the array of an input.
 
     Args:
         shape: sizes where they are known.
         files: one for each image of the batch.
-        most: bytes that the input may take, at 16 bytes a number.
+        most: memory limit of the input, at 16 bytes a number.
 
     Raises:
         InputError: a file cannot be read, or is too large.
@@ -86,7 +86,7 @@ def pictures(one: Input, shape: Sequence[int | None], files: Sequence[Path], how
 
 
 def _values(batch: Array, one: Input, how: Pictures) -> Array:
-    """Bytes [N, H, W, C] as the model's numbers."""
+    """Convert bytes [N, H, W, C] to the model's numbers."""
     kind, channels = one.numpy_type, batch.shape[-1]
     if how.colour == "bgr" and channels >= 3:
         batch = batch[..., [2, 1, 0, *range(3, channels)]]

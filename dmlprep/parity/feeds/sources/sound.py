@@ -1,4 +1,4 @@
-"""Sound as the model takes it: rate, length, the loudest part."""
+"""Sound in the model's format: rate, length, the loudest part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dmlprep.runtime.tools.soundfile import read_sound
 
 
 def is_sound(one: Input) -> bool:
-    """Whether an input may be sound: [samples], [batch, samples], [batch, 1, samples] or [batch, samples, 1]."""
+    """Return True if an input may be sound: [samples], [batch, samples], [batch, 1, samples] or [batch, samples, 1]."""
     dims = one.dims or ()
     numbers = one.dtype is not None and (one.dtype.is_floating_point() or one.dtype.name == "INT16")
     if not numbers or not 1 <= len(dims) <= 3:
@@ -26,19 +26,19 @@ def is_sound(one: Input) -> bool:
 def sound(
     one: Input, shape: Sequence[int | None], files: Sequence[Path], rate: int | None, most: int
 ) -> tuple[Array, int]:
-    """The array of an input, and samples a second.
+    """Return the array of an input, and samples a second.
 
     Args:
-        shape: sizes where they are known. Of a longer file its loudest part is taken; a shorter one is filled with
-            silence. Where the length is free, it is that of the first file.
+        shape: sizes where they are known. A longer file is cut to its loudest part; a shorter one is padded with
+            silence. A free length becomes that of the first file.
         files: one for each row of the batch.
-        rate: samples a second that the model takes; ``None``: those of the first file.
-        most: bytes that the input may take, at 16 bytes a number. Of a file that is larger, where the length is not
-            free, its beginning is read.
+        rate: samples a second at the model's input; ``None``: the rate of the first file.
+        most: memory limit of the input, at 16 bytes a number. If a file is larger and the length is fixed, only its
+            beginning is read.
 
     Raises:
         InputError: a file cannot be read, or is too large.
-        UsageError: the input is not of the shape of sound.
+        UsageError: the input does not have the shape of sound.
     """
     if not is_sound(one):
         what = f"input {one.name!r} {list(one.dims or ())} has no axes for audio"
@@ -63,7 +63,7 @@ def sound(
 
 
 def resampled(samples: Array, rate: int, wanted: int) -> Array:
-    """Samples at another rate, by their Fourier transform: what the new rate cannot hold is left out."""
+    """Resample by the Fourier transform; frequencies that the new rate cannot represent are dropped."""
     if rate == wanted:
         return samples
     count = max(1, round(len(samples) * wanted / rate))
@@ -71,7 +71,7 @@ def resampled(samples: Array, rate: int, wanted: int) -> Array:
 
 
 def _loudest(row: Array, length: int) -> Array:
-    """The loudest part of so many samples."""
+    """Return the loudest ``length`` samples; pad a shorter row."""
     if len(row) <= length:
         return np.pad(row, (0, length - len(row)))
     energy = np.concatenate([[0.0], np.cumsum(np.square(row, dtype=np.float64))])

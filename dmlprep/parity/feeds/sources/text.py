@@ -1,4 +1,4 @@
-"""Text as the model takes it: ids by a tokenizer, with the mask, types and positions that belong to them."""
+"""Text in the model's format: ids by a tokenizer, with the mask, types and positions that belong to them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dmlprep.runtime.tools.tokenizers import tokenize
 
 
 def is_text(one: Input, limit: int | None) -> bool:
-    """Whether an input may be token ids [batch, length]; ``limit`` is that of ``index_limit``."""
+    """Return True if an input may be token ids [batch, length]; ``limit`` is that of ``index_limit``."""
     integer = one.dtype is not None and one.dtype.is_integer()
     return integer and len(one.dims or ()) in (1, 2) and role(one, limit) == "ids"
 
 
 def lines(file: Path) -> list[str]:
-    """The lines of a file that are not empty; each becomes a text of its own.
+    """Return the lines of a file that are not empty; each becomes a separate text.
 
     Raises:
         InputError: it cannot be read.
@@ -47,14 +47,14 @@ def whole_text(file: Path) -> str:
 def text(
     one: Input, inputs: Sequence[Input], shape: Sequence[int | None], texts: Sequence[str], tokenizer: Path, most: int
 ) -> dict[str, Array]:
-    """Ids of an input, and what other inputs say of them: mask, types, positions.
+    """Return the ids of an input, and the mask, types and positions that other inputs need.
 
     Args:
-        shape: of the ids, sizes where they are known.
-        most: bytes that the ids may take, at 16 bytes a number.
+        shape: shape of the ids, with sizes where they are known.
+        most: memory limit of the ids, at 16 bytes a number.
 
     Raises:
-        InputError: the tokenizer cannot be read, or the text becomes too many tokens.
+        InputError: the tokenizer cannot be read, or the text has too many tokens.
     """
     arrays = tokenize(tokenizer, texts, shape[-1], most)
     arrays["positions"] = np.broadcast_to(np.arange(arrays["ids"].shape[-1]), arrays["ids"].shape)
