@@ -1,4 +1,4 @@
-"""ONNX models without running them: open, save, edit (``model``, ``rewriting``) and what follows (``analysis``).
+"""ONNX models without running them: open, save and edit (``model``, ``rewriting``), and infer facts (``analysis``).
 
-Nothing here knows of DirectML.
+This code does not know DirectML.
 """

@@ -1,1 +1,1 @@
-"""What follows from a graph without running it: types, shapes, constants, free sizes, places to cut it."""
+"""Infer types, shapes, constants, free sizes and cut points of a graph without running it."""

@@ -1,4 +1,4 @@
-"""Values that a node holds itself: the tensor of a Constant, numbers and lists in attributes."""
+"""Values inside a node: the tensor of a Constant, numbers and lists in attributes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ _TENSOR_BYTES = 4096
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
-    """The tensor of a Constant node, whichever attribute holds it."""
+    """Return the tensor of a Constant node, from any of its attributes."""
     for name, attr in node.attributes.data.items():
         if attr.is_ref():
             return None
         if name == "value" and attr.type == ir.AttributeType.TENSOR:
-            tensor: ir.TensorProtocol = attr.value  # as_tensor() looks at each method of it, ten times slower than all
+            # as_tensor() examines each of its methods, ten times slower than the rest
+            tensor: ir.TensorProtocol = attr.value
             return tensor
         if name == "value":
             raise TypeError(f"the value of Constant {node.name!r} is not a tensor")
@@ -29,7 +30,7 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
 
 
 def plain_attributes(node: ir.Node) -> dict[str, object]:
-    """Attributes by name, small tensors as arrays; without graphs and large tensors."""
+    """Return attributes by name, small tensors as arrays; without graphs and large tensors."""
     found: dict[str, object] = {}
     for name, attr in node.attributes.items():
         if attr.type == ir.AttributeType.TENSOR:

@@ -1,7 +1,7 @@
-"""Sizes that a node cannot take, where onnx's shape rules do not look.
+"""Sizes that a node cannot accept, where onnx's shape rules do not check them.
 
-Each rule says in a few words what does not fit, and only where it is certain: every size that it compares is a number.
-Source: the operators' text at https://onnx.ai/onnx/operators/.
+Each rule returns a few words on the fault, and only where it is certain: it compares numbers only. Source: the
+operators' text at https://onnx.ai/onnx/operators/.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from dmlprep.portable.arrays import Array
 
 
 def contradiction(known: Known, node: ir.Node) -> str:
-    """Why the inputs of a node cannot go together; empty where they can, or where that is not known."""
+    """Return why the inputs of a node do not fit together; empty where they do, or where that is not known."""
     rule = _RULES.get(node.op_type)
     try:
         return rule(known, node) if rule is not None else ""
-    except (IndexError, TypeError):  # a node that its operator does not allow: onnx's checker says what is wrong
+    except (IndexError, TypeError):  # a node that its operator does not allow: onnx's checker reports it
         return ""
 
 
 def _sizes(known: Known, node: ir.Node, index: int) -> tuple[int | None, ...] | None:
-    """Sizes of an input, ``None`` for those that are free; ``None`` where there is no such input or no known rank."""
+    """Return sizes of an input, ``None`` for free ones; ``None`` where there is no such input or no known rank."""
     dims = known.dims(node.inputs[index]) if index < len(node.inputs) else None
     return None if dims is None else tuple(d if isinstance(d, int) else None for d in dims)
 
@@ -37,7 +37,7 @@ def _differ(a: int | None, b: int | None) -> bool:
 
 
 def _reshape(known: Known, node: ir.Node) -> str:
-    """onnx does not compare the number of elements: a baked batch would pass."""
+    """Check the number of elements, which onnx does not compare: a fixed batch would pass."""
     before, after = known.static_shape(node.inputs[0]), known.static_shape(node.outputs[0])
     if before is None or after is None or math.prod(before) == math.prod(after):
         return ""
@@ -57,7 +57,7 @@ def _conv(known: Known, node: ir.Node) -> str:
 
 
 def _window(node: ir.Node, sizes: tuple[int | None, ...], kernel: tuple[int | None, ...]) -> str:
-    """A window that is larger than what it slides over, padding included; onnx infers 0, no kernel runs it."""
+    """Check for a window larger than its padded input; onnx infers 0, no kernel runs it."""
     automatic = text_of(node, "auto_pad", "NOTSET")
     if automatic.startswith("SAME") or 0 in sizes:
         return ""
@@ -94,7 +94,7 @@ def _recurrent(known: Known, node: ir.Node) -> str:
 
 
 def _broadcasts(known: Known, node: ir.Node, index: int) -> str:
-    """An input that does not broadcast to the first one."""
+    """Check for an input that does not broadcast to the first one."""
     dims, other = _sizes(known, node, 0), _sizes(known, node, index)
     if dims is None or other is None:
         return ""
@@ -124,7 +124,7 @@ def _gather(known: Known, node: ir.Node) -> str:
 
 
 def _outside(indices: Array, size: int | None) -> str:
-    """An index that is not one of ``size`` elements."""
+    """Check for an index that is not one of ``size`` elements."""
     if size is None or (-size <= indices.min() and indices.max() < size):
         return ""
     return f"index {int(indices.max() if indices.max() >= size else indices.min())} of {size}"
@@ -171,7 +171,7 @@ def _pool(known: Known, node: ir.Node) -> str:
         return ""
     for axis, size in enumerate(data[2:]):
         reach = dilations[axis] * (kernel[axis] - 1) + 1
-        # A window that misses by less leaves an empty output, which ONNX Runtime runs.
+        # A window that is too large by less leaves an empty output, which ONNX Runtime runs.
         if size is not None and size + pads[axis] + pads[axis + rank] - reach <= -2 * strides[axis]:
             return f"a window of {reach} does not fit in {size}"
     return ""

@@ -1,6 +1,6 @@
 """Shapes of ONNX Runtime's own operators (domain com.microsoft), which onnx has no rules for.
 
-Only operators whose output follows from their inputs' shapes and attributes alone. Source of the rules:
+Only operators whose output shapes follow from input shapes and attributes alone. Source of the rules:
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md.
 """
 
@@ -27,7 +27,7 @@ _FLOAT, _UINT8, _INT32 = 1, 2, 6
 
 
 def unfused(node: ir.Node) -> onnx.NodeProto | None:
-    """The onnx operator whose shapes a fused one has: FusedConv is a Conv with an activation and a sum."""
+    """Return the onnx operator with the shapes of a fused one: FusedConv is a Conv with an activation and a sum."""
     inner = _FUSED.get(node.op_type) if node.domain == DOMAIN else None
     if inner is None:
         return None
@@ -40,7 +40,7 @@ def unfused(node: ir.Node) -> onnx.NodeProto | None:
 
 
 def infer(known: Known, node: ir.Node) -> list[Output | None]:
-    """The outputs of a node, in order; ``None``, or nothing at the end, where they are not known."""
+    """Return the outputs of a node, in order; ``None``, or no entry at the end, where they are not known."""
     if node.domain == DOMAIN:
         rule = _RULES.get(node.op_type)
     else:
@@ -51,7 +51,7 @@ def infer(known: Known, node: ir.Node) -> list[Output | None]:
         return []
     try:
         return rule(known, node)
-    except (IndexError, TypeError, ValueError):  # a rank that the operator does not have: nothing is claimed
+    except (IndexError, TypeError, ValueError):  # the operator does not have this rank: the shape is not known
         return []
 
 
@@ -60,7 +60,7 @@ def _elem(known: Known, node: ir.Node, index: int = 0) -> int:
 
 
 def _dims(known: Known, node: ir.Node, index: int = 0) -> Dims:
-    """Dims of an input; a TypeError where they are unknown, which ``infer`` takes for "nothing is claimed"."""
+    """Return dims of an input; raise TypeError where they are unknown, which ``infer`` turns into "not known"."""
     found = known.dims(node.inputs[index]) if index < len(node.inputs) else None
     if found is None:
         raise TypeError("unknown")
@@ -130,7 +130,7 @@ def _broadcast(a: Sequence[Dim], b: Sequence[Dim]) -> Dims:
 
 
 def _product(a: Dims, b: Dims) -> Dims:
-    """Dims of a matrix product of operands of rank 2 and more."""
+    """Return dims of a matrix product of operands of rank 2 and more."""
     if len(a) < 2 or len(b) < 2:
         raise TypeError("unknown")
     return (*_broadcast(a[:-2], b[:-2]), a[-2], b[-1])

@@ -1,13 +1,13 @@
-"""Whether two models compute the same, told from their graphs alone.
+"""Compare two models by their graphs alone: do they compute the same?
 
-Every value gets a number: values of both models that come from the same inputs by the same operators have the same one
-(value numbering; Cocke and Schwartz, "Programming languages and their compilers", 1970). Names and the order of nodes
-do not count, nor whether a constant is an initializer, a Constant node, or arithmetic on constants that ``folding``
-computes to the same bits. A node that gives what it reads (Identity, a product with ones, a Reshape to the same shape)
-has the number of what it reads.
+Every value gets a number (value numbering; Cocke and Schwartz, "Programming languages and their compilers", 1970).
+Values of both models that come from the same inputs by the same operators have the same number. Names and the order of
+nodes do not count. A constant may be an initializer, a Constant node, or arithmetic on constants that ``folding``
+computes to the same bits. A node that returns its input (Identity, a product with ones, a Reshape to the same shape)
+has the number of that input.
 
-Equal numbers prove equal values, up to one sign: x + 0 counts as x, which it is not where x is -0. Different numbers
-prove nothing.
+Equal numbers prove equal values, up to one sign: x + 0 counts as x, although it differs where x is -0. Different
+numbers prove nothing.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from dmlprep.portable.arrays import Array
 from dmlprep.process.onnx_worker.door import OnnxError
 
 _READ = 1 << 20
-"""Bytes of a tensor in memory whose elements are compared. A larger one is equal to itself alone."""
+"""Most bytes of a tensor in memory whose elements are compared. A larger one equals only itself."""
 
 _MAPPED = 4 << 10
-"""The same of a tensor that lies in a file: a tool that saw it may have copied it."""
+"""Most bytes of a tensor in a file whose elements are compared: the other model may have a copy in memory."""
 
 _FOLDED = 1 << 18
-"""Elements of a constant that is computed."""
+"""Most elements of one computed constant."""
 
 _ALL_FOLDED = 1 << 24
-"""Elements of all constants that are computed."""
+"""Most elements of all computed constants."""
 
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
@@ -54,14 +54,14 @@ _Type = tuple[int, tuple[int, ...] | None]
 
 
 class _Untold(Exception):
-    """Something that is not numbered."""
+    """Raised for a value that gets no number."""
 
 
 def compute_the_same(one: Model, other: Model, frozen: tuple[Frozen | None, Frozen | None] = (None, None)) -> bool:
-    """Whether the graphs show that ``other`` gives the outputs of ``one``, by position, on all inputs.
+    """Return True if the graphs show that ``other`` returns the outputs of ``one``, by position, on all inputs.
 
-    Functions are taken to be the same in both, and so are operators of a name and domain: the models must have the same
-    opsets. False where a node draws random numbers.
+    Functions are assumed to be the same in both, and so are operators of the same name and domain. The models must have
+    the same opsets. The result is False where a node draws random numbers.
     """
     if any(draws(node) for model in (one, other) for node in nodes(model.ir)):
         return False
@@ -76,7 +76,7 @@ def compute_the_same(one: Model, other: Model, frozen: tuple[Frozen | None, Froz
 
 
 def _types(frozen: Frozen) -> dict[str, _Type]:
-    """Types of the main graph's values as they follow from its inputs; the model's own word on others is not used."""
+    """Return types of the main graph's values, inferred from its inputs; other declared types are ignored."""
     proto = protos.copy(frozen.proto)
     del proto.graph.value_info[:]
     for value in proto.graph.output:
@@ -93,9 +93,9 @@ def _types(frozen: Frozen) -> dict[str, _Type]:
 
 @dataclass
 class _Table:
-    """Numbers by what they stand for, with the elements of constants, and how many may still be computed (``left``).
+    """Numbers by the keys of values, with the elements of constants, and the elements left to compute (``left``).
 
-    ``reshaped`` has the number and the shape of what a Reshape read, by the number of what it made.
+    ``reshaped`` maps the number of a Reshape's output to the number and the shape of its input.
     """
 
     numbers: dict[Hashable, int] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class _Table:
         return self.numbers.setdefault(key, len(self.numbers))
 
     def array(self, array: Array, dtype: ir.DataType) -> int:
-        """The number of a constant whose elements are known."""
+        """Return the number of a constant whose elements are known."""
         data = np.ascontiguousarray(array).tobytes()
         number = self.number(("constant", dtype, array.shape, hashlib.sha256(data).digest()))
         if array.size <= _FOLDED and array.dtype in NUMPY_TYPES.values():
@@ -119,7 +119,7 @@ class _Table:
         if mapped is not None and tensor.nbytes > _MAPPED:
             return self.number(("file", str(mapped.path), mapped.offset, mapped.length, tensor.dtype, shape))
         if tensor.nbytes > _READ:
-            return self.number(("object", id(tensor)))  # both models hold it meanwhile
+            return self.number(("object", id(tensor)))  # both models keep it alive meanwhile
         if isinstance(tensor, ir.StringTensor) or tensor.dtype == ir.DataType.STRING:
             return self.number(("text", shape, tuple(np.asarray(tensor.numpy()).reshape(-1).tolist())))
         return self.array(np.asarray(tensor.numpy()), tensor.dtype)
@@ -138,14 +138,14 @@ def _outputs(model: Model, table: _Table, types: Mapping[str, _Type]) -> list[in
 
 
 class _Reader:
-    """Numbers the values of one model; without types of the main graph's values only Identity gives what it reads."""
+    """Numbering of one model's values; without types of the main graph, only Identity has the number of its input."""
 
     def __init__(self, table: _Table, opset: int, types: Mapping[str, _Type]) -> None:
         self._table, self._opset, self._types = table, opset, types
         self.known: dict[ir.Value, int] = {}
 
     def graph(self, graph: ir.Graph, depth: int) -> list[int]:
-        """The numbers of a graph's outputs, whose inputs have theirs."""
+        """Return the numbers of a graph's outputs; its inputs have numbers already."""
         for value in graph.initializers.values():
             if value.const_value is not None:
                 self.known[value] = self._table.tensor(value.const_value)
@@ -193,12 +193,12 @@ class _Reader:
             elif attr.type == ir.AttributeType.TENSOR:
                 yield name, ("tensor", self._table.tensor(attr.value))
             else:
-                # The bytes that are written tell -0.0 from 0.0, and take all types.
+                # The serialized bytes distinguish -0.0 from 0.0, and exist for all types.
                 proto = ir.serde.serialize_attribute(ir.Attr(name, attr.type, attr.value))
                 yield name, ("plain", proto.SerializeToString(deterministic=True))
 
     def _body(self, graph: ir.Graph, depth: int) -> Hashable:
-        """A subgraph, whatever its values are called. Its inputs are known by its depth and their places."""
+        """Return a key of a subgraph that ignores its values' names; depth and position identify its inputs."""
         for index, value in enumerate(graph.inputs):
             self.known[value] = self._table.number(("bound", depth, index))
         return len(graph.inputs), tuple(self.graph(graph, depth))
@@ -217,7 +217,7 @@ class _Reader:
         return results is not None
 
     def _present(self, node: ir.Node) -> list[bool]:
-        """Which outputs count: not those that nothing reads, unless their count says what a node does (Split)."""
+        """Return which outputs count: unused ones do not, unless their number affects the node (Split)."""
         schema = schema_at(node.op_type, self._opset) if not node.domain else None
         fixed = schema is not None and all(o.option != _VARIADIC for o in schema.outputs)
         present = [bool(v.name) and (not fixed or bool(v.uses()) or v.is_graph_output()) for v in node.outputs]
@@ -226,7 +226,7 @@ class _Reader:
         return present
 
     def _moved(self, node: ir.Node, read: Sequence[int], depth: int) -> int | None:
-        """The number of the one output, where the node gives the elements of an input as they are."""
+        """Return the number of the input whose elements the node returns unchanged, or ``None``."""
         if len(node.outputs) != 1 or not read:
             return None
         if node.op_type == "Identity" or (node.op_type == "Concat" and len(read) == 1):
@@ -246,7 +246,7 @@ class _Reader:
         return None
 
     def _reshaped(self, node: ir.Node, read: int, shape: tuple[int, ...]) -> int | None:
-        """The number of elements in another shape; of several Reshapes in a row the last one counts."""
+        """Return the number of elements in another shape; of several Reshapes in a row only the last counts."""
         source = node.inputs[0]
         known = self._type(source) if source is not None else None
         if known is None or known[1] is None:
@@ -265,7 +265,7 @@ class _Reader:
         return self._types.get(value.name or "")
 
     def _is(self, number: int, wanted: int) -> bool:
-        """Whether a value is a constant whose every element is ``wanted``."""
+        """Return True if a value is a constant whose every element is ``wanted``."""
         array = self._table.constants.get(number)
         return array is not None and bool((array == wanted).all())
 
@@ -273,7 +273,9 @@ class _Reader:
 _RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 _SAME = {"Add": (0, 1), "Cast": (0,), "Div": (0,), "Expand": (0,), "Mul": (0, 1), "Sub": (0,)}
-"""Operators that give one of these inputs where it has the output's element type and shape, and the other one is
-neutral. Expand repeats nothing then, and Cast changes nothing."""
+"""Inputs that an operator returns unchanged, if the input has the output's type and shape and the other is neutral.
+
+Expand repeats no element then, and Cast changes no type.
+"""
 
 _NEUTRAL = {"Add": 0, "Div": 1, "Mul": 1, "Sub": 0}

@@ -19,11 +19,11 @@ Walk = Callable[[ir.Graph, int], None]
 
 BODIES = frozenset({"If", "Loop", "Scan"})
 
-_DEEP = 6  # Loops nested deeper than this are walked once each, with unknown shapes for what they carry
+_DEEP = 6  # Loops nested deeper than this are walked once each; the shapes of their loop-carried values are unknown
 
 
 def merged(a: onnx.TypeProto | None, b: onnx.TypeProto | None) -> onnx.TypeProto | None:
-    """What holds of a value that is of type ``a`` or of type ``b``."""
+    """Return the type that covers both ``a`` and ``b``; ``None`` without one."""
     if a is None or b is None or a.WhichOneof("value") != b.WhichOneof("value"):
         return None
     if not a.HasField("tensor_type"):
@@ -44,7 +44,7 @@ def merged(a: onnx.TypeProto | None, b: onnx.TypeProto | None) -> onnx.TypeProto
 
 
 def _shapeless(proto: onnx.TypeProto) -> onnx.TypeProto:
-    """A copy of a type without any shape, also of the elements of a sequence or an optional."""
+    """Copy a type without any shape, also without those of a sequence's or optional's elements."""
     result = onnx.TypeProto()
     result.CopyFrom(proto)
     inner = result
@@ -56,7 +56,7 @@ def _shapeless(proto: onnx.TypeProto) -> onnx.TypeProto:
 
 
 def _scanned(body: onnx.TypeProto | None, length: int | None, axis: int = 0) -> onnx.TypeProto | None:
-    """The type of a scan output: its body's value, stacked along ``axis``."""
+    """Return the type of a scan output: its body's value, stacked along ``axis``."""
     if body is None or not body.HasField("tensor_type"):
         return None
     result = onnx.TypeProto()
@@ -76,11 +76,11 @@ def infer(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
     """Infer the outputs of a node with bodies.
 
     Args:
-        depth: how many bodies the node stands in.
-        walk: infers the nodes of a body, given how many bodies deep that is.
+        depth: how many bodies enclose the node.
+        walk: a function that infers the nodes of a body, with the number of bodies around them.
 
     Returns:
-        whether it was done; ``False`` leaves the node to onnx.
+        True if it was done; ``False`` leaves the node to onnx.
     """
     if node.op_type == "If":
         return _if(known, node, depth, walk)
@@ -95,7 +95,7 @@ def _body(node: ir.Node, name: str) -> ir.Graph | None:
 
 
 def chosen_branch(known: Known, node: ir.Node) -> ir.Graph | None:
-    """The branch of an If that is taken whatever the data; ``None`` where it depends on data, or for another node."""
+    """Return the branch of an If that runs on any data; ``None`` where it depends on data, or for another node."""
     if node.op_type != "If" or node.domain or not node.inputs:
         return None
     condition = known.constant(node.inputs[0])
@@ -110,7 +110,7 @@ def _if(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
         return False
     branch = chosen_branch(known, node)
     if branch is not None:
-        # The other branch may not even fit these shapes: it is never run.
+        # The other branch never runs, and may not even fit these shapes.
         walk(branch, depth + 1)
         for output, value in zip(node.outputs, branch.outputs, strict=False):
             known.set_type(output, known.types.get(value))
@@ -127,7 +127,7 @@ def _if(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
 def _settle(
     known: Known, body: ir.Graph, inputs: list[ir.Value], outputs: list[ir.Value], depth: int, walk: Walk
 ) -> None:
-    """Walk a body until what it carries from one round to the next has a type that holds in every round."""
+    """Walk a body until the types of its loop-carried values are the same after every iteration."""
     while depth <= _DEEP and known.walked <= known.most_walked:
         walk(body, depth + 1)
         stable = True
@@ -135,7 +135,7 @@ def _settle(
             old = known.types.get(before)
             new = merged(old, known.types.get(after)) if after in known.types else old and _shapeless(old)
             if old != new:
-                # Each round takes away a size, a rank or a type: it ends.
+                # Each iteration removes a size, a rank or a type, so the walk ends.
                 known.set_type(before, new)
                 stable = False
         if stable:
@@ -165,16 +165,16 @@ def _loop(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
 
 
 def _single(value: ir.Value, elem_type: int) -> onnx.TypeProto:
-    """The type of a body's counter or condition: a scalar, or the vector of one that the body declares.
+    """Return the type of a body's counter or condition: a scalar, or a vector of one element if so declared.
 
-    ONNX has scalars alone there, and ONNX Runtime gives the body what it declares (its Loop kernel reads the rank).
+    ONNX allows only scalars there. ONNX Runtime passes the declared form (its Loop kernel reads the rank).
     """
     vector = value.shape is not None and len(value.shape) == 1
     return onnx.helper.make_tensor_type_proto(elem_type, [1] if vector else [])
 
 
 def _trips(known: Known, node: ir.Node, body: ir.Graph) -> int | None:
-    """How often a loop runs, where that is certain: a constant count, and nothing that ends it early."""
+    """Return how often a loop runs where that is certain: the count is constant, and no condition ends it early."""
     count, start, end = known.constant(node.inputs[0]), node.inputs[1], body.outputs[0]
     begins = start is None or bool(np.all(known.constants.get(start, np.array(False))))
     producer = end.producer()
@@ -217,9 +217,9 @@ def _scan(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
 
 
 def deciding_inputs(model: ir.Model) -> dict[str, str]:
-    """Inputs that decide an If of the model, and a number that the condition compares them with, as TOML writes it.
+    """Return inputs that decide an If of the model, with the number that the condition compares, as TOML writes it.
 
-    The number is ``VALUE`` where the condition compares with none.
+    The number is ``VALUE`` where the condition compares no number.
     """
     found: dict[str, str] = {}
     for node in (node for graph in main_graphs(model) for node in graph):
@@ -229,7 +229,7 @@ def deciding_inputs(model: ir.Model) -> dict[str, str]:
 
 
 def _behind(condition: ir.Value | None, main: ir.Graph) -> dict[str, str]:
-    """The inputs behind a condition, nothing where one of them is more than a number, or is made in a body."""
+    """Return the inputs of a condition; none where one has several elements, or comes from a body."""
     stack, seen = [condition], set[ir.Value]()
     names: list[str] = []
     number = "VALUE"

@@ -1,8 +1,8 @@
-"""Compute the value of a node whose inputs are all known: the arithmetic of shapes, done with numpy.
+"""Compute the value of a node whose inputs are all known: the arithmetic of shapes, with numpy.
 
-Only operators whose result is the same bits on every machine are here: integer and boolean arithmetic, movement of
+Only operators whose result has the same bits on every machine are here: integer and boolean arithmetic, movement of
 elements, and the IEEE operations that round correctly (+ - * / sqrt). Sines and exponentials are left to the runtime.
-Rules are those of https://onnx.ai/onnx/operators/ (opset 1 to 25).
+The rules are those of https://onnx.ai/onnx/operators/ (opset 1 to 25).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _FOLDED = (
     "uint64",
 )
 NUMPY_TYPES = {int(ir.DataType.from_numpy(np.dtype(name))): np.dtype(name) for name in _FOLDED}
-"""TensorProto.DataType -> numpy type, for the element types that are folded."""
+"""The numpy type for each TensorProto.DataType that is folded."""
 
 
 def _exact(inputs: Inputs) -> list[Array]:
-    """Required inputs. Half-precision arithmetic rounds differently from runtime to runtime."""
+    """Return required inputs. Half-precision arithmetic rounds differently from runtime to runtime."""
     arrays = [given(a) for a in inputs]
     if any(a.dtype == np.float16 for a in arrays):
         raise Uncertain("float16")
@@ -104,7 +104,7 @@ def _cast(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 
 def cast(a: Array, to: np.dtype) -> Array:
-    """Cast as ONNX does where it says how."""
+    """Cast as ONNX defines it."""
     if a.dtype.kind == "f" and to.kind in "iu":
         whole = np.trunc(a)
         info = np.iinfo(to)
@@ -208,7 +208,7 @@ EVALUATORS: dict[str, Evaluator] = {
 
 
 def most_elements(op_type: str, inputs: Inputs, attributes: Attributes) -> int:
-    """How many elements the outputs of a node have together, at most; asked before it is computed.
+    """Return an upper limit of the elements in a node's outputs, before they are computed.
 
     Raises:
         Uncertain, ValueError, IndexError, OverflowError: the node cannot be computed.
@@ -257,8 +257,10 @@ _GROWING: dict[str, Callable[[Inputs, Attributes], int]] = {
     "Range": _range_length,
     "Tile": lambda inputs, attributes: given(inputs[0]).size * math.prod(_numbers(inputs[1])),
 }
-"""Operators whose outputs may be larger than what they read. Those of others have the elements that they read, or
-those of their inputs broadcast."""
+"""Operators whose outputs may be larger than their inputs.
+
+Outputs of the others have the inputs' elements or fewer, or the broadcast shape.
+"""
 
 _MOVING = frozenset(
     {
@@ -279,9 +281,9 @@ def evaluate(
     """Compute a node.
 
     Args:
-        version: the opset it is written in.
+        version: the opset of the node.
         inputs: values of its inputs, ``None`` for an optional one that is absent.
-        most: whether so many elements may be computed; asked first.
+        most: returns True if so many elements may be computed; called first.
 
     Returns:
         the values of its outputs, or ``None`` where ONNX does not define them, they are not exact or too many.
@@ -295,7 +297,7 @@ def evaluate(
         with np.errstate(all="ignore"):
             result = evaluator(inputs, {**attributes, "\0outputs": outputs}, version)
     except (Uncertain, ValueError, IndexError, TypeError, OverflowError, KeyError):
-        return None  # the runtime says what is wrong with such a node, in its own words
+        return None  # the runtime reports what is wrong with such a node
     if result is None:
         return None
     arrays = [result] if isinstance(result, np.ndarray | np.generic) else list(result)

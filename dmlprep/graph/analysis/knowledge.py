@@ -1,7 +1,7 @@
-"""What is known of the values of a model: types with shapes, and constants.
+"""Known facts about the values of a model: types with shapes, and constants.
 
-``Knowledge.swept`` takes types from onnx's inference over the whole graph, and reads or folds a constant when it is
-asked for. ``shapes.Inference`` walks node by node instead: it refuses contradictions and carries sizes that are free.
+``Knowledge.swept`` takes types from onnx's inference over the whole graph, and reads or folds a constant on demand.
+``shapes.Inference`` walks node by node instead: it refuses contradictions, and carries free sizes along.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from dmlprep.process.onnx_worker import calls
 from dmlprep.process.onnx_worker.door import OnnxError
 
 HINT_BYTES = 4096
-"""Constants that onnx's rules look at are shapes, axes, scales: a few numbers."""
+"""Most bytes of constants for onnx's rules, which read shapes, axes and scales: a few numbers."""
 
-_DEEPEST = 50  # nodes of shape arithmetic behind one constant
-_LARGEST = 1024  # elements that are folded: shapes, axes and masks' corners, no weights
-_MOST_AT_WORK = 4 * _LARGEST  # and that are read and written on the way
-_GROWING = frozenset({"Expand", "Pad", "Tile"})  # what makes much of little stays a node
+_DEEPEST = 50  # nodes of shape arithmetic before one constant
+_LARGEST = 1024  # most elements that are folded: shapes, axes and small masks, no weights
+_MOST_AT_WORK = 4 * _LARGEST  # most elements that are read and written for them
+_GROWING = frozenset({"Expand", "Pad", "Tile"})  # operators that make large outputs of small inputs are not folded
 
 
 def dims_of(proto: onnx.TypeProto | None) -> tuple[Dim, ...] | None:
-    """Dims of a tensor type; ``None`` where its rank is unknown or it is no tensor."""
+    """Return the dims of a tensor type; ``None`` where its rank is unknown or it is not a tensor."""
     if proto is None or not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
         return None
     return tuple(
@@ -49,22 +49,22 @@ def dims_of(proto: onnx.TypeProto | None) -> tuple[Dim, ...] | None:
 
 
 def tensor_type(elem_type: int, dims: Sequence[Dim] | None) -> onnx.TypeProto:
-    """A tensor type."""
+    """Return a tensor type."""
     return onnx.helper.make_tensor_type_proto(elem_type, dims)
 
 
 def type_of(tensor: ir.TensorProtocol) -> onnx.TypeProto:
-    """The type of a tensor."""
+    """Return the type of a tensor."""
     return tensor_type(int(tensor.dtype), [int(d) for d in tensor.shape.numpy()])
 
 
 def is_static(dims: Sequence[Dim] | None) -> bool:
-    """Whether every size is a number."""
+    """Return True if every size is a number."""
     return dims is not None and all(isinstance(d, int) for d in dims)
 
 
 def declared(value: ir.Value) -> onnx.TypeProto | None:
-    """The type that the model writes for a value; for a constant, that of its tensor."""
+    """Return the type that the model declares for a value; for a constant, that of its tensor."""
     tensor = value.const_value
     if tensor is not None:
         return type_of(tensor)
@@ -77,7 +77,7 @@ def declared(value: ir.Value) -> onnx.TypeProto | None:
 
 
 def constant_of(value: ir.Value | None, ir_version: int) -> ir.TensorProtocol | None:
-    """The tensor of an initializer that no caller can replace, or of a Constant node."""
+    """Return the tensor of an initializer that no caller can replace, or of a Constant node."""
     if value is not None and value.is_initializer():
         # From IR 4 on, an initializer that is also an input is only a default: its numbers may change.
         return None if value.is_graph_input() and ir_version >= 4 else value.const_value
@@ -86,7 +86,7 @@ def constant_of(value: ir.Value | None, ir_version: int) -> ir.TensorProtocol | 
 
 
 def shape_numbers(node: ir.Node, dims: Sequence[Dim]) -> Array | None:
-    """What a Shape or Size computes of ``dims``; ``None`` where a size that it reads is free."""
+    """Return the result of a Shape or Size for ``dims``; ``None`` where it needs a free size."""
     if node.op_type == "Size":
         count = math.prod(d if isinstance(d, int) else 2**63 for d in dims)
         return np.array(count, np.int64) if count < 2**63 else None
@@ -96,7 +96,7 @@ def shape_numbers(node: ir.Node, dims: Sequence[Dim]) -> Array | None:
 
 @dataclass
 class Knowledge:
-    """What is known of the values of one model.
+    """Known facts about the values of one model.
 
     Attributes:
         types: the type of each value that has one, shapes included.
@@ -113,7 +113,7 @@ class Knowledge:
 
     @classmethod
     def swept(cls, model: ir.Model, frozen: Frozen | None = None) -> Knowledge:
-        """Types as onnx infers them over the whole graph; where it cannot, what the model declares."""
+        """Infer types with onnx over the whole graph; where onnx fails, use the types that the model declares."""
         found = cls(model)
         try:
             inferred = infer_shapes(frozen if frozen is not None and frozen.complete else model)
@@ -144,33 +144,33 @@ class Knowledge:
     # Types
 
     def type(self, value: ir.Value | None) -> onnx.TypeProto | None:
-        """The value's type, ``None`` where it is not known."""
+        """Return the value's type, ``None`` where it is not known."""
         proto = declared(value) if value is not None and value not in self.types else None
         if value is not None and proto is not None and type_string(proto):
             self.types[value] = proto
         return self.types.get(value) if value is not None else None
 
     def dtype(self, value: ir.Value | None) -> int:
-        """The element type of a tensor (``onnx.TensorProto.FLOAT`` ...), 0 where it is not known."""
+        """Return the element type of a tensor (``onnx.TensorProto.FLOAT`` ...), 0 where it is not known."""
         proto = self.type(value)
         return proto.tensor_type.elem_type if proto is not None and proto.HasField("tensor_type") else 0
 
     def dims(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
-        """Dims of a value, ``None`` where its rank is unknown."""
+        """Return the dims of a value, ``None`` where its rank is unknown."""
         return dims_of(self.type(value))
 
     def rank(self, value: ir.Value | None) -> int | None:
-        """The number of dimensions."""
+        """Return the number of dimensions."""
         dims = self.dims(value)
         return None if dims is None else len(dims)
 
     def static_shape(self, value: ir.Value | None) -> list[int] | None:
-        """The dimensions where all of them are fixed."""
+        """Return the dimensions where all of them are fixed."""
         sizes = [d for d in self.dims(value) or () if isinstance(d, int)]
         return sizes if len(sizes) == self.rank(value) else None
 
     def set_type(self, value: ir.Value, proto: onnx.TypeProto | None) -> None:
-        """Note what type a value has; whatever was known of it is forgotten."""
+        """Set the type of a value, and drop other known facts about it."""
         self.constants.pop(value, None)
         self._asked.discard(value)
         if proto is None:
@@ -181,7 +181,7 @@ class Knowledge:
     def by_rule(
         self, schema: OpSchema, node: onnx.NodeProto, inputs: Sequence[ir.Value | None], opset: int
     ) -> dict[str, onnx.TypeProto]:
-        """What onnx's rule of an operator says of a node's outputs, by name; nothing where an input has no known type.
+        """Return the types of a node's outputs by onnx's rule for the operator; none if an input has no known type.
 
         Raises:
             OnnxError: types or shapes contradict each other.
@@ -202,7 +202,7 @@ class Knowledge:
     def alone(
         self, node: ir.Node, opsets: Mapping[str, int], functions: Iterable[onnx.FunctionProto] = (), *, strict: bool
     ) -> onnx.GraphProto:
-        """A graph of one node, whose inputs are what the node and its bodies read, after onnx's inference.
+        """Return a graph of one node after onnx's inference; its inputs are all values that the node reads.
 
         Raises:
             OnnxError: types or shapes contradict each other, where ``strict``.
@@ -229,11 +229,11 @@ class Knowledge:
     # Constants
 
     def constant(self, value: ir.Value | None) -> Array | None:
-        """The elements of a small constant, ``None`` for everything else."""
+        """Return the elements of a small constant, ``None`` for other values."""
         if value is None:
             return None
         if value not in self._asked:
-            self._asked.add(value)  # before it is read: a chain that comes back to itself has no value
+            self._asked.add(value)  # before it is read: a cyclic chain has no value
             found = self._read(value)
             if found is not None:
                 self.constants[value] = found
@@ -248,9 +248,10 @@ class Knowledge:
         return np.asarray(tensor.numpy())
 
     def fold(self, node: ir.Node) -> Array | None:
-        """The output of a node of shape arithmetic, ``None`` where it is not one or an input is not known.
+        """Return the output of a node of shape arithmetic, ``None`` where it is not one or an input is not known.
 
-        Function bodies of ONNX compute with Shape, Gather, Concat ... what a model with fixed shapes already knows.
+        The bodies of ONNX's functions compute sizes with Shape, Gather, Concat ..., which are constant where shapes are
+        fixed.
         """
         if any(a.is_ref() for a in node.attributes.values()) or self._depth >= _DEEPEST:
             return None
@@ -267,7 +268,7 @@ class Knowledge:
             return None if dims is None else shape_numbers(node, dims)
         op_type, read, attributes = node.op_type, list(node.inputs), plain_attributes(node)
         if op_type == "CastLike":
-            if len(read) != 2:  # in a function's body nobody has counted them
+            if len(read) != 2:  # in a function's body the checker has not counted them
                 return None
             op_type, read, attributes = "Cast", read[:1], {"to": self.dtype(read[1])}
         if op_type not in EVALUATORS or op_type in _GROWING:
@@ -282,7 +283,7 @@ class Knowledge:
         return results[0] if results else None
 
     def may_fold(self, elements: int) -> bool:
-        """Whether so many elements may be computed. They count from then on: sizes are the model's choice."""
+        """Return True if so many elements may be computed, and count them: the model's author chooses the sizes."""
         if elements > self.unfolded:
             return False
         self.unfolded -= elements
@@ -291,21 +292,21 @@ class Knowledge:
 
 Element = Polynomial | None
 Elements = tuple[bool, tuple[Element, ...]]
-"""Whether the value is a vector (else a scalar), and what is known of each element."""
+"""The facts about a small value: True for a vector, False for a scalar; and each element as far as it is known."""
 
-_ALL_BYTES = 256 << 20  # of all values together that are held at once; small ones are held beyond it
+_ALL_BYTES = 256 << 20  # limit for the large values in memory together; small ones do not count
 _SMALL_BYTES = 4096
-_WALKED, _WALKED_PER_NODE = 100_000, 64  # a walk through three loops inside one another, of four rounds each
+_WALKED, _WALKED_PER_NODE = 100_000, 64  # enough for three nested loops with four rounds each
 
 
 @dataclass
 class Known(Knowledge):
-    """What is known of the values of one model from the nodes that were walked so far, and from nowhere else.
+    """Known facts about the values of one model, only from the nodes walked so far.
 
     Attributes:
         partial: small integer values of which some elements are free sizes.
-        assumed: values whose shape is only declared by the model: their operator is not onnx's.
-        substitute: the size of a named dimension, for what is declared and cannot be inferred.
+        assumed: values with a shape that only the model declares, because onnx does not define their operator.
+        substitute: the size of a named dimension, for shapes that are declared and cannot be inferred.
         walked: how many nodes were walked so far, those of bodies once for each round.
     """
 
@@ -317,31 +318,31 @@ class Known(Knowledge):
 
     @cached_property
     def most_walked(self) -> int:
-        """How many nodes may be walked before shapes that loops carry are given up: nested loops multiply."""
+        """Return the limit of walked nodes, above which loop-carried shapes become unknown: nested loops multiply."""
         return _WALKED + _WALKED_PER_NODE * count_nodes(self.model)
 
     def type(self, value: ir.Value | None) -> onnx.TypeProto | None:
-        """The value's type, ``None`` where it is not known: what is declared counts where a rule says so."""
+        """Return the value's type, ``None`` where it is not known; a declared type alone is not known."""
         return self.types.get(value) if value is not None else None
 
     def constant(self, value: ir.Value | None) -> Array | None:
-        """The numbers of a value, ``None`` where they are not known."""
+        """Return the numbers of a value, ``None`` where they are not known."""
         return self.constants.get(value) if value is not None else None
 
     def set_type(self, value: ir.Value, proto: onnx.TypeProto | None) -> None:
-        """Note what type a value has; whatever was known of it is forgotten."""
+        """Set the type of a value, and drop other known facts about it."""
         super().set_type(value, proto)
         self.partial.pop(value, None)
         self.assumed.discard(value)
 
     def set_constant(self, value: ir.Value, array: Array) -> None:
-        """Note what numbers a value is."""
+        """Set the numbers of a value."""
         elem = next(code for code, dtype in NUMPY_TYPES.items() if dtype == array.dtype)
         self.set_type(value, tensor_type(elem, array.shape))
         self.hold(value, array)
 
     def hold(self, value: ir.Value, array: Array) -> None:
-        """Keep the numbers of a value whose type is noted, as long as there is room for them."""
+        """Store the numbers of a value that has its type, unless memory for them is used up."""
         if array.nbytes > _SMALL_BYTES:
             if self._held + array.nbytes > _ALL_BYTES:
                 return
@@ -349,7 +350,7 @@ class Known(Knowledge):
         self.constants[value] = array
 
     def version(self, node: ir.Node, domain: str | None = None) -> int:
-        """The opset that a node is written in; that of ``domain`` at the node's place where one is given."""
+        """Return the opset of a node; that of ``domain`` in the node's graph where it is set."""
         graph = node.graph
         imports = graph.opset_imports if isinstance(graph, ir.Function) else self.model.graph.opset_imports
         domain = node.domain if domain is None else domain

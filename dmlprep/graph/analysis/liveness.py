@@ -1,6 +1,6 @@
-"""Which buffers are held at the same time, and how much memory they need together.
+"""Find which buffers are alive at the same time, and how much memory they need together.
 
-Pure functions over steps that are numbered in the order of execution: nothing here knows nodes or devices.
+These are pure functions over steps that are numbered in the order of execution, without nodes or devices.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that is held from the step ``first``, which writes it, to ``last``, both included."""
+    """Memory that is in use from the step ``first``, which writes it, to ``last``, both included."""
 
     name: str
     nbytes: int
@@ -23,14 +23,14 @@ class Buffer:
 
 
 class Peak(NamedTuple):
-    """The most that is held at once, and the first step at which it is: -1 where nothing is held."""
+    """The most memory in use at the same time, and the first step that needs it: -1 without buffers."""
 
     nbytes: int
     step: int
 
 
 def live_peak(buffers: Sequence[Buffer]) -> Peak:
-    """The largest sum of buffers that are held at the same step. Takes time as sorting the buffers does."""
+    """Return the largest sum of buffers that are alive at the same step. It needs the time of sorting the buffers."""
     changes: dict[int, int] = {}
     for one in buffers:
         changes[one.first] = changes.get(one.first, 0) + one.nbytes
@@ -45,18 +45,18 @@ def live_peak(buffers: Sequence[Buffer]) -> Peak:
 
 
 def held_at(buffers: Sequence[Buffer], step: int) -> list[Buffer]:
-    """The buffers that are held at a step, the largest first."""
+    """Return the buffers that are alive at a step, the largest first."""
     return sorted((b for b in buffers if b.first <= step <= b.last), key=lambda b: (-b.nbytes, b.first, b.name))
 
 
 def pooled_bytes(buffers: Sequence[Buffer], *, likeness: float = 1.0, alignment: int = 1) -> int:
-    """Bytes of a pool whose blocks are used again: each buffer takes a free block of about its size, or a new one.
+    """Return the bytes of a pool with reusable blocks: each buffer uses a free block of about its size, or a new one.
 
-    Blocks are neither split nor joined, so this is ``live_peak`` or more, and never more than all buffers side by side.
+    Blocks are neither split nor joined, so this is ``live_peak`` or more, and never more than the sum of all buffers.
 
     Args:
-        likeness: a block serves where the smaller of the two sizes is at least this share of the larger one, more than
-            0 and at most 1. A block that is too small grows; the nearest size is taken.
+        likeness: a block fits where the smaller of the two sizes is at least this share of the larger one, more than 0
+            and at most 1. The block of the nearest size is used; one that is too small grows.
         alignment: bytes that the size of each block is a multiple of.
     """
     free: list[int] = []  # sizes, sorted
@@ -76,10 +76,10 @@ def pooled_bytes(buffers: Sequence[Buffer], *, likeness: float = 1.0, alignment:
 
 
 def _nearest(free: list[int], size: int, likeness: float) -> int | None:
-    """Where the free block nearest to a size stands, of those that are like it."""
+    """Return the index of the free block nearest to a size, among blocks that fit."""
     at = bisect.bisect_left(free, size)
     near = [i for i in (at, at - 1) if 0 <= i < len(free)]
-    # Integers of any length: sizes out of a file may be beyond what a float holds.
+    # Integers of any length: sizes in a file may be beyond the range of a float.
     share = int(likeness * 1024)
     like = [i for i in near if min(free[i], size) * 1024 >= share * max(free[i], size)]
     return min(like, key=lambda i: abs(free[i] - size), default=None)

@@ -1,6 +1,6 @@
 """Numpy forms of the operators that move elements and compute nothing: Slice, Gather, Concat, Reshape, Expand ...
 
-Each takes the values of its inputs (``None`` for an absent one), its attributes and its opset.
+The arguments of each are the values of its inputs (``None`` for an absent one), its attributes and its opset.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import numpy as np
 from dmlprep.portable.arrays import Array
 
 Attributes = Mapping[str, Any]
-"""Attribute name -> int, float, str, list of these, or numpy array for a tensor."""
+"""Attributes by name: int, float, str, list of these, or numpy array for a tensor."""
 
 Inputs = Sequence[Array | None]
 Evaluator = Callable[[Inputs, Attributes, int], Sequence[Array] | Array | None]
 
 
 class Uncertain(Exception):
-    """The result is not defined by ONNX (division by zero, NaN to integer): the node is left to the runtime."""
+    """Raised where ONNX does not define the result (division by zero, NaN to integer): the node is not folded."""
 
 
 def given(value: Array | None) -> Array:
-    """A required input."""
+    """Return a required input."""
     if value is None:
         raise Uncertain("a required input is missing")
     return value
 
 
 def ints(inputs: Inputs, attributes: Attributes, index: int, name: str) -> list[int] | None:
-    """An integer list that is an attribute in old opsets and an input in new ones."""
+    """Return an integer list that is an attribute in old opsets and an input in new ones."""
     if len(inputs) > index and inputs[index] is not None:
         return [int(v) for v in np.asarray(inputs[index]).reshape(-1)]
     value = attributes.get(name)
@@ -40,14 +40,14 @@ def ints(inputs: Inputs, attributes: Attributes, index: int, name: str) -> list[
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """An axis counted from the front."""
+    """Return an axis counted from the front."""
     if not -rank <= axis < rank:
         raise Uncertain(f"axis {axis} of rank {rank}")
     return axis % rank
 
 
 _WHOLE = (2**31 - 1, 2**63 - 1)
-"""As an end, to ONNX Runtime: all that is there, in both directions."""
+"""Ends that ONNX Runtime treats as "all elements", in both directions."""
 
 
 def sliced(inputs: Inputs, attributes: Attributes, version: int) -> Array:
@@ -65,10 +65,10 @@ def sliced(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 
 def slice_of(start: int, end: int, step: int, size: int) -> slice:
-    """ONNX's Slice of one axis as a Python slice.
+    """Convert ONNX's Slice of one axis to a Python slice.
 
     Raises:
-        Uncertain: the step is zero, or ONNX Runtime takes other elements than ONNX says.
+        Uncertain: the step is zero, or ONNX Runtime selects other elements than ONNX defines.
     """
     if step == 0:
         raise Uncertain("a step of zero")

@@ -1,4 +1,4 @@
-"""Kinds of operators, and of nodes, that several rooms ask for."""
+"""Kinds of operators, and of nodes, that several rooms need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOVES = frozenset(
     GatherND Concat Split DepthToSpace SpaceToDepth ReverseSequence Compress Trilu Dropout
     """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
 )
-"""Operators that move values and change none."""
+"""Operators that move values and do not change them."""
 
 CONTROL = frozenset(
     """
@@ -20,11 +20,11 @@ CONTROL = frozenset(
     SplitToSequence ConcatFromSequence Optional OptionalGetElement OptionalHasElement
     """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
 )
-"""Control flow, and what makes or reads sequences and optionals."""
+"""Control flow, and operators that create or read sequences and optionals."""
 
 
 def is_stored_weight(node: ir.Node, ir_version: int) -> bool:
-    """Whether a node widens a constant 8-bit weight for convolutions whose data is not quantised.
+    """Return True if a node widens a constant 8-bit weight for convolutions whose data is not quantised.
 
     The step ``weights`` writes such nodes: com.microsoft's DequantizeLinear accepts scales of FP16 at every opset.
     """

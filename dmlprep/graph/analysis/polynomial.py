@@ -1,8 +1,8 @@
 """Sizes that are not numbers yet: sums of products of dimension names, in one normal form.
 
-``past + seq``, ``12*batch``, ``height*width``. Names are sizes, and never negative; division that leaves a rest becomes
-a name of its own (``height//2``). Names of dimensions that are expressions (``past_plus_seq``) are parsed here, and
-never evaluated as code.
+Examples: ``past + seq``, ``12*batch``, ``height*width``. Names are sizes, and never negative. A division with a
+remainder becomes a new name (``height//2``). Names of dimensions that are expressions (``past_plus_seq``) are parsed
+here, and never evaluated as code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 ANONYMOUS = frozenset({"", "None", "none", "?", "-1"})
-"""Names that exporters write where they have none. Two dimensions called so are not the same dimension."""
+"""Placeholders that exporters write for nameless dimensions. Two dimensions with one of them may differ."""
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][\w.]*)|(//|[-+*/%(),]))")
 _LONGEST, _DEEPEST = 256, 32
@@ -30,7 +30,7 @@ class Expression:
     names: tuple[str, ...]
 
     def value(self, sizes: Mapping[str, int]) -> int | None:
-        """Its value, ``None`` where a name has no size yet or a division leaves a rest."""
+        """Return its value, ``None`` where a name has no size yet or a division has a remainder."""
         return _value(self.tree, sizes)
 
 
@@ -114,7 +114,7 @@ class _Reader:
 
 
 def parse(text: str) -> Expression | None:
-    """Read a dimension name as an expression; ``None`` where it is a plain name or nothing of the kind."""
+    """Read a dimension name as an expression; return ``None`` where it is a plain name or not an expression."""
     if len(text) > _LONGEST:
         return None
     try:
@@ -126,7 +126,7 @@ def parse(text: str) -> Expression | None:
 
 
 def solve(expression: Expression, value: int, sizes: Mapping[str, int]) -> tuple[str, int] | None:
-    """The one missing name of an expression that is linear in it: ``past + seq = 9`` with seq 1 gives past 8."""
+    """Solve an expression for its one missing name, if it is linear: ``past + seq = 9`` with seq 1 gives past 8."""
     missing = [name for name in expression.names if name not in sizes]
     if len(missing) != 1:
         return None
@@ -149,20 +149,20 @@ Factors = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Polynomial:
-    """Product of names -> how often it is added; the empty product is the number."""
+    """A polynomial: the factor of each product of names; the empty product is the constant term."""
 
     terms: tuple[tuple[Factors, int], ...]
 
     @property
     def number(self) -> int | None:
-        """Its value where it has no names."""
+        """The value of a polynomial without names."""
         if not self.terms:
             return 0
         return self.terms[0][1] if len(self.terms) == 1 and not self.terms[0][0] else None
 
     @property
     def at_least(self) -> int | None:
-        """A number that it is never below, ``None`` where it may be as low as it likes."""
+        """A lower limit of the value, ``None`` without one."""
         if any(count < 0 for factors, count in self.terms if factors):
             return None
         return dict(self.terms).get((), 0)
@@ -192,7 +192,7 @@ class Polynomial:
         return _normal(total)
 
     def divided(self, other: Polynomial) -> Polynomial | None:
-        """The quotient where it is exact, by a single product; ``None`` otherwise."""
+        """Return the quotient where it is exact, by a single product; ``None`` otherwise."""
         if len(other.terms) != 1:
             return of_number(1) if self == other and self.at_least else None
         ((below, divisor),) = other.terms
@@ -210,7 +210,7 @@ class Polynomial:
 
     @property
     def sound(self) -> bool:
-        """Whether it is small enough to go on with."""
+        """True if it is small enough to compute with."""
         return (
             len(self.terms) <= _MOST_TERMS
             and all(len(f) <= _MOST_FACTORS and abs(c) < 2**62 for f, c in self.terms)
@@ -223,12 +223,12 @@ def _normal(total: Mapping[Factors, int]) -> Polynomial:
 
 
 def of_number(value: int) -> Polynomial:
-    """A number."""
+    """Return a number as a polynomial."""
     return _normal({(): int(value)})
 
 
 def floor_divide(a: Polynomial, b: Polynomial) -> Polynomial | None:
-    """a // b for sizes: exact, or a name of its own; ``None`` where signs are not known."""
+    """Return a // b for sizes: exact, or as a new name; ``None`` where signs are not known."""
     exact = a.divided(b) if b.terms else None
     if exact is not None:
         return exact
@@ -240,7 +240,7 @@ def floor_divide(a: Polynomial, b: Polynomial) -> Polynomial | None:
 
 
 def of_name(name: str) -> Polynomial | None:
-    """A dimension's name, read as an expression where it is one; ``None`` for what is no name."""
+    """Return a dimension's name as a polynomial, parsed where it is an expression; ``None`` for placeholders."""
     if name in ANONYMOUS:
         return None
     expression = parse(name) if "_plus_" not in name else None

@@ -1,4 +1,4 @@
-"""ONNX operator schemas by version, and whether one accepts a node."""
+"""ONNX operator schemas by version, and the check that one accepts a node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS = {v: k.lower() for k, v in onnx.TensorProto.DataType.items()}
 
 
 def type_string(proto: onnx.TypeProto) -> str:
-    """The type as schemas write it (``tensor(float)``, ``seq(tensor(int64))``); empty where it is not known."""
+    """Return the type as schemas write it (``tensor(float)``, ``seq(tensor(int64))``); empty where it is not known."""
     kind = proto.WhichOneof("value")
     if kind == "tensor_type":
         name = _KINDS.get(proto.tensor_type.elem_type, "")
@@ -31,9 +31,9 @@ def type_string(proto: onnx.TypeProto) -> str:
 
 @lru_cache(maxsize=8192)
 def schema_of(domain: str, op_type: str, opset: int) -> Any:
-    """The schema (OpSchema, whose stubs lack members) in force at ``opset``, also one that is withdrawn there.
+    """Return the schema in force at ``opset``, also one that is withdrawn there; ``None`` for an unknown operator.
 
-    ``None`` for an operator that onnx does not have.
+    It is an OpSchema, whose stubs lack members.
     """
     try:
         return onnx.defs.get_schema(op_type, opset, "" if domain == "ai.onnx" else domain)
@@ -42,14 +42,14 @@ def schema_of(domain: str, op_type: str, opset: int) -> Any:
 
 
 def schema_at(op_type: str, opset: int, domain: str = "") -> OpSchema | None:
-    """The schema in force at ``opset``; ``None`` where the operator does not exist or is withdrawn there."""
+    """Return the schema in force at ``opset``; ``None`` where the operator does not exist or is withdrawn there."""
     found: OpSchema | None = schema_of(domain, op_type, opset)
     return None if found is None or found.deprecated else found
 
 
 @lru_cache(maxsize=1)
 def since_versions() -> dict[str, tuple[int, ...]]:
-    """For each ai.onnx operator the opsets that changed it, ascending."""
+    """Return the opsets that changed each ai.onnx operator, ascending."""
     found: dict[str, list[int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == "":
@@ -59,7 +59,7 @@ def since_versions() -> dict[str, tuple[int, ...]]:
 
 @lru_cache(maxsize=4096)
 def type_constraints(op_type: str, opset: int) -> dict[str, frozenset[str]]:
-    """The types that each type variable of an operator takes at ``opset``."""
+    """Return the types that each type variable of an operator accepts at ``opset``."""
     schema = schema_at(op_type, opset)
     constraints = schema.type_constraints if schema is not None else ()
     return {c.type_param_str: frozenset(c.allowed_type_strs) for c in constraints}
@@ -67,20 +67,20 @@ def type_constraints(op_type: str, opset: int) -> dict[str, frozenset[str]]:
 
 @lru_cache(maxsize=4096)
 def allowed_types(op_type: str, opset: int) -> frozenset[str]:
-    """Every type that some input or output of an operator may have at ``opset``."""
+    """Return every type that some input or output of an operator may have at ``opset``."""
     return frozenset().union(*type_constraints(op_type, opset).values())
 
 
 @lru_cache(maxsize=4096)
 def _attributes_of(op_type: str, opset: int) -> tuple[frozenset[str], frozenset[str]]:
-    """The names of an operator's attributes, and of those that are required."""
+    """Return the names of an operator's attributes, and of those that are required."""
     attributes = schema_of("", op_type, opset).attributes
     return frozenset(attributes), frozenset(name for name, a in attributes.items() if a.required)
 
 
 @lru_cache(maxsize=4096)
 def type_parameters(op_type: str, opset: int, *, outputs: bool) -> tuple[tuple[str, str], ...]:
-    """The formal inputs (or outputs): type variable or type, and ``Single``, ``Optional`` or ``Variadic``."""
+    """Return the formal inputs (or outputs): type variable or type, and ``Single``, ``Optional`` or ``Variadic``."""
     schema = schema_at(op_type, opset)
     assert schema is not None
     formal = schema.outputs if outputs else schema.inputs
@@ -93,9 +93,9 @@ def rejects(
     input_types: Sequence[onnx.TypeProto | None],
     output_types: Sequence[onnx.TypeProto | None],
 ) -> str:
-    """Why the operator's schema at ``opset`` does not accept the node; empty where it does.
+    """Return why the operator's schema at ``opset`` does not accept the node; empty where it does.
 
-    An unknown type is taken to fit.
+    An unknown type is assumed to fit.
     """
     schema = schema_at(node.op_type, opset)
     if schema is None:

@@ -1,6 +1,6 @@
-"""Cut a large model into pieces that run one after the other, so that its weights never stand in memory together.
+"""Cut a large model into pieces that run one after the other, so that its weights are never in memory together.
 
-Running a 5 GB model on the CPU takes 5 GB, however its file is mapped; in pieces of 128 MB it takes some 250 MB. The
+Running a 5 GB model on the CPU needs 5 GB, even with a mapped file; in pieces of 128 MB it needs some 250 MB. The
 values are those of the whole model: the same nodes run on the same values, in the same order.
 """
 
@@ -21,18 +21,18 @@ from dmlprep.graph.model.model import Model
 from dmlprep.graph.model.walk import attribute_graphs
 
 PIECE_BYTES = 128 << 20
-"""Weights of one piece, in bytes; a single node with larger weights is a piece of its own."""
+"""Weights of one piece, in bytes; a single node with larger weights is a separate piece."""
 
 WHOLE_BYTES = 1 << 30
-"""Weights, in bytes, up to which a model is run whole: memory for a gigabyte is there, and each piece costs a load."""
+"""Largest weights, in bytes, of a model that runs whole: a gigabyte of memory is there, and each load takes time."""
 
 V = TypeVar("V")
-"""What stands for a value: an array, or one array for each of several feeds."""
+"""The data of a value: an array, or one array for each of several feeds."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of consecutive nodes, ``start`` to ``stop``, with the values that go in and come out."""
+    """A run of consecutive nodes, ``start`` to ``stop``, with its inputs and outputs."""
 
     start: int
     stop: int
@@ -41,7 +41,7 @@ class Segment:
 
 
 def _reads(node: ir.Node) -> Iterator[ir.Value]:
-    """Every value that a node reads, also from inside its bodies."""
+    """Yield every value that a node reads, also from inside its bodies."""
     stack = [node]
     while stack:
         current = stack.pop()
@@ -52,7 +52,7 @@ def _reads(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def segments(model: Model, piece_bytes: int = PIECE_BYTES, known: Knowledge | None = None) -> list[Segment]:
-    """Where to cut: greedily by weights, and only where every value that crosses is a tensor of known type."""
+    """Choose the cuts: greedily by weights, and only where every value across the cut is a tensor of known type."""
     graph = model.ir.graph
     nodes = list(graph)
     inferred = known or Inference.of(model.ir)
@@ -114,7 +114,7 @@ def run_segments(
 
     Args:
         run: runs one model on feeds and returns all its outputs by name.
-        piece_bytes: weights of one piece; without it ``PIECE_BYTES``, and models up to ``WHOLE_BYTES`` are one.
+        piece_bytes: weights of one piece; without it ``PIECE_BYTES``, and models up to ``WHOLE_BYTES`` are one piece.
 
     Raises:
         ModelRefused: as ``run`` does, and where shapes contradict each other.

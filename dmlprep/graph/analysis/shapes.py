@@ -1,8 +1,8 @@
-"""Types and shapes of every value, inferred node by node, with the values of shape arithmetic carried along.
+"""Infer types and shapes of every value, node by node, and compute shape arithmetic on the way.
 
-onnx infers one node (``calls.infer_node``); this walks the graph in order, hands each node the types and the small
-constants that reach it, and goes through If, Loop and Scan bodies itself. Nothing of the weights is read: of a tensor
-over ``CONSTANT_BYTES`` only type and dims are known.
+onnx infers one node (``calls.infer_node``). This walk visits the graph in order, passes each node the types and small
+constants that reach it, and enters the bodies of If, Loop and Scan itself. It does not read weights: for a tensor over
+``CONSTANT_BYTES`` only type and dims are known.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from dmlprep.graph.model.walk import GraphLike, attribute_graphs, label, main_gr
 from dmlprep.process.onnx_worker.door import OnnxError
 
 CONSTANT_BYTES = 1 << 20
-"""Integer and boolean values of at most so many bytes are computed (a 512 x 512 mask of int32)."""
+"""Most bytes of an integer or boolean value that is computed (a 512 x 512 mask of int32)."""
 
 FLOAT_BYTES = 1 << 18
 
 
 @dataclass
 class Inference(Known):
-    """The walk that fills in what is known of a model's values."""
+    """The walk that infers the values of a model."""
 
     @cached_property
     def _functions(self) -> list[onnx.FunctionProto]:
@@ -65,13 +65,13 @@ class Inference(Known):
             proto = declared(value)
             for dim in proto.tensor_type.shape.dim if proto is not None and proto.HasField("tensor_type") else ():
                 if dim.dim_param in ANONYMOUS and dim.HasField("dim_param"):
-                    dim.ClearField("dim_param")  # two of these are not one size
+                    dim.ClearField("dim_param")  # two of these may be different sizes
             found.set_type(value, proto)
         found.walk(model.graph)
         return found
 
     def walk(self, graph: GraphLike, depth: int = 0) -> None:
-        """Infer the nodes of a graph whose inputs are known by now."""
+        """Infer the nodes of a graph whose inputs are already known."""
         self.walked += len(graph)
         for value in graph.initializers.values() if isinstance(graph, ir.Graph) else ():
             if value.const_value is not None:
@@ -84,7 +84,7 @@ class Inference(Known):
         if constant_of(value, self.model.ir_version) is None:
             return
         dtype = NUMPY_TYPES.get(int(tensor.dtype))
-        # Larger int8 and int16 tensors are quantised weights, larger floats are weights: nothing that shapes depend on.
+        # Larger int8 and int16 tensors and larger floats are weights: shapes do not depend on them.
         most = CONSTANT_BYTES if dtype is not None and dtype.name in ("int32", "int64", "bool") else HINT_BYTES
         if dtype is not None and tensor.nbytes <= most:
             array = np.asarray(tensor.numpy())
@@ -95,7 +95,7 @@ class Inference(Known):
         if not node.domain:
             tensor = constant_tensor(node) if node.op_type == "Constant" else None
             if tensor is not None:
-                for output in node.outputs[:1]:  # a Constant without outputs is invalid; who asks says so
+                for output in node.outputs[:1]:  # a Constant without outputs is invalid; other code reports it
                     self._set_tensor(output, tensor)
                 return
             if node.op_type in flow.BODIES and flow.infer(self, node, depth, self.walk):
@@ -123,7 +123,7 @@ class Inference(Known):
             raise ModelRefused(wrong, where=f"node {label(node)}", code="DP016", fix=fix)
 
     def _refine(self, node: ir.Node) -> None:
-        """Fill in sizes that onnx does not see: it takes a shape as known only where all its numbers are."""
+        """Infer sizes that onnx misses: for onnx a shape is known only where all its numbers are."""
         proto = self.types.get(node.outputs[0])
         dims = dims_of(proto)
         if proto is None or not proto.HasField("tensor_type") or (dims is not None and None not in dims):
@@ -139,7 +139,7 @@ class Inference(Known):
         self.set_type(node.outputs[0], tensor_type(proto.tensor_type.elem_type, new))
 
     def _assume(self, output: ir.Value) -> None:
-        """What onnx has no rule for is as the model declares it, with pinned names replaced."""
+        """Use the declared type for an operator that onnx has no rule for, with pinned names replaced."""
         proto = declared(output)
         self.set_type(output, proto)
         if proto is None or dims_of(proto) is None:
@@ -168,13 +168,13 @@ class Inference(Known):
             raise self._contradiction(node, str(error)) from error
         with_body = any(getattr(schema, f"has_{kind}", False) for kind in ("function", "context_dependent_function"))
         if with_body and (not found or None in map(dims_of, found.values())):
-            # LessOrEqual-12 and others have a body that knows more than their own rule.
+            # LessOrEqual-12 and others have a body that infers more than their own rule.
             with suppress(ModelRefused):  # onnx cannot read its own body of MeanVarianceNormalization-13
                 return self._by_model(node) or found
         return found
 
     def _by_model(self, node: ir.Node) -> dict[str, onnx.TypeProto]:
-        """onnx infers a model of this one node: through the body of a function, model-local or onnx's own."""
+        """Infer a node through the body of its function, model-local or onnx's own, in a model of this one node."""
         if any(v not in self.types for v in node.inputs if v is not None):
             return {}
         try:
@@ -220,7 +220,7 @@ class Inference(Known):
                 self.set_constant(output, array)
 
     def _bounded(self, node: ir.Node) -> bool:
-        """Whether the result is small; asked before it is computed: sizes are the model's choice."""
+        """Return True if the result is small, before it is computed: the model's author chooses the sizes."""
         if node.op_type == "NonZero":
             return True  # its size depends on what it reads
         for output in node.outputs:
@@ -237,10 +237,11 @@ def _text(dims: Sequence[Dim] | None) -> str:
 
 
 def _clear_doubtful(known: Known, node: ir.Node, inferred: dict[str, onnx.TypeProto]) -> None:
-    """Clear sizes, as onnx inferred them, on which its inference and ONNX Runtime do not agree.
+    """Clear inferred sizes on which onnx and ONNX Runtime do not agree.
 
-    A Slice that runs backwards to the largest number that there is takes nothing for onnx's inference and its reference
-    evaluator, and all down to the first element for ONNX Runtime's CPU provider (SliceBase, tried with 1.24).
+    An example is a Slice that runs backwards to the largest integer. It selects nothing in onnx's inference and
+    reference evaluator, and everything down to the first element in ONNX Runtime's CPU provider (SliceBase, tried with
+    1.24).
     """
     if node.op_type != "Slice" or len(node.inputs) < 5 or not node.outputs:
         return
@@ -259,7 +260,7 @@ def _clear_doubtful(known: Known, node: ir.Node, inferred: dict[str, onnx.TypePr
 
 
 def write_types(model: ir.Model, known: Known) -> None:
-    """Write the inferred type and shape of every value; denotations stay, names of sizes that are still free too."""
+    """Write the inferred type and shape of every value; keep denotations and the names of free sizes."""
     for graph in main_graphs(model):
         outputs = set(graph.outputs)
         for node in graph:
@@ -281,7 +282,7 @@ def _write(value: ir.Value, known: Known, is_output: bool) -> None:
         return
     dims, old = dims_of(proto), value.shape
     if dims is None:
-        # The checker wants a shape on every graph output: what is declared stays, but for sizes that nobody proved.
+        # The checker needs a shape on every graph output: keep the declared one, without sizes that are not proved.
         value.shape = _unproved(old, known) if is_output and old is not None else None
         return
     names = [None if isinstance(d, int) else d.value for d in old] if old is not None and len(old) == len(dims) else []
@@ -303,7 +304,7 @@ def refuse_wrong_types(graph: ir.Graph, known: Known, *, bodies: bool = False) -
     """Refuse a graph that declares an output as another type than it has.
 
     Args:
-        bodies: look into the bodies of If, Loop and Scan as well.
+        bodies: True to check the bodies of If, Loop and Scan as well.
 
     Raises:
         ModelRefused: DP003.
@@ -317,7 +318,7 @@ def refuse_wrong_types(graph: ir.Graph, known: Known, *, bodies: bool = False) -
 
 
 def _of_inputs(value: ir.Value, known: Known) -> str:
-    """The type by an input that must have the same: what is declared counts as known where nothing else is."""
+    """Return an output's type from an input that must have the same; the input's declared type counts if need be."""
     node, place = value.producer(), value.index()
     if node is None or place is None or node.domain:
         return ""
@@ -339,7 +340,7 @@ def _known(value: ir.Value | None, known: Known) -> str:
 
 
 def _named(kind: ir.TypeProtocol | None) -> str:
-    """``FLOAT``, ``sequence of INT64``; empty where it is not known whole."""
+    """Return a type as text (``FLOAT``, ``sequence of INT64``); empty where part of it is not known."""
     if isinstance(kind, ir.SequenceType | ir.OptionalType):
         inner = _named(kind.elem_type)
         return inner and f"{'sequence' if isinstance(kind, ir.SequenceType) else 'optional'} of {inner}"

@@ -1,7 +1,7 @@
-"""Shape arithmetic where some sizes are still free: vectors of polynomials in place of numbers.
+"""Shape arithmetic where some sizes are still free: vectors of polynomials instead of numbers.
 
-``Concat(Shape(x)[0], 12, -1)`` is known to be ``[batch, 12, -1]`` before the batch is: the Reshape that reads it has a
-shape then, and what depends on the fixed sizes folds.
+``Concat(Shape(x)[0], 12, -1)`` is known as ``[batch, 12, -1]`` before the batch is known. So the Reshape that reads it
+has a shape, and values that depend on the fixed sizes fold.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST = 64
 
 
 def elements(known: Known, value: ir.Value | None) -> Elements | None:
-    """What is known of a small integer value."""
+    """Return the known elements of a small integer value."""
     if value is None:
         return None
     array = known.constants.get(value)
@@ -35,10 +35,11 @@ def elements(known: Known, value: ir.Value | None) -> Elements | None:
 
 
 def known_in_parts(knowledge: Knowledge, value: ir.Value) -> tuple[Dim, ...] | None:
-    """The elements of a vector of sizes, read back from its producers, without a walk over the model.
+    """Return the elements of a vector of sizes, traced back through its producers, without a walk over the model.
 
     Returns:
-        a number, the name of a free size (0 or more), or ``None``, for each element; ``None`` where nothing is known.
+        a number, the name of a free size (0 or more), or ``None``, for each element; ``None`` where no element is
+            known.
     """
     known = Known(knowledge.model, knowledge.types)
     _read_back(known, knowledge, value, set())
@@ -76,7 +77,7 @@ def _read_back(known: Known, knowledge: Knowledge, value: ir.Value, asked: set[i
 
 
 def dim_elements(dims: Sequence[int | str | None]) -> tuple[Element, ...]:
-    """Dims as polynomials."""
+    """Return dims as polynomials."""
     return tuple(of_number(d) if isinstance(d, int) else of_name(d) if d else None for d in dims)
 
 
@@ -85,11 +86,11 @@ def _sound(items: Sequence[Element]) -> tuple[Element, ...]:
 
 
 def evaluate(known: Known, node: ir.Node) -> Elements | Array | None:
-    """The first output of a node of shape arithmetic, as far as it is known; an array where it is known whole."""
+    """Compute the first output of a node of shape arithmetic, as far as it is known; an array if fully known."""
     rule = _RULES.get(node.op_type)
     try:
         found = rule(known, node) if rule is not None else None
-    except IndexError:  # the operator of an older opset, with attributes in place of inputs
+    except IndexError:  # the operator of an older opset, with attributes instead of inputs
         return None
     if found is None or isinstance(found, np.ndarray):
         return found
@@ -146,7 +147,7 @@ def _slice(known: Known, node: ir.Node) -> Elements | None:
 def _concat(known: Known, node: ir.Node) -> Elements | None:
     parts = [elements(known, v) for v in node.inputs]
     if any(p is None or not p[0] for p in parts):
-        # A part of which only the length is known still has its place.
+        # A part of which only the length is known still occupies its elements.
         sizes = [known.dims(v) for v in node.inputs]
         if any(d is None or len(d) != 1 or not isinstance(d[0], int) or d[0] > _LONGEST for d in sizes):
             return None
@@ -185,7 +186,7 @@ def _arithmetic(function: Callable[[Polynomial, Polynomial], Element]) -> Rule:
 
 
 def _compare(truth: Callable[[int], bool]) -> Rule:
-    """A comparison of a with b by the sign of a - b; given only where every sign is known."""
+    """Return a rule that compares a with b by the sign of a - b; it has a result only where every sign is known."""
 
     def run(known: Known, node: ir.Node) -> Array | None:
         vector, pairs = _pairs(known, node) or (False, [])
@@ -199,7 +200,7 @@ def _compare(truth: Callable[[int], bool]) -> Rule:
 
 
 def _sign(difference: Polynomial) -> int | None:
-    """1 where it is above zero, -1 below, 0 where it is zero; ``None`` where that depends."""
+    """Return 1 for a positive difference, -1 for a negative one, 0 for zero; ``None`` where it depends on sizes."""
     if difference.number is not None:
         return (difference.number > 0) - (difference.number < 0)
     if (difference.at_least or 0) > 0:
@@ -236,7 +237,7 @@ def _product(known: Known, node: ir.Node) -> Elements | None:
 
 
 def _times(items: Iterable[Element]) -> Polynomial:
-    """The product of elements, each of which is known."""
+    """Return the product of known elements."""
     return reduce(mul, filter(None, items), of_number(1))
 
 
@@ -267,11 +268,11 @@ _RULES: dict[str, Rule] = {
 
 
 def refined(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
-    """Dims of the first output by what is known of the shape that a node reads; ``None`` where onnx knows as much."""
+    """Infer the first output's dims from the shape value that a node reads; ``None`` where onnx infers as much."""
     rule = _DIMS.get(node.op_type)
     try:
         found = rule(known, node) if rule is not None else None
-    except IndexError:  # as above
+    except IndexError:  # as in ``evaluate``
         return None
     return _sound(found) if found is not None else None
 
@@ -300,9 +301,9 @@ def _reshaped(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
 
 
 def constant_target(known: Known, node: ir.Node) -> Array | None:
-    """A constant that says what the computed shape of a Reshape says: 0 keeps a size as it is, one -1 takes the rest.
+    """Return a constant equal to a Reshape's computed shape: 0 keeps a size, one -1 is inferred.
 
-    The node reads it without ``allowzero``: a size of 0 that stays where it is is kept.
+    It is for a node without ``allowzero``: a size of 0 that stays in its axis is kept.
 
     Returns:
         the shape, or ``None`` where more than one size is neither a number nor kept.
@@ -319,15 +320,15 @@ def constant_target(known: Known, node: ir.Node) -> Array | None:
         number = item.number if item is not None else None
         kept = item is not None and axis < len(given) and item == given[axis]
         if literal and number == 0 and not kept:
-            return None  # 0 without allowzero is another size
+            return None  # without allowzero, 0 is another size
         numbers.append(number if number is not None else 0 if kept else -1)
-    # A size of zero elsewhere would leave open what -1 stands for.
+    # With a size of zero elsewhere, -1 would be ambiguous.
     others = [
         given[axis] if n == 0 and axis < len(given) else of_number(n) for axis, n in enumerate(numbers) if n != -1
     ]
     if numbers.count(-1) > 1 or (-1 in numbers and any(o is not None and o.number == 0 for o in others)):
         return None
-    # With allowzero a size may be 0, as that of an empty cache: a new -1 next to it has no value.
+    # With allowzero a size may be 0, as in an empty cache: a new -1 next to it has no value.
     own = any(item is not None and item.number == -1 for item in target[1])
     if literal and -1 in numbers and not own and any(o is None or not o.at_least for o in others):
         return None
@@ -335,9 +336,9 @@ def constant_target(known: Known, node: ir.Node) -> Array | None:
 
 
 def _rest(given: Sequence[Element], others: Sequence[Element]) -> Element:
-    """What -1 stands for: the elements that there are over those that the other dims take."""
+    """Return the size of -1: the number of all elements divided by the other dims."""
     above, below = list(given), []
-    for item in others:  # dims that stay as they are need not be known
+    for item in others:  # dims that do not change may be unknown
         if item is not None and item in above:
             above.remove(item)
         else:
@@ -399,7 +400,7 @@ def _tiled(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
 
 
 def _sized(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
-    """Resize by sizes."""
+    """Return the dims of a Resize by sizes."""
     if len(node.inputs) < 4 or "axes" in node.attributes or "keep_aspect_ratio_policy" in node.attributes:
         return None
     sizes = elements(known, node.inputs[3])

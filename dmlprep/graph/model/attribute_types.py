@@ -1,7 +1,7 @@
-"""Attributes are of the type that they say, and that their operator takes. Asked once, at the door: all rooms behind it
-read an attribute by its name.
+"""Check that attributes have their declared type, and the type that their operator needs, when a model is opened.
 
-onnx's checker says the same, and ONNX Runtime asks it too; but placement and reports read models before it is run.
+Other code reads attributes by name and does not check them again. onnx's checker and ONNX Runtime check the same, but
+placement and reports read models before ONNX Runtime does.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ _Type = onnx.AttributeProto
 
 _SHORT = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g", "TYPE_PROTO": "tp"}
 _FIELDS = {number: _SHORT.get(name, name.lower()) for name, number in _Type.AttributeType.items() if number}
-"""The field that holds the value, by type; most are named after the type."""
+"""The field with the value, by type; most are named after the type."""
 
 _TYPES = {field: number for number, field in _FIELDS.items()}
 _MESSAGES = frozenset((_Type.TENSOR, _Type.GRAPH, _Type.SPARSE_TENSOR, _Type.TYPE_PROTO))
-"""Types whose value has no default: it is there, or the attribute has none."""
+"""Types without a default value: an attribute without a value is invalid."""
 
 
 def check_attributes(proto: onnx.ModelProto, where: str) -> None:
-    """Refuse a model with an attribute that holds something else than its type, or than its operator takes, or a
-    function with a node of too few inputs or outputs, or too many inputs, which onnx's checker does not count there.
+    """Refuse a model with an invalid attribute, or a function with a node of too few or too many inputs or outputs.
+
+    An attribute is invalid if its value differs from its declared type, or from the type that its operator needs.
+    onnx's checker does not count inputs and outputs in functions.
 
     Raises:
         InputError: DP003; ``where`` names the node.
@@ -38,7 +40,7 @@ def check_attributes(proto: onnx.ModelProto, where: str) -> None:
     own = {(function.domain, function.name) for function in proto.functions}
     for node, opsets, in_function in _nodes(proto):
         if not all(isinstance(text, str) for text in (node.domain, node.op_type, node.name)):
-            # protobuf gives bytes for what is no text
+            # protobuf returns bytes for invalid text
             raise invalid("a node's name or type is not UTF-8", where)
         form = _UNKNOWN if (node.domain, node.op_type) in own else _form(node.op_type, node.domain, opsets)
         if in_function and (wrong := _wrong_count(node, form)):
@@ -53,10 +55,10 @@ def check_attributes(proto: onnx.ModelProto, where: str) -> None:
 
 
 def _wrong(attribute: onnx.AttributeProto, expected: dict[str, int]) -> str:
-    """What is wrong with an attribute, empty where nothing is."""
+    """Return what is wrong with an attribute; empty where it is valid."""
     name, kind = attribute.name, int(attribute.type)
     held = [_TYPES[field.name] for field, _ in attribute.ListFields() if field.name in _TYPES]
-    # Files of IR version 1 name no types; what they hold tells.
+    # Files of IR version 1 declare no types; the field with the value shows the type.
     if not kind and len(held) == 1:
         kind = held[0]
     if kind not in _FIELDS:
@@ -71,7 +73,7 @@ def _wrong(attribute: onnx.AttributeProto, expected: dict[str, int]) -> str:
 
 
 def _unfit_branch(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> str:
-    """Why a branch of an If cannot take its place, empty where it can."""
+    """Return why a branch of an If cannot replace the If; empty where it can."""
     if node.op_type != "If" or node.domain not in ("", "ai.onnx") or attribute.ref_attr_name:
         return ""
     gives, wanted = len(attribute.g.output), len(node.output)
@@ -89,13 +91,13 @@ _Opsets = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class _Form:
-    """What onnx says of an operator.
+    """The schema of an operator in onnx, in short.
 
     Attributes:
         attributes: their types by name.
-        outputs: those that it has at least.
-        inputs: those that it has at least, and at most.
-        needed: the places of those that may not be left out.
+        outputs: minimum number of outputs.
+        inputs: minimum and maximum number of inputs.
+        needed: indices of required inputs.
     """
 
     attributes: dict[str, int] = field(default_factory=dict)
@@ -105,11 +107,11 @@ class _Form:
 
 
 _UNKNOWN = _Form()
-"""Of an operator that onnx does not have."""
+"""The form of an operator that onnx does not have."""
 
 
 def _wrong_count(node: onnx.NodeProto, form: _Form) -> str:
-    """What is wrong with the number of a node's inputs or outputs; empty where nothing is."""
+    """Return what is wrong with the number of a node's inputs or outputs; empty where it is valid."""
     if len(node.output) < form.outputs:
         return f"it has {len(node.output)} outputs, but the operator has at least {form.outputs}"
     least, most = form.inputs
@@ -121,7 +123,7 @@ def _wrong_count(node: onnx.NodeProto, form: _Form) -> str:
 
 
 def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, _Opsets, bool]]:
-    """Every node, with the opsets that hold for it (a function has its own), and whether a function holds it."""
+    """Yield every node, its opsets (a function has its own), and True if it is inside a function."""
     main, *own = (tuple((e.domain, e.version) for e in holder.opset_import) for holder in (proto, *proto.functions))
     stack: list[tuple[onnx.GraphProto | onnx.FunctionProto, _Opsets, bool]] = [(proto.graph, main, False)]
     stack += [(function, opsets or main, True) for function, opsets in zip(proto.functions, own, strict=True)]
@@ -135,7 +137,7 @@ def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, _Opsets, bo
 @lru_cache(maxsize=4096)
 def _form(op_type: str, domain: str, opsets: _Opsets) -> _Form:
     domain = "" if domain == "ai.onnx" else domain
-    # ONNX Runtime takes the newest where a model names no version.
+    # ONNX Runtime uses the newest version where a model names none.
     version = next((v for d, v in opsets if d == domain or (d == "ai.onnx" and not domain)), None)
     get = onnx.defs.get_schema
     try:
@@ -146,7 +148,7 @@ def _form(op_type: str, domain: str, opsets: _Opsets) -> _Form:
     attributes: dict[str, Any] = dict(schema.attributes)  # the stubs of an enumeration of C++ have no value
     return _Form(
         {name: int(attribute.type.value) for name, attribute in attributes.items()},
-        # All outputs of an LSTM may be left out; one that gives nothing has no use, and no place to be known by.
+        # All outputs of an LSTM may be left out; a node without any has no use, and no output to name it by.
         max(1, int(schema.min_output)),
         (int(schema.min_input), int(schema.max_input)),
         tuple(index for index, one in enumerate(schema.inputs) if one.option == single),

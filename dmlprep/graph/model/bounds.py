@@ -1,7 +1,7 @@
-"""Bounds of what a model may hold: ranks, sizes, nesting, and the numbers that stand for element types.
+"""Bounds of a model: ranks, sizes, nesting, and numbers of element types.
 
-They are those of the libraries below: numpy and protobuf raise beyond them, wherever they are met first. Asked once, at
-the door, so that no room behind it has to.
+They are those of the libraries below: numpy and protobuf raise beyond them. They are checked once, when a model is
+opened, so that other code does not have to.
 """
 
 from __future__ import annotations
@@ -16,38 +16,40 @@ from dmlprep.graph.model import protos
 
 
 def invalid(what: str, where: str = "", code: str = "DP003") -> InputError:
-    """The error about a model that has to be exported again."""
+    """Return the error about a model that has to be exported again."""
     return InputError(what, where=where, code=code, fix="export the model again")
 
 
 def too_large(what: str, where: str) -> ModelRefused:
-    """The error about a model beyond the bounds of what is read."""
+    """Return the error about a model beyond the bounds."""
     return ModelRefused(what, where=where, code="DP016", fix="export a smaller model")
 
 
 MAX_RANK = 64
-"""Dimensions of a tensor: numpy 2 has no more."""
+"""Most dimensions of a tensor: numpy 2 allows no more."""
 
 MAX_ELEMENTS = 1 << 59
-"""Elements of a tensor: numpy and ONNX Runtime count its bytes, 16 each at most, in 64 bits with a sign."""
+"""Most elements of a tensor: numpy and ONNX Runtime count its bytes, 16 each at most, in signed 64 bits."""
 
 MAX_NESTING = 31
-"""Graphs inside one another: protobuf reads 100 messages inside one another, three for each graph and some for what it
-holds. ONNX Runtime stops there too."""
+"""Most levels of nested graphs, also in ONNX Runtime.
+
+protobuf reads 100 nested messages: three for each graph, and some for its content.
+"""
 
 _MAX_VERSION = (1 << 31) - 1
-"""Of an opset: onnx and ONNX Runtime hold it in 32 bits."""
+"""Largest version of an opset: onnx and ONNX Runtime store it in 32 bits."""
 
 _ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
 _NAMES_A_TYPE = frozenset(("to", "dtype", "output_dtype", "output_datatype", "stash_type"))
-"""Attributes of ONNX's operators that hold an element type."""
+"""Attributes of ONNX's operators that contain an element type."""
 
 
 def check_bounds(proto: onnx.ModelProto, where: str) -> None:
-    """Refuse a model beyond the bounds, as it was parsed.
+    """Refuse a parsed model beyond the bounds.
 
     Raises:
-        InputError: DP003, a number that is no element type or no version, or a tensor of a negative size.
+        InputError: DP003, an invalid element type or version, or a tensor of a negative size.
         ModelRefused: DP016, more dimensions, elements or nested graphs than can be read.
     """
     depth = _nesting(proto)
@@ -69,10 +71,10 @@ def check_bounds(proto: onnx.ModelProto, where: str) -> None:
 
 
 def beyond_bounds(dims: Sequence[int]) -> str:
-    """Why a tensor of these sizes cannot be held, empty where it can."""
+    """Return why a tensor of these sizes is too large; empty where it is not."""
     if len(dims) > MAX_RANK:
         return f"it has {len(dims)} dimensions, at most {MAX_RANK} are allowed"
-    # A size of 0 makes the tensor empty, but not the sums that are done with the others.
+    # A size of 0 makes the tensor empty, but products of the other sizes can still overflow.
     if math.prod(max(d, 1) for d in dims) > MAX_ELEMENTS:
         return f"its sizes, {' x '.join(map(str, dims))}, have too many elements"
     return ""
@@ -106,7 +108,7 @@ def _nesting(proto: onnx.ModelProto) -> int:
 
 
 def _shapes(proto: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorShapeProto]]:
-    """The shape of every value that has one, with its name; of what is inside a sequence or an optional too."""
+    """Yield the name and shape of every value with a shape, also of a sequence's or optional's elements."""
     for graph in protos.graphs(proto):
         for value in (*graph.input, *graph.output, *graph.value_info):
             kind = value.type

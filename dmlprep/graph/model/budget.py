@@ -1,11 +1,13 @@
-"""How much may be made of one model: a small file that asks for more than any machine has is refused, with the reason.
+"""Limits of what dmlprep creates for one model: a small file that would grow beyond any memory is refused.
 
-What stands in the model's files is not counted, only what dmlprep makes of it: constants of a few numbers (sparse
-weights that become dense, tables that a rewriting needs, folded values that are written down) in bytes, and nodes that
-a call of a function or a younger operator becomes. Sizes are computed and counted before anything is allocated.
+dmlprep counts what it adds to the content of the model's files:
 
-A budget belongs to a model and counts over its whole life in a run. A copy that is only tried has a copy of it, and its
-costs count where the copy takes the model's place.
+- bytes of constants that the file stores in a few numbers: sparse weights that become dense, tables for a rewriting,
+  folded values;
+- nodes that replace a call of a function or a newer operator.
+
+Sizes are computed and counted before memory is allocated. A budget belongs to a model and counts over its whole life in
+a run. A trial copy has a copy of the budget, and its costs count when the copy replaces the model.
 """
 
 from __future__ import annotations
@@ -22,18 +24,25 @@ from dmlprep.core.errors import ModelRefused
 from dmlprep.portable.bounds import MOST_SECONDS
 
 BYTES, BYTES_PER_BYTE = 512 << 20, 8
-"""Bytes that any model may make, and as many more for each byte of its files. 512 MiB is a table of cosines for 11,585
-points, or a mask for 16,384 tokens in FP16; 8 is what weights become of which 4 % are not zero (12 bytes each)."""
+"""Bytes that dmlprep may create for any model, and as many more for each byte of its files.
+
+512 MiB is a table of cosines for 11,585 points, or a mask for 16,384 tokens in FP16. 8 is the factor by which weights
+grow if 4 % of them are not zero (12 bytes each).
+"""
 
 NODES, NODES_PER_NODE = 6_000, 64
-"""Nodes that any model may become besides its own, and as many more for each of its own. A layer exported as a function
-has some 100 nodes and is called 100 times at most: these 200 nodes may become 18,800. Each costs about a millisecond of
-`check` or `prepare`. Of ONNX's own node tests of opset 18 or later, 475 of 1,294 are written in other operators at
-opset 13, in 21 nodes in the mean."""
+"""Nodes that any model may grow by, and as many more for each of its own nodes.
+
+A layer exported as a function has some 100 nodes and is called 100 times at most: these 200 nodes may become 18,800.
+Each costs about a millisecond of ``check`` or ``prepare``. Of ONNX's 1,294 own node tests of opset 18 or later, 475
+need other operators at opset 13, 21 nodes on average.
+"""
 
 ELEMENTS = 1 << 26
-"""Elements that one look at a model computes to know its shapes: 64 masks of 1024 x 1024. Nothing is refused beyond it;
-a value is not known then."""
+"""Elements computed for one inference of a model's shapes: 64 masks of 1024 x 1024.
+
+Beyond it, values are not known; the model is not refused.
+"""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
@@ -42,14 +51,14 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The table ``[limits]`` of a recipe.
 
     Attributes:
-        made_bytes: bytes of constants that dmlprep may make of a model; by default 512 MiB, and 8 for each byte of its
-            files.
-        made_nodes: nodes that the model's functions and operators may become besides its own; by default 6,000, and 64
-            for each of its own.
-        folded_elements: elements that one look at the model computes to know its shapes.
-        run_bytes: bytes of memory that a session of the model may hold, and
-        run_seconds: seconds of processor time that one load or run may take; by default what follows from the size of
-            its files and inputs (``processes.allowance``).
+        made_bytes: bytes of constants that dmlprep may create for a model; by default 512 MiB, and 8 for each byte of
+            its files.
+        made_nodes: nodes that a model may grow by when its functions and operators are expanded; by default 6,000, and
+            64 for each of its own.
+        folded_elements: elements that dmlprep computes for each inference of the model's shapes.
+        run_bytes: bytes of memory for a session of the model; by default computed from the size of its files and inputs
+            (``processes.allowance``).
+        run_seconds: seconds of processor time for one load or run; by default computed likewise.
     """
 
     made_bytes: Count | None = None
@@ -64,13 +73,13 @@ _in_force: ContextVar[Limits] = ContextVar("limits for one model", default=_DEFA
 
 
 def in_force() -> Limits:
-    """The limits of models that are opened here."""
+    """Return the limits for models that are opened in this context."""
     return _in_force.get()
 
 
 @contextmanager
 def limited(limits: Limits) -> Iterator[None]:
-    """Let these limits be in force; what they leave open stays as it was."""
+    """Apply these limits; those that they leave open do not change."""
     before = _in_force.get()
     given = {f: v for f in limits.__struct_fields__ if (v := getattr(limits, f)) != getattr(_DEFAULT, f)}
     token = _in_force.set(msgspec.structs.replace(before, **given))
@@ -81,11 +90,11 @@ def limited(limits: Limits) -> Iterator[None]:
 
 
 class Budget:
-    """What may still be made of a model.
+    """The remaining limits of a model.
 
     Attributes:
-        made_bytes, made_nodes: what was made so far.
-        most_bytes, most_nodes: what may be made in all.
+        made_bytes, made_nodes: bytes and nodes created so far.
+        most_bytes, most_nodes: bytes and nodes allowed in total.
         file_bytes: bytes of the model's files, its data files among them.
     """
 
@@ -105,17 +114,17 @@ class Budget:
         return NODES + NODES_PER_NODE * self._nodes if limit is None else limit
 
     def fork(self) -> Budget:
-        """A budget with the same left, for a copy of the model."""
+        """Return a budget with the same remainder, for a copy of the model."""
         other = Budget(self.limits, file_bytes=self.file_bytes, file_nodes=self._nodes)
         other.made_bytes, other.made_nodes = self.made_bytes, self.made_nodes
         return other
 
     def affords(self, nbytes: int = 0, nodes: int = 0) -> bool:
-        """Whether there is room for so much more. Nothing is counted."""
+        """Return True if so much more fits. It is not counted."""
         return self.made_bytes + nbytes <= self.most_bytes and self.made_nodes + nodes <= self.most_nodes
 
     def require(self, shape: Sequence[int], itemsize: int, what: str, where: str) -> None:
-        """Refuse an array that there is no room for, before it is computed. Nothing is counted.
+        """Refuse an array that does not fit, before it is computed. It is not counted.
 
         Raises:
             ModelRefused: DP014.
@@ -123,7 +132,7 @@ class Budget:
         self._hold(prod(shape) * itemsize, 0, f"{what} of shape {list(shape)}", where)
 
     def require_nodes(self, nodes: int, what: str, where: str) -> None:
-        """Refuse nodes that there is no room for, before they are written. Nothing is counted.
+        """Refuse nodes that do not fit, before they are written. They are not counted.
 
         Raises:
             ModelRefused: DP014.
@@ -131,14 +140,14 @@ class Budget:
         self._hold(0, nodes, what, where)
 
     def spend(self, nbytes: int = 0, nodes: int = 0, *, what: str, where: str) -> None:
-        """Count what is about to be made.
+        """Count bytes and nodes that are about to be created.
 
         Args:
-            what: what it is, for the error: ``its sparse weights, made dense``.
+            what: a name for the error: ``its sparse weights, made dense``.
             where: the node or tensor.
 
         Raises:
-            ModelRefused: DP014, there is no room for it.
+            ModelRefused: DP014, they do not fit.
         """
         self._hold(nbytes, nodes, what, where)
         self.made_bytes += nbytes
@@ -174,6 +183,6 @@ def _count(count: int) -> str:
 
 
 def _enough(count: int) -> str:
-    """A round number that is enough."""
+    """Return a round number that is large enough."""
     step = 10 ** max(0, len(str(count)) - 2)
     return str(-(-count // step) * step) if count <= 1 << 60 else "N"

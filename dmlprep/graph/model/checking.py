@@ -1,6 +1,7 @@
 """onnx's checker and shape inference on a model without its weights, in the process of ``process.onnx_worker``.
 
-Large initializers stand as graph inputs meanwhile, so that a 5 GB model is checked in megabytes, past protobuf's 2 GiB.
+Large initializers are graph inputs meanwhile. So a check of a 5 GB model needs megabytes, and protobuf's limit of 2 GiB
+does not apply.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _OWNER = "com.microsoft"
 
 
 def weightless(model: ir.Model | Frozen) -> onnx.ModelProto:
-    """The model with every initializer of more than 1024 bytes turned into an input of the main graph, to be read."""
+    """Return the model with every initializer of more than 1024 bytes as an input of the main graph, read-only."""
     frozen = freeze(model, attributes=False) if isinstance(model, ir.Model) else model
     proto = frozen.proto
     if not frozen.tensors:
         return proto
     if frozen is model:
         proto = protos.copy(frozen.proto)
-    # Before IR 4 every initializer is an input as well; a weight that is taken out would leave a plain input, as here.
+    # Before IR 4 every initializer is an input as well; a weight that is removed leaves a plain input, as here.
     known = {i.name for i in proto.graph.input}
     for graph in protos.graphs(proto):
         small = [t for t in graph.initializer if stub_index(t) is None]
@@ -50,7 +51,7 @@ def check(model: ir.Model, *, full: bool = True, frozen: Frozen | None = None) -
     """Run onnx's checker (with strict shape inference where ``full``).
 
     Returns:
-        the first line of what is wrong, empty when the model is valid.
+        the first line of the error, empty when the model is valid.
 
     Raises:
         ToolFailed: onnx crashes on the model, or needs more than its limits.
@@ -63,7 +64,7 @@ def check(model: ir.Model, *, full: bool = True, frozen: Frozen | None = None) -
         _spell_out(proto)
         typed = [v for v in proto.graph.input if v.type.tensor_type.elem_type]
         if shapeless := [v for v in chain(typed, proto.graph.output) if not _has_shape(v.type)]:
-            # The checker wants a shape, ONNX Runtime does not; any will do for it, and none for inference.
+            # The checker needs a shape, ONNX Runtime does not: infer without one, then give the checker any shape.
             if full:
                 calls.infer_shapes(proto, check_type=True, strict=True, propagate=False)
             for value in shapeless:
@@ -94,16 +95,16 @@ def _has_shape(proto: onnx.TypeProto) -> bool:
 
 
 def is_own(domain: str, op_type: str, opset: int) -> bool:
-    """Whether ONNX Runtime has the operator in ONNX's own domain, where ONNX has none of that name at ``opset``.
+    """Return True if an operator in ONNX's own domain is ONNX Runtime's, because ONNX has none at ``opset``.
 
-    ONNX Runtime's optimizer makes these nodes too; exporters wrote them before opset 17.
+    ONNX Runtime's optimizer creates these nodes too; exporters wrote them before opset 17.
     """
     below = op_type == "SimplifiedLayerNormalization" or (op_type == "LayerNormalization" and opset < 17)
     return below and domain in ("", "ai.onnx")
 
 
 def call_by_their_owner(proto: onnx.ModelProto) -> None:
-    """Put ONNX Runtime's own operators into its domain, which onnx's checker does not look into."""
+    """Move ONNX Runtime's own operators into its domain, which onnx's checker ignores."""
     opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 1)
     own = [n for graph in protos.graphs(proto) for n in graph.node if is_own(n.domain, n.op_type, opset)]
     for node in own:
@@ -113,14 +114,14 @@ def call_by_their_owner(proto: onnx.ModelProto) -> None:
 
 
 def _spell_out(proto: onnx.ModelProto) -> None:
-    """Write the default that onnx leaves empty in the body of MeanVarianceNormalization, which it then refuses."""
+    """Write the default of MeanVarianceNormalization: onnx leaves it empty in the body, and then refuses it."""
     for node in (node for graph in protos.graphs(proto) for node in graph.node):
         if node.op_type == "MeanVarianceNormalization" and not any(a.name == "axes" for a in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("axes", [0, 2, 3]))
 
 
 def infer_shapes(model: ir.Model | Frozen, *, strict: bool = False) -> onnx.ModelProto:
-    """onnx's shape inference with data propagation, through subgraphs and functions.
+    """Infer shapes with onnx's data propagation, through subgraphs and functions.
 
     Returns:
         the weightless model with ``value_info`` for every value that could be inferred; ``model`` is not changed.
@@ -137,7 +138,7 @@ def infer_shapes(model: ir.Model | Frozen, *, strict: bool = False) -> onnx.Mode
 
 
 def _blamed(error: ToolFailed, proto: onnx.ModelProto) -> ToolFailed:
-    """The error with the node of the main graph that onnx crashes at. A crash comes at once, and each time."""
+    """Add the main graph's node to the error of a crash. A crash is fast, and repeats each time."""
     if error.code != "DP012" or error.where:
         return error
     part = protos.copy(proto)

@@ -1,7 +1,7 @@
 """Pause Python's cyclic collector while a large graph of live objects is built.
 
-Every collection walks all of them again and frees none; without it the time per node stays the same from 1,000 nodes
-to 100,000 (tests/benchmarks/placement.py --speed).
+Every collection visits all objects again and frees none. Without it, the time per node is the same from 1,000 nodes to
+100,000 (tests/benchmarks/placement.py --speed).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """Pause, and go on afterwards if it ran before."""
+    """Pause the collector, and resume it afterwards if it ran before."""
     ran = gc.isenabled()
     gc.disable()
     try:

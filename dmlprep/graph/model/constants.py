@@ -1,4 +1,4 @@
-"""The tensor that a value holds, of models that nobody has checked yet."""
+"""The constant tensor of a value, in models that are not checked yet."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import onnx_ir as ir
 
 
 def held_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The tensor of an initializer or of a Constant node; ``None`` where there is none, or the node has a wrong form.
+    """Return the tensor of an initializer or of a valid Constant node; ``None`` for others.
 
-    onnx-ir's own look-up raises where a Constant has two outputs, or no attribute that it knows. It gives the tensor
-    of a Constant the name of its value as well, which changes the model.
+    onnx-ir's own look-up raises where a Constant has two outputs, or no attribute that it knows. It also renames the
+    tensor of a Constant to its value's name, which changes the model.
     """
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""Sizes of a value's dimensions, and shapes that keep their denotations when they are written anew."""
+"""Sizes of a value's dimensions, and shapes that keep their denotations when they are rewritten."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Dim = int | str | None
 
 
 def copy_shape(shape: ir.Shape) -> ir.Shape:
-    """A copy of a shape that may be changed, denotations included (``ir.Shape(shape)`` drops them)."""
+    """Return a copy of a shape that may be changed, denotations included (``ir.Shape(shape)`` drops them)."""
     return with_dims(shape, tuple(shape))
 
 
 def with_dims(shape: ir.Shape | None, dims: Sequence[Dim | ir.SymbolicDim]) -> ir.Shape:
-    """A shape of other sizes with the denotations of ``shape`` where the rank is the same."""
+    """Return a shape of other sizes with the denotations of ``shape`` where the rank is the same."""
     keep = shape is not None and len(shape) == len(dims)
     names = [shape.get_denotation(i) for i in range(len(shape))] if keep and shape is not None else None
     return ir.Shape(list(dims), names)

@@ -1,7 +1,7 @@
-"""What a model's functions become where every call is replaced by the function's body: counted, without doing it.
+"""Count the nodes and bytes of a model whose function calls are replaced by the functions' bodies, without doing it.
 
-ONNX Runtime does so when it loads a model, and placement, FP16 and lowering need it too. Functions that call the one
-before twice double with each level: a file of 3 KB stands for 2**40 nodes.
+ONNX Runtime replaces them when it loads a model, and placement, FP16 and lowering need it too. If each function calls
+the one before it twice, the count doubles with each level: a file of 3 KB can become 2**40 nodes.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from dmlprep.graph.model.bounds import MAX_NESTING, invalid, too_large
 from dmlprep.graph.model.budget import Budget
 
 _Key = tuple[str, str, str]
-"""Domain, name and overload."""
+"""Domain, name and overload of a function."""
 
 _SIZES = {k: onnx.helper.tensor_dtype_to_np_dtype(k).itemsize for k in onnx.TensorProto.DataType.values() if k}
-"""Element type -> bytes of an element."""
+"""Bytes of an element, by element type."""
 
 
 @dataclass
 class _Body:
-    """What a graph or a function is without its calls, or with what they become.
+    """The size of a graph or a function, without its calls or with their bodies.
 
     Attributes:
-        names: places where a value or a node is named; each gets the path of the call before it.
-        depth: how many bodies of If, Loop and Scan stand inside one another.
-        calls: function, the length of the call's own name, and how many bodies it stands in.
+        names: number of places that name a value or a node; a call's path is added to each of them.
+        depth: nesting depth of bodies of If, Loop and Scan.
+        calls: for each call: the function, the length of the call's own name, and how many bodies enclose it.
     """
 
     nodes: int = 0
@@ -41,11 +41,11 @@ class _Body:
 
 
 def spend_on_functions(proto: onnx.ModelProto, budget: Budget, where: str) -> None:
-    """Count what all calls of model-local functions become.
+    """Count the nodes and bytes of all calls of model-local functions.
 
     Raises:
         InputError: DP003, functions call one another in a ring.
-        ModelRefused: DP014, it is more than may be made of the model; DP016, it nests graphs too deep.
+        ModelRefused: DP014, they exceed the model's budget; DP016, they nest graphs too deep.
     """
     if not proto.functions:
         return
@@ -66,7 +66,7 @@ def _key(domain: str, name: str, overload: str) -> _Key:
 
 
 def _all(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[onnx.NodeProto, int]]:
-    """Every node, and how many bodies it stands in."""
+    """Yield every node, and how many bodies enclose it."""
     stack = [(nodes, 0)]
     while stack:
         inside, depth = stack.pop()
@@ -91,7 +91,7 @@ def _read(nodes: Iterable[onnx.NodeProto], known: Container[_Key]) -> _Body:
 
 
 def _elsewhere(tensor: onnx.TensorProto) -> int:
-    """Bytes of a tensor whose values do not stand in the message: each copy of the body gets them."""
+    """Return the bytes of a tensor with values outside the message: each copy of the body gets them."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.data_type not in _SIZES:
         return 0
     return int(prod(tensor.dims)) * _SIZES[tensor.data_type]
@@ -107,7 +107,7 @@ def _add_calls(body: _Body, functions: dict[_Key, _Body]) -> None:
 
 
 def _callees_first(functions: dict[_Key, _Body], where: str) -> list[_Key]:
-    """The functions, each behind those that it calls."""
+    """Return the functions, each after those that it calls."""
     order: list[_Key] = []
     done: set[_Key] = set()
     for first in functions:

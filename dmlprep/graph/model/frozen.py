@@ -1,7 +1,7 @@
-"""A model as bytes, with its large tensors beside it: the form for snapshots, checks and saving.
+"""A model as bytes, with its large tensors separate: the form for snapshots, checks and saving.
 
-``freeze`` writes the ModelProto with every large tensor as a numbered reference, ``thaw`` reads it back with the very
-same tensor objects. Nothing of the weights is read or copied.
+``freeze`` writes the ModelProto with every large tensor as a numbered reference. ``thaw`` reads it back with the same
+tensor objects. Weights are neither read nor copied.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Frozen:
     Functions with an argument ``frozen`` use it instead of freezing the same model again.
 
     Attributes:
-        complete: whether all of them are initializers; else a tensor attribute is a reference as well.
+        complete: True if all references are initializers; False if tensor attributes are references too.
     """
 
     proto: onnx.ModelProto
@@ -33,7 +33,7 @@ class Frozen:
     complete: bool = True
 
     def same_as(self, other: Frozen) -> bool:
-        """Whether both hold the same graph and the very same tensor objects."""
+        """Return True if both have the same graph and the same tensor objects."""
         return (
             len(self.tensors) == len(other.tensors)
             and all(a is b for a, b in zip(self.tensors, other.tensors, strict=True))
@@ -42,7 +42,7 @@ class Frozen:
 
 
 class _Stub(ir.ExternalTensor):
-    """Stands for a tensor while the graph is written."""
+    """A reference that replaces a tensor while the graph is written."""
 
     def __init__(self, index: int, tensor: ir.TensorProtocol) -> None:
         super().__init__(
@@ -58,7 +58,7 @@ class _Stub(ir.ExternalTensor):
 
 
 def stub_index(tensor: onnx.TensorProto) -> int | None:
-    """Which of ``Frozen.tensors`` a TensorProto stands for, ``None`` where it holds its own values."""
+    """Return the index in ``Frozen.tensors`` that a TensorProto refers to, ``None`` for one with its own values."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         return None
     location = next((e.value for e in tensor.external_data if e.key == "location"), "")
@@ -66,13 +66,13 @@ def stub_index(tensor: onnx.TensorProto) -> int | None:
 
 
 def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -> Frozen:
-    """Write the graph without tensors of more than ``threshold`` bytes; ``model`` is as it was afterwards.
+    """Write the graph without tensors of more than ``threshold`` bytes; ``model`` does not change.
 
     Args:
-        attributes: whether tensor attributes (of Constant) are taken out too, not only initializers.
+        attributes: True to remove tensor attributes (of Constant) too, not only initializers.
 
     Raises:
-        ModelRefused: a small tensor that is computed now cannot be.
+        ModelRefused: a small tensor that is computed now has no valid values.
     """
     held: list[ir.TensorProtocol] = []
 
@@ -99,14 +99,14 @@ def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -
 
 
 def thaw(frozen: Frozen) -> ir.Model:
-    """Read a frozen model back. Large tensors are the objects that were there when it was frozen."""
+    """Read a frozen model back. Large tensors are the same objects as when it was frozen."""
 
     def back(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         if isinstance(tensor, ir.ExternalTensor) and str(tensor.location).startswith(_STUB):
             return frozen.tensors[int(str(tensor.location).removeprefix(_STUB))]
         return tensor
 
-    # A copy of the proto: onnx-ir keeps pointers into it, and a snapshot must not move with the model.
+    # Copy the proto: onnx-ir keeps pointers into it, and changes of the model must not change a snapshot.
     model = ir.from_proto(protos.copy(frozen.proto))
     if frozen.tensors:
         map_tensors(model, back)

@@ -1,7 +1,7 @@
-"""Files that a run reads: as they were when it began, or the run says nothing about them.
+"""Watch the input files of a run: if one changes meanwhile, the run's results are not valid.
 
-A model stays in its files until its values are needed, and ONNX Runtime opens it anew. Who changes the weights in
-place meanwhile gets a result of one model, a proof of another, and the digest of a third.
+A model's weights stay in its files until they are needed, and ONNX Runtime opens the files again. If a program changed
+the weights in place meanwhile, the result, the proof and the digest would be of three different models.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ class _Seen(NamedTuple):
 
 
 def data_files(model: Model) -> list[Path]:
-    """The files, next to the model's own or below its folder, that its weights are read from."""
+    """Return the files, next to the model's own or below its folder, that its weights are read from."""
     return sorted({m.path for m in map(as_mapped, tensors(model.ir)) if m is not None and m.path != model.path})
 
 
 def named_data_files(model: Model) -> dict[str, Path]:
-    """The data files by the names that the model has for them: ``weights/a.data``, relative to its folder."""
+    """Return the data files by their names in the model: ``weights/a.data``, relative to its folder."""
     assert model.path is not None
     folder = model.path.parent.resolve()
     return {file.resolve().relative_to(folder).as_posix(): file for file in data_files(model)}
 
 
 class Unchanged:
-    """Watches files by their contents, or by what the file system says of them.
+    """Watch for changes of files, by their contents or by their file system data.
 
-    Contents are right where the file system is not: writes through a mapping need not change a file's time, and any
-    program can set it back. They are read whole, 0.6 s a GiB where they are in memory.
+    Contents are more reliable: writes through a mapping need not change a file's time, and any program can set the time
+    back. Reading whole files takes 0.6 s a GiB where they are in the page cache.
 
     Args:
-        contents: read the files. Without, a file counts as changed by its number, size or time.
+        contents: True to read the files. Without, a file counts as changed by its inode, size or time.
     """
 
     def __init__(self, *, contents: bool = True) -> None:
@@ -58,7 +58,7 @@ class Unchanged:
         return {str(path): seen.sha256 for path, seen in self._seen.items()}
 
     def take(self, paths: Iterable[Path]) -> None:
-        """Look at files before they are used.
+        """Record the state of files before they are used.
 
         Raises:
             InputError: a file cannot be read.
@@ -66,17 +66,17 @@ class Unchanged:
         self.take_digests(dict.fromkeys(paths, ""))
 
     def take_digests(self, digests: Mapping[Path, str]) -> None:
-        """Go on with files that another one has watched by their contents: they count as it saw them, and are not read.
+        """Watch files with digests that another watcher computed, without reading them again.
 
         Raises:
-            InputError: a file is gone.
+            InputError: a file does not exist any more.
         """
         for path, sha256 in digests.items():
             if path not in self._seen:
                 self._seen[path] = self._look(path, sha256)
 
     def take_model(self, path: Path) -> Model:
-        """Open a model, and look at its files. What is no model is told as such, however large it is.
+        """Open a model, and record the state of its files. Open it first: a file that is not a model is refused unread.
 
         Raises:
             InputError, ModelRefused: as ``Model.open``; or the file was changed meanwhile.
@@ -84,7 +84,7 @@ class Unchanged:
         try:
             before = _identity(path)
         except (OSError, ValueError):
-            before = None  # opening it says why
+            before = None  # opening it reports why
         model = Model.open(path)
         self.take([path, *data_files(model)])
         if self._seen[path].identity != before:
@@ -92,24 +92,24 @@ class Unchanged:
         return model
 
     def check_read(self, path: Path, sha256: str) -> None:
-        """Compare a file that was read whole just now, by its SHA-256: ``check`` need not read it again.
+        """Compare a file that was just read whole, by its SHA-256; ``check`` need not read it again.
 
         Raises:
-            InputError: it is not what it was.
+            InputError: the file has changed.
         """
         if sha256 != self._seen[path].sha256:
             raise _changed(path)
         self._again.add(path)
 
     def check(self) -> None:
-        """Look again, at all but those of ``check_read``.
+        """Compare all files with their recorded state, except those of ``check_read``.
 
         Raises:
-            InputError: a file is gone, or is not what it was.
+            InputError: a file does not exist any more, or has changed.
         """
         for path, before in ((p, seen) for p, seen in self._seen.items() if p not in self._again):
             now = self._look(path)
-            # A copy of the same contents is the same; without contents, only the file system's word can be had.
+            # A copy of the same contents is the same; without contents, only file system data is available.
             if now.sha256 != before.sha256 or (not self._contents and now.identity != before.identity):
                 raise _changed(path)
 

@@ -1,4 +1,4 @@
-"""The model: a file, its graph in memory (onnx-ir), and where its weights lie."""
+"""The model: a file, its graph in memory (onnx-ir), and the files of its weights."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Statistics:
 
 
 class Model:
-    """A model on its way through the pipeline.
+    """A model in the pipeline.
 
     Attributes:
-        path: the file it was opened from, ``None`` for a model made in memory.
+        path: the file it was opened from, ``None`` for a model created in memory.
         ir: the graph. Passes change it in place, or put a new one here.
-        notes: what was mended when it was opened, and what is to be known of it.
-        budget: what may still be made of it.
-        opened: the model as its file had it; ``None`` for one made in memory.
+        notes: repairs when it was opened, and other notes on it.
+        budget: limit of constants and nodes that dmlprep may still create for it.
+        opened: the model as read from its file; ``None`` for one created in memory.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Model:
 
         Raises:
             InputError: the file is missing, not ONNX, cut short or hostile.
-            ModelRefused: it holds what dmlprep cannot keep, or would become more than its limits allow.
+            ModelRefused: it has content that dmlprep cannot preserve, or would grow beyond its limits.
         """
         path = Path(path)
         opened = opening.read(path)
@@ -73,15 +73,15 @@ class Model:
         return saving.write(self.ir, Path(path), external_over=external_over, force=force, progress=progress)
 
     def save_linked(self, path: Path | str) -> Path:
-        """Write the model for a session of our own: kilobytes, because unchanged weights stay in their files.
+        """Write the model for one of dmlprep's own sessions: kilobytes, because unchanged weights stay in their files.
 
         Their data paths are relative to the root of the file system. Tensors that exist only in memory, or as lazy
         ones, go to ``PATH.own``. Such a file is never a result.
 
         Returns:
-            the folder of the data paths: the root, or ``path``'s own folder where the files lie on several drives.
-            In the second case every tensor is copied. ``session.model_external_initializers_file_folder_path`` needs
-            this folder, and such a session needs the model as bytes, not as a path.
+            the folder of the data paths: the root, or ``path``'s own folder where the files are on several drives. In
+                the second case every tensor is copied. ``session.model_external_initializers_file_folder_path`` needs
+                this folder, and such a session needs the model as bytes, not as a path.
         """
         frozen = freeze(self.ir, attributes=False)
         path = Path(path).resolve()
@@ -109,19 +109,19 @@ class Model:
         return folder
 
     def snapshot(self) -> Frozen:
-        """The model as it is now. Tensors are shared, not copied."""
+        """Return the model as it is now. Tensors are shared, not copied."""
         return freeze(self.ir)
 
     def restore(self, frozen: Frozen) -> None:
-        """Put a snapshot back."""
+        """Restore a snapshot."""
         self.ir = thaw(frozen)
 
     def copy(self, frozen: Frozen | None = None) -> Model:
-        """A model of its own with the same tensors; what is made of it counts once it takes this one's place."""
+        """Return an independent model with the same tensors and a copy of the budget."""
         return Model(thaw(frozen or freeze(self.ir)), self.path, self.notes, self.budget.fork())
 
     def become(self, other: Model) -> None:
-        """Take the place of this model's graph by a copy's, with what was made of that."""
+        """Replace this model's graph and budget by those of a copy."""
         self.ir, self.budget = other.ir, other.budget
 
     @property
@@ -130,17 +130,17 @@ class Model:
         return int(self.ir.opset_imports.get("", 1))
 
     def statistics(self) -> Statistics:
-        """Count nodes and bytes; reads no weights."""
+        """Count nodes and bytes; read no weights."""
         unique = {id(t): t.nbytes for t in tensors(self.ir)}
         return Statistics(count_nodes(self.ir), sum(unique.values()), dict(self.ir.opset_imports), self.ir.ir_version)
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of its files; of the tensors of a model made in memory."""
+        """Bytes of its files; for a model created in memory, bytes of its tensors."""
         return self.budget.file_bytes or self.statistics().nbytes
 
     def digest(self) -> str:
-        """SHA-256 of the model file, in hexadecimal; of the frozen graph for a model made in memory."""
+        """Return the SHA-256 of the model file, in hexadecimal; for a model created in memory, of the frozen graph."""
         if self.path is None:
             return hashlib.sha256(freeze(self.ir).proto.SerializeToString(deterministic=True)).hexdigest()
         with open(self.path, "rb") as file:

@@ -1,7 +1,8 @@
-"""Open a model file: the door where a file from outside is checked.
+"""Open a model file, and check it as untrusted input.
 
-Refused here: what is not ONNX, is cut short, names data files outside its folder (``..``, absolute, symbolic or hard
-links), or describes tensors whose sizes do not match their bytes. Opening reads kilobytes of a 5 GB model.
+A file is refused here if it is not ONNX, is cut short, or describes tensors whose sizes do not match their bytes. It
+may not name data files outside its folder (``..``, absolute, symbolic or hard links). Opening reads kilobytes of a 5 GB
+model.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _NO_STREAM = "save it to a file first: models are mapped, not read from a stream
 
 @dataclass(frozen=True)
 class Opened:
-    """A model that was read, with notes on what ONNX Runtime takes and onnx's checker does not."""
+    """A model that was read, with notes on what ONNX Runtime accepts and onnx's checker does not."""
 
     ir: ir.Model
     frozen: Frozen
@@ -54,13 +55,13 @@ def read(path: Path) -> Opened:
 
     Raises:
         InputError: the file is missing, not ONNX, cut short or hostile.
-        ModelRefused: the file is ONNX, but holds what dmlprep cannot keep (training graphs, maps), or what would become
-            of it is beyond its limits.
+        ModelRefused: the file is ONNX, but has content that dmlprep cannot preserve (training graphs, maps), or would
+            grow beyond its limits.
     """
     with paused_collector():
         try:
             return _read(path)
-        except UnicodeError as error:  # protobuf hands text that is not UTF-8 out as bytes, and does not take it back
+        except UnicodeError as error:  # protobuf returns text that is not UTF-8 as bytes, and does not accept it back
             raise invalid("the model is invalid: a name or text in it is not UTF-8", str(path)) from error
 
 
@@ -88,13 +89,13 @@ def _read(path: Path) -> Opened:
     _forget_undefined(model)
     budget.file_bytes = _map_external(model, path, spread) + size
     try:
-        # What cannot be written back (text that is not UTF-8, attributes without a type) must not get past the door.
+        # Refuse content that cannot be written back (text that is not UTF-8, attributes without a type).
         frozen = freeze(model)
     except (ir.serde.SerdeError, ValueError, TypeError) as error:
         raise invalid(f"the model is invalid: {_first_line(error)}", str(path)) from error
     whole = all(value.type is not None and value.shape is not None for value in model.graph.outputs)
     notes += describe_ends(model)
-    if not whole:  # the outputs may have been given types
+    if not whole:  # the outputs may have new types
         frozen = freeze(model)
     if dropped := drop_wrong_shapes(model, frozen):
         notes += dropped
@@ -103,7 +104,7 @@ def _read(path: Path) -> Opened:
 
 
 def _forget_undefined(model: ir.Model) -> None:
-    """Let a value whose element type is UNDEFINED be one without a type, as which the rest of dmlprep knows it."""
+    """Remove the type of a value whose element type is UNDEFINED: dmlprep treats it as a value without a type."""
     graph = model.graph
     for value in (*graph.inputs, *graph.outputs, *(v for node in nodes(model) for v in node.outputs)):
         if isinstance(value.type, ir.TensorType) and value.type.dtype == ir.DataType.UNDEFINED:
@@ -112,10 +113,10 @@ def _forget_undefined(model: ir.Model) -> None:
 
 
 def check_name(path: Path, error: type[DmlprepError]) -> None:
-    """Refuse a path that is not UTF-8: ONNX Runtime, the locations of data files and JSON know no other names.
+    """Refuse a path that is not UTF-8, which ONNX Runtime, the locations of data files and JSON need.
 
     Raises:
-        error: what the caller says of such a path.
+        error: for such a path.
     """
     try:
         str(path.absolute()).encode("utf-8")
@@ -139,7 +140,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _skeleton(path: Path) -> tuple[bytes, int]:
-    """The file's bytes without large tensors, and how many the file has."""
+    """Return the file's bytes without large tensors, and the size of the file in bytes."""
     where = str(path)
     check_name(path, InputError)
     try:
@@ -166,7 +167,7 @@ def _skeleton(path: Path) -> tuple[bytes, int]:
 
 
 def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
-    """The model without its large tensors, and how many bytes the file has."""
+    """Return the model without its large tensors, and the size of the file in bytes."""
     where = str(path)
     light, size = _skeleton(path)
     proto = onnx.ModelProto()
@@ -179,7 +180,7 @@ def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
     _demand_graph(proto, where)
     for entry in (entry for holder in (proto, *proto.functions) for entry in holder.opset_import):
         if entry.domain == "ai.onnx":
-            entry.domain = ""  # two spellings of one domain; onnx-ir brings nodes to the short one, but not this
+            entry.domain = ""  # two spellings of one domain; onnx-ir changes nodes to the short one, but not this
     return proto, size
 
 
@@ -198,7 +199,7 @@ def _demand_graph(proto: onnx.ModelProto, where: str) -> None:
 
 
 def _check_references(proto: onnx.ModelProto, path: Path) -> None:
-    """What onnx-ir would take on trust: numbers of external data, and that every output is made by somebody."""
+    """Check what onnx-ir assumes: external data has valid numbers, and every output comes from a node or an input."""
     for tensor in protos.tensors(proto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL and (wrong := _wrong_reference(tensor)):
             raise invalid(wrong, f"{path}: tensor {tensor.name!r}", "DP002")
@@ -211,7 +212,7 @@ def _check_references(proto: onnx.ModelProto, path: Path) -> None:
 
 
 def _wrong_reference(tensor: onnx.TensorProto) -> str:
-    """What is wrong with the place that a tensor names for its data; empty where it can be looked for."""
+    """Return what is wrong with a tensor's reference to its data; empty where it is valid."""
     if tensor.data_type == onnx.TensorProto.STRING:
         return "its strings are in a data file, which ONNX does not define"
     keys = [entry.key for entry in tensor.external_data]
@@ -226,7 +227,7 @@ def _wrong_reference(tensor: onnx.TensorProto) -> str:
 
 
 def _map_external(model: ir.Model, path: Path, spread: Sequence[SpreadTensor]) -> int:
-    """Let large tensors be mapped from their files, and those that were sparse be spread out.
+    """Map large tensors from their files, and create those that were sparse.
 
     Returns:
         how many bytes the data files have together.
@@ -268,7 +269,7 @@ def _nbytes(tensor: ir.TensorProtocol, path: Path) -> int:
 
 
 def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
-    """A small tensor holds its own bytes: they must be as many as its shape says, before anything is allocated."""
+    """Check that a small tensor has as many bytes as its shape needs, before memory is allocated."""
     proto = getattr(tensor, "raw", None)
     if isinstance(tensor, ir.StringTensor):
         needed, given, unit = tensor.size, len(tensor.string_data()), "elements"
@@ -278,7 +279,7 @@ def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
         needed, given, unit = _nbytes(tensor, path), len(proto.raw_data), "bytes"
     else:
         nbytes, unit = _nbytes(tensor, path), "elements"
-        needed = nbytes if tensor.dtype.bitwidth in (2, 4) else tensor.size  # packed ones: a number to each byte
+        needed = nbytes if tensor.dtype.bitwidth in (2, 4) else tensor.size  # packed types: one number for each byte
         if tensor.dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
             needed *= 2
         given = len(getattr(proto, onnx.helper.tensor_dtype_to_field(proto.data_type)))
@@ -287,7 +288,7 @@ def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
 
 
 def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
-    """The data file of a location, proved to be a plain file inside the model's folder."""
+    """Return the data file of a location, after the check that it is a plain file inside the model's folder."""
     where = f"{path}: external data {location!r}"
 
     def refuse(
@@ -299,7 +300,7 @@ def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
     if not location or "\x00" in location or pure.startswith("/") or pure[1:2] == ":" or ".." in pure.split("/"):
         raise refuse("the path is outside the model's folder")
     if "\\" in location and sys.platform != "win32":
-        # ONNX Runtime takes it for a part of the file's name here, so that nothing could be proved.
+        # ONNX Runtime reads it as a part of the file's name here, so that no check would hold.
         raise refuse(
             "the path has a backslash, a folder separator only on Windows",
             "prepare the model on Windows, or save it with / in the locations of its data",
@@ -320,7 +321,7 @@ def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
         raise refuse("the data file is missing", "copy it next to the model, with the name that the model uses")
     if not file.is_file():
         raise refuse("the path is not a regular file")
-    # What follows links of any kind has the last word.
+    # Finally, compare the resolved path, which follows links of any kind.
     if not file.resolve().is_relative_to(folder):
         raise refuse("the path is outside the model's folder")
     status = os.stat(file)

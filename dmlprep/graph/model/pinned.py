@@ -1,6 +1,6 @@
-"""Values that were fixed for inputs: as arrays that fit the inputs, and the note of them that a prepared model carries.
+"""Values that were fixed for inputs: as arrays that fit the inputs, and as a note in the prepared model.
 
-The note is what lets a later comparison feed the original what the prepared model stands for, wherever its files went.
+A later comparison reads the note to feed the original the same values, wherever the files went.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Value: TypeAlias = bool | int | float | str | list[Any]
 
 _KEY = "dmlprep.pinned"
 _MOST = 4096
-"""Elements. A value is written into recipes and into the model's metadata; weights belong into initializers."""
+"""Most elements of a value, which is written into recipes and metadata; weights belong in initializers."""
 
 
 def plain_array(name: str, value: Value, dtype: DTypeLike | None = None) -> Array:
-    """A value of an input as an array.
+    """Return a value of an input as an array.
 
     Raises:
         UsageError: DP208, its rows have different lengths.
@@ -39,10 +39,10 @@ def plain_array(name: str, value: Value, dtype: DTypeLike | None = None) -> Arra
 
 
 def pinned_array(value: ir.Value, given: Value) -> Array:
-    """``given`` in the type and shape of an input; one number fills the shape where all its sizes are fixed.
+    """Return ``given`` in the type and shape of an input; one number fills a shape whose sizes are all fixed.
 
     Raises:
-        UsageError: DP208, it does not fit: the text says what the input takes.
+        UsageError: DP208, it does not fit: the text names the input's type and shape.
     """
     name = value.name or ""
     if value.dtype is None or not isinstance(value.type, ir.TensorType):
@@ -64,7 +64,7 @@ def pinned_array(value: ir.Value, given: Value) -> Array:
 
 
 def _typed(name: str, array: Array, dtype: ir.DataType) -> Array:
-    """The array in an element type that holds each of its values."""
+    """Return the array in an element type that can represent each of its values."""
     if dtype == ir.DataType.STRING:
         if not all(isinstance(element, str) for element in array.reshape(-1)):
             raise _wrong(name, "the input is text")
@@ -90,20 +90,20 @@ def _wrong(name: str, why: str) -> UsageError:
 
 
 def short_value(given: Value) -> str:
-    """A value for a message: a long one by its shape."""
+    """Return a value for a message: a long one by its shape."""
     text = str(given)
     return text if len(text) <= 60 else f"a value of shape {list(np.shape(given))}"
 
 
 def note_values(model: ir.Model, arrays: Mapping[str, Array]) -> None:
-    """Note in the model's metadata that inputs have these values, besides those that are noted already."""
+    """Note the values of inputs in the model's metadata, in addition to earlier notes."""
     noted = {**pinned_values(model), **{name: array.tolist() for name, array in arrays.items()}}
     if noted:
         model.metadata_props[_KEY] = json.dumps(noted, sort_keys=True)
 
 
 def pinned_values(model: ir.Model, among: Sequence[ir.Value] | None = None) -> dict[str, Value]:
-    """The values that are noted in a model, by input; only those of the inputs ``among``, where there are some."""
+    """Return the noted values of a model, by input; only those of the inputs ``among``, if there are any."""
     try:
         noted = json.loads(model.metadata_props.get(_KEY, "{}"))
     except (ValueError, RecursionError):

@@ -1,5 +1,4 @@
-"""Walk a ModelProto: every graph, node and tensor, with subgraphs and functions. Nesting is the model's choice: no call
-stack."""
+"""Walk a ModelProto: every graph, node and tensor, with subgraphs and functions; without recursion, at any depth."""
 
 from __future__ import annotations
 
@@ -9,21 +8,21 @@ import onnx
 
 
 def copy(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy that may be changed."""
+    """Return a copy that may be changed."""
     new = onnx.ModelProto()
     new.CopyFrom(proto)
     return new
 
 
 def refer(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
-    """Let a tensor be external data: ``length`` bytes from ``offset`` on in the file at ``location``."""
+    """Make a tensor external data: ``length`` bytes from ``offset`` on in the file at ``location``."""
     del tensor.external_data[:]
     for key, value in (("location", location), ("offset", offset), ("length", length)):
         tensor.external_data.add(key=key, value=str(value))
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The subgraphs of a node."""
+    """Return the subgraphs of a node."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -31,7 +30,7 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
-    """The main graph and all subgraphs, those of functions included."""
+    """Yield the main graph and all subgraphs, those of functions included."""
     stack = [proto.graph, *(body for function in proto.functions for node in function.node for body in bodies(node))]
     while stack:
         graph = stack.pop()
@@ -40,13 +39,13 @@ def graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
 
 
 def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Every node, of functions and subgraphs too."""
+    """Yield every node, of functions and subgraphs too."""
     yield from (node for graph in graphs(proto) for node in graph.node)
     yield from (node for function in proto.functions for node in function.node)
 
 
 def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every initializer and every tensor that an attribute holds."""
+    """Yield every initializer, and every tensor in an attribute."""
     for graph in graphs(proto):
         yield from graph.initializer
     for node in nodes(proto):

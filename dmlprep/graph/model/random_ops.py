@@ -1,4 +1,4 @@
-"""Nodes that draw random numbers, so that a model gives other outputs in each run."""
+"""Nodes that draw random numbers, so that a model returns different outputs in each run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RANDOM = frozenset(
 
 
 def draws(node: ir.Node) -> bool:
-    """Whether a node draws numbers in each run: a random operator without a seed, or a Dropout in training mode."""
+    """Return True if a node draws numbers in each run: a random operator without a seed, or a training Dropout."""
     if node.domain not in ("", "ai.onnx") or "seed" in node.attributes:
         return False
     if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:

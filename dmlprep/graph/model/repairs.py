@@ -1,7 +1,7 @@
-"""What ONNX Runtime takes and onnx's checker refuses, brought into the form that both take. Each mend is a note.
+"""Repair models that ONNX Runtime accepts and onnx's checker refuses, so that both accept them; note each repair.
 
-Only what leaves no doubt is mended: the order of nodes, versions that ONNX Runtime has one of, types that follow. What
-ONNX Runtime does was tried with 1.24 to 1.31. The file itself is never modified.
+Only unambiguous faults are repaired: the order of nodes, domains with a single version, types that follow. ONNX
+Runtime's behaviour was measured with 1.24 to 1.31. The file itself is never modified.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _OF_ONE_VERSION = {
     *("com.microsoft", "com.microsoft.experimental", "com.microsoft.nchwc"),
     *("ai.onnx.preview.training", "ai.onnx.training"),
 }
-"""Domains of which ONNX Runtime has one version. It takes its newest where a model names none."""
+"""Domains with a single version in ONNX Runtime, which uses its newest where a model names none."""
 
 
 def mend(proto: onnx.ModelProto) -> list[Finding]:
-    """Mend a model in place, as it was parsed, and return a note for each kind of mend.
+    """Repair a parsed model in place, and return a note for each kind of repair.
 
     Raises:
         InputError: DP003, nodes form a cycle.
@@ -44,7 +44,7 @@ def mend(proto: onnx.ModelProto) -> list[Finding]:
 
 
 def _below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
-    """The bodies of nodes and all inside them, inner before outer."""
+    """Yield the bodies of nodes and all bodies inside them, inner before outer."""
     for node in nodes:
         for body in bodies(node):
             yield from _below(body.node)
@@ -68,12 +68,12 @@ def _sort_all(proto: onnx.ModelProto) -> list[Finding]:
 
 
 def first_three(names: Sequence[str]) -> str:
-    """The first three names, and how many more there are."""
+    """Return the first three names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
 def _sort(nodes: Nodes) -> bool:
-    """Put nodes behind those that they read from, else in the order in which they stand."""
+    """Sort nodes after those that they read from, otherwise in their present order; return True if it changed."""
     maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     needs = [{maker[name] for name in _reads(node) if name in maker} for node in nodes]
     if all(max(need, default=-1) < index for index, need in enumerate(needs)):
@@ -99,7 +99,7 @@ def _sort(nodes: Nodes) -> bool:
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:
-    """Names that a node reads, with those that its bodies read from around them."""
+    """Return names that a node reads, with those that its bodies read from around them."""
     found = {name for name in node.input if name}
     for body in bodies(node):
         made = {v.name for v in body.input} | {t.name for t in body.initializer}
@@ -110,7 +110,7 @@ def _reads(node: onnx.NodeProto) -> set[str]:
 
 
 def _cycle(nodes: Nodes, needs: list[set[int]], left: set[int]) -> InputError:
-    """Name a cycle among the nodes that are left: each of them needs another one of them."""
+    """Return the error that names a cycle among the nodes in ``left``, each of which needs another of them."""
     path = [min(left)]
     while (following := min(needs[path[-1]] & left)) not in path:
         path.append(following)
@@ -140,7 +140,7 @@ def _name_domains(proto: onnx.ModelProto) -> list[Finding]:
 
 
 def _newest(domain: str, nodes: Iterable[onnx.NodeProto]) -> int | None:
-    """The version from which on all operators are as in the newest one, which ONNX Runtime takes."""
+    """Return the version since which all operators are unchanged, which ONNX Runtime uses as the newest."""
     try:
         schemas = [onnx.defs.get_schema(node.op_type, domain) for node in nodes if node.domain == domain]
     except onnx.defs.SchemaError:
@@ -156,8 +156,11 @@ def _name_graphs(proto: onnx.ModelProto) -> list[Finding]:
 
 
 def _raise_ir(proto: onnx.ModelProto) -> list[Finding]:
-    """Before IR version 4 constants must be listed as inputs, and before 3 a model has no opsets: ONNX Runtime minds
-    neither."""
+    """Read a model of an older IR version as version 4, as ONNX Runtime does.
+
+    Before version 4, constants must be listed as inputs; before 3, a model has no opsets. ONNX Runtime requires
+    neither.
+    """
     listed, constants = {v.name for v in proto.graph.input}, {t.name for t in proto.graph.initializer}
     before, loose = proto.ir_version, len(constants - listed)
     if before >= 4 or (before == 3 and not loose):
@@ -175,7 +178,7 @@ def _raise_ir(proto: onnx.ModelProto) -> list[Finding]:
 
 
 def describe_ends(model: ir.Model) -> list[Finding]:
-    """Give outputs without a type or a shape those that follow; name the inputs whose rank nobody knows."""
+    """Infer types and shapes for outputs that lack them; note the inputs without a known rank."""
     lacking = [v for v in model.graph.outputs if v.type is None or v.shape is None]
     found = []
     if lacking:
@@ -223,11 +226,11 @@ def random_nodes(model: ir.Model) -> list[Finding]:
 
 
 def drop_wrong_shapes(model: ir.Model, frozen: Frozen) -> list[Finding]:
-    """Take the shapes from values inside the main graph that contradict what onnx infers without them, with a note.
+    """Remove shapes inside the main graph that contradict what onnx infers without them, and note it.
 
-    ONNX Runtime warns of them and takes the shape that follows; onnx's checker refuses the model. Exporters leave them
-    behind where they change a graph after its inference: onnxruntime-genai's builder notes a scalar at each constant.
-    A type that contradicts stays: ONNX Runtime refuses the model then. With a note, ``frozen`` is out of date.
+    ONNX Runtime warns about them and uses the inferred shape; onnx's checker refuses the model. Exporters leave them if
+    they change a graph after its inference: onnxruntime-genai's builder declares each constant as a scalar. A type that
+    contradicts stays, because ONNX Runtime refuses the model then. If a note is returned, ``frozen`` is out of date.
 
     Raises:
         ToolFailed: onnx crashes on the model, or needs more than its limits.
@@ -267,7 +270,7 @@ def _agrees(proto: onnx.ModelProto) -> bool:
 
 
 def _contradict(noted: onnx.TypeProto, inferred: onnx.TypeProto) -> bool:
-    """Whether two shapes differ in rank or in a size that both give."""
+    """Return True if two shapes differ in rank, or in a size that both have."""
     a, b = noted.tensor_type, inferred.tensor_type
     if not (a.HasField("shape") and b.HasField("shape")):
         return False

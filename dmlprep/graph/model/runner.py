@@ -1,4 +1,4 @@
-"""Who runs models for those that need values and open no sessions themselves: the pipeline hands one in."""
+"""The interface that runs models for code that needs values and opens no sessions: the pipeline implements it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Runner(Protocol):
         *,
         optimized: bool = True,
     ) -> dict[str, Array]:
-        """Run ``model`` on the CPU at FP32, with graph optimisation as it is by default, or with none.
+        """Run ``model`` on the CPU at FP32, with the default graph optimisation, or with none.
 
         Raises:
             ModelRefused: the model does not load or run, or its child process died.
@@ -29,5 +29,5 @@ class Runner(Protocol):
         ...
 
     def feeds(self, model: Model, count: int = 1) -> list[dict[str, Array]]:
-        """Feeds for the model's inputs: the user's, or seeded ones."""
+        """Return feeds for the model's inputs: the user's, or seeded ones."""
         ...

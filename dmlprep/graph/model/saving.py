@@ -1,4 +1,4 @@
-"""Save a model: weights stream one tensor at a time, files appear whole or not at all, a model with its data file."""
+"""Save a model: weights stream one tensor at a time; a model and its data file appear together or not at all."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def write(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Saved:
-    """Write ``model`` to ``target``, with ``target.data`` beside it when its tensors exceed ``external_over`` bytes.
+    """Write ``model`` to ``target``; if its tensors exceed ``external_over`` bytes, write them to ``target.data``.
 
     Args:
-        force: replace files that are there.
+        force: True to replace existing files.
         progress: called with the number of tensor bytes written since the last call.
 
     Raises:
@@ -72,13 +72,13 @@ def write(
                 file.flush()
                 with open(file.name, "rb") as again:
                     sha = hashlib.file_digest(again, "sha256").hexdigest()
-            # The data file of an earlier, larger model of the same name goes with that model.
+            # The data file of an earlier, larger model of the same name is removed with that model.
             writer.commit(gone=() if external or not force else (data_target.name,), force=force)
         return Saved(tuple(targets), sum(t.stat().st_size for t in targets), sha)
 
 
 def write_sharing(model: ir.Model, target: Path, shared: SharedData, *, progress: Progress | None = None) -> Saved:
-    """Write ``model`` to ``target``, its tensors into a data file beside it that other models have too.
+    """Write ``model`` to ``target``, and its tensors into a data file that other models share.
 
     Raises:
         OutputError: the disk is full, or the files cannot be written.
@@ -86,7 +86,7 @@ def write_sharing(model: ir.Model, target: Path, shared: SharedData, *, progress
     frozen = freeze(model, attributes=False)
     with plain_errors(target, {m.path for m in map(as_mapped, frozen.tensors) if m is not None}):
         if not shared.nbytes:
-            _check_room(target, frozen)  # how much of a later model is there already shows while it is written
+            _check_room(target, frozen)  # how much a later model shares is known only while it is written
         _refer(frozen, shared.path.name, shared.add([tensor for _, tensor in _stubs(frozen)], progress))
         payload = frozen.proto.SerializeToString()
         with Writer() as writer:
@@ -115,7 +115,7 @@ def _check_targets(targets: list[Path], frozen: Frozen, force: bool) -> None:
 
 
 def _data_file(frozen: Frozen, location: str, file: BinaryIO, progress: Progress | None) -> None:
-    """Write all tensors to the data file and point the proto at it."""
+    """Write all tensors to the data file, and refer to it in the proto."""
     offsets: dict[int, int] = {}  # one copy for a tensor that several initializers share
     for _, tensor in _stubs(frozen):
         if id(tensor) not in offsets:
@@ -124,13 +124,13 @@ def _data_file(frozen: Frozen, location: str, file: BinaryIO, progress: Progress
 
 
 def _refer(frozen: Frozen, location: str, offsets: Mapping[int, int]) -> None:
-    """Point the proto's initializers at a data file."""
+    """Let the proto's initializers refer to a data file."""
     for proto, tensor in _stubs(frozen):
         protos.refer(proto, location, offsets[id(tensor)], tensor.nbytes)
 
 
 def _stubs(frozen: Frozen) -> Iterator[tuple[onnx.TensorProto, ir.TensorProtocol]]:
-    """The initializers that stand for large tensors, with these."""
+    """Yield the initializers that are references to large tensors, with these tensors."""
     for graph in protos.graphs(frozen.proto):
         indices = ((t, stub_index(t)) for t in graph.initializer)
         yield from ((t, frozen.tensors[index]) for t, index in indices if index is not None)
@@ -148,8 +148,8 @@ def _tag(field: int, length: int) -> bytes:
 def _inline(frozen: Frozen, file: BinaryIO, progress: Progress | None) -> None:
     """Write one protobuf file, streaming the main graph's initializers into it.
 
-    Protobuf lets the fields of a message stand in any order, and a message field in several pieces: the graph's own
-    fields come first, then one initializer after another with its raw_data last.
+    In protobuf, the fields of a message may be in any order, and a message field in several pieces. So the graph's
+    other fields come first, then one initializer after another with its raw_data last.
     """
     proto = frozen.proto
     for stub, tensor in _stubs(frozen):

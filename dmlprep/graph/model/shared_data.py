@@ -1,4 +1,4 @@
-"""One data file for several models: what two of them hold alike is in it once, told by its digest."""
+"""One data file for several models, which stores tensors with the same digest once."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Progress = Callable[[int], None]
 
 @dataclass
 class SharedData:
-    """A data file that grows by each model's tensors. What is in it stays where it is.
+    """A data file that grows by each model's tensors. Its earlier content never moves.
 
-    It is open only while a model is saved: on Windows, ONNX Runtime opens no file that somebody writes to.
+    It is open only while a model is saved: on Windows, ONNX Runtime cannot open a file that another program writes.
 
     Attributes:
-        path: of the file; made when the first tensor comes.
-        written: bytes of tensors that the last model brought.
+        path: path of the file, which is created with the first tensor.
+        written: bytes of tensors that the last model added.
         shared: bytes of its tensors that were there before it, each once.
     """
 
@@ -32,20 +32,20 @@ class SharedData:
     written: int = 0
     shared: int = 0
     _places: dict[tuple[str, int], int] = field(default_factory=dict, repr=False)
-    """Offset by SHA-256 and bytes."""
+    """Offsets in the file, by SHA-256 and bytes."""
     _read: dict[tuple[Path, int, int], int] = field(default_factory=dict, repr=False)
-    """Offset by where a tensor lies in a file of the original, which does not change during a run."""
+    """Offsets in the file, by position in a file of the original, which does not change during a run."""
     _digest: hashlib._Hash = field(default_factory=hashlib.sha256, repr=False)
     _hashed: int = 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the file."""
+        """The size of the file in bytes."""
         return self.path.stat().st_size if self.path.exists() else 0
 
     @property
     def sha256(self) -> str:
-        """Of the whole file, in hexadecimal; only what was added since the last time is read."""
+        """The SHA-256 of the whole file, in hexadecimal; reads only the bytes that are new since the last time."""
         if self.path.exists():
             with self.path.open("rb") as file:
                 file.seek(self._hashed)
@@ -65,7 +65,7 @@ class SharedData:
             return {}
         before = set(self._places.values())
         offsets: dict[int, int] = {}
-        # "r+" and not "a": a file opened to append does not take ``copy_file_range``.
+        # "r+" and not "a": ``copy_file_range`` does not accept a file opened for appending.
         with self.path.open("r+b" if self.path.exists() else "x+b") as file:
             for tensor in tensors:
                 if id(tensor) not in offsets:
@@ -85,7 +85,7 @@ class SharedData:
             return self._read[source]
         end = file.tell()
         offset = append_aligned(tensor, file, progress)
-        # Read back rather than computed first: a tensor that is made while it is written is made once.
+        # Read back rather than computed first, so that a lazy tensor is computed only once.
         known = self._places.setdefault((_digest_of(file, offset, tensor.nbytes), tensor.nbytes), offset)
         if known != offset:
             file.truncate(end)

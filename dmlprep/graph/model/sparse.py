@@ -1,6 +1,6 @@
-"""Sparse weights become dense ones while a model is opened: onnx-ir holds none, and ONNX Runtime does the same.
+"""Convert sparse weights to dense ones while a model is opened: onnx-ir has none, and ONNX Runtime does the same.
 
-They stay as they are in memory, and are spread out only while somebody asks for their values.
+They stay sparse in memory, and become dense only while their values are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dmlprep.portable.arrays import Array
 
 
 class SpreadTensor(LazyTensor):
-    """A sparse tensor as a dense one: [dims], 0 but for ``values`` [n] at ``places`` [n] of its elements."""
+    """A sparse tensor as a dense one: [dims], 0 except for ``values`` [n] at ``places`` [n] of its elements."""
 
     def __init__(
         self, values: Array, places: Array, dtype: ir.DataType, dims: tuple[int, ...], name: str, doc_string: str | None
@@ -30,21 +30,21 @@ class SpreadTensor(LazyTensor):
         self.values, self.places = values, places
 
     def numpy(self) -> Array:
-        """The dense values, [dims]."""
+        """Return the dense values, [dims]."""
         full = np.zeros(self.size, self.values.dtype)
         full[self.places] = self.values
         return full.reshape(self.shape.numpy())
 
 
 def densify(proto: onnx.ModelProto, budget: Budget, where: str) -> list[SpreadTensor]:
-    """Let dense tensors stand for sparse initializers, and for the sparse values of Constant nodes, in place.
+    """Replace sparse initializers, and sparse values of Constant nodes, by dense tensors in place.
 
     Returns:
         the dense tensors. ``proto`` refers to them by the location ``SPARSE`` and the number as the offset.
 
     Raises:
-        InputError: indices lie outside the tensor, or do not fit the values.
-        ModelRefused: the values lie in a data file, or DP014, they are more than may be made of the model.
+        InputError: indices are outside the tensor, or do not fit the values.
+        ModelRefused: the values are in a data file, or DP014, they exceed the model's budget.
     """
     made: list[SpreadTensor] = []
 

@@ -1,4 +1,4 @@
-"""Tensors that stay in their file until somebody needs their values."""
+"""Tensors that stay in their file until their values are needed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from dmlprep.portable.arrays import Array
 _ALIGN_BIG, _ALIGN_SMALL, _BIG = 4096, 64, 1 << 20
 
 CHUNK_BYTES = 16 << 20
-"""How much of a tensor is read at once where values stream, in bytes."""
+"""Most bytes of a tensor to read in one piece while values stream."""
 
 
 def cut_short(path: Path, left: int) -> InputError:
-    """The error about a file of weights that lost its last ``left`` bytes since the model was opened."""
+    """Return the error about a file of weights that lost its last ``left`` bytes since the model was opened."""
     what, fix = f"it ended {left} bytes early", "run again when no program writes to it"
     return InputError(f"{what}: the file changed during the run", where=str(path), code="DP015", fix=fix)
 
@@ -59,12 +59,12 @@ def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
 
 
 def little_endian(values: Array) -> memoryview:
-    """The bytes of an array, little-endian."""
+    """Return the bytes of an array, little-endian."""
     return np.ascontiguousarray(values, values.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
 
 
 class LazyTensor(ABC):
-    """A tensor (onnx-ir's TensorProtocol), backed by ``raw``, whose values are made when they are read or saved."""
+    """A tensor (onnx-ir's TensorProtocol), backed by ``raw``, whose values are computed when they are read or saved."""
 
     def __init__(
         self, raw: object, dtype: ir.DataType, shape: ir.ShapeProtocol, name: str | None, doc_string: str | None = None
@@ -86,10 +86,10 @@ class LazyTensor(ABC):
 
     @abstractmethod
     def numpy(self) -> Array:
-        """All values, [dims]."""
+        """Return all values, [dims]."""
 
     def tobytes(self) -> bytes:
-        """All values, little-endian."""
+        """Return all values, little-endian."""
         return little_endian(self.numpy()).tobytes()
 
     def tofile(self, file: BinaryIO) -> None:
@@ -111,9 +111,9 @@ class LazyTensor(ABC):
 
 
 class MappedTensor(LazyTensor):
-    """A tensor that lies in a file: [dims] elements, little-endian, at ``offset`` bytes.
+    """A tensor in a file: [dims] elements, little-endian, at ``offset`` bytes.
 
-    ``numpy()`` maps just this tensor and keeps nothing: the pages go when the array goes.
+    ``numpy()`` maps just this tensor and keeps no reference: the mapping ends with the array.
     """
 
     def __init__(
@@ -154,11 +154,11 @@ class MappedTensor(LazyTensor):
         return raw.view(np.dtype(self.dtype.numpy())).reshape(shape)
 
     def numpy(self) -> Array:
-        """The values, [dims], read only, mapped from the file."""
+        """Return the values, [dims], read only, mapped from the file."""
         return self._as_numpy(self.map_bytes(0, self.length), tuple(self.shape.numpy()))
 
     def elements(self, start: int, stop: int) -> Array:
-        """Elements ``start`` to ``stop`` of the flattened tensor; whole-byte element types only."""
+        """Return elements ``start`` to ``stop`` of the flattened tensor; whole-byte element types only."""
         size = self.dtype.bitwidth // 8
         return self._as_numpy(self.map_bytes(start * size, (stop - start) * size), (stop - start,))
 
@@ -178,7 +178,7 @@ class MappedTensor(LazyTensor):
 
 
 class ReshapedTensor(LazyTensor):
-    """The elements of another tensor under other sizes; nothing is read before somebody asks."""
+    """The elements of another tensor in another shape; they are not read before they are needed."""
 
     def __init__(self, source: ir.TensorProtocol, sizes: Sequence[int]) -> None:
         super().__init__(source, source.dtype, ir.Shape(sizes), source.name, source.doc_string)
@@ -201,12 +201,12 @@ class ReshapedTensor(LazyTensor):
 
 
 def as_mapped(tensor: object) -> MappedTensor | None:
-    """The tensor as a mapped one, ``None`` where it lies in memory."""
+    """Return the tensor as a mapped one, ``None`` where it is in memory."""
     return tensor if isinstance(tensor, MappedTensor) else None
 
 
 def chunks(tensor: ir.TensorProtocol, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Array]:
-    """The flattened values of a tensor, piece by piece; at most ``chunk_bytes`` of a mapped tensor stand in memory."""
+    """Yield the flattened values of a tensor in pieces; at most ``chunk_bytes`` of a mapped tensor are in memory."""
     mapped = as_mapped(tensor)
     flat = None if mapped is not None and mapped.dtype.bitwidth >= 8 else np.asarray(tensor.numpy()).reshape(-1)
     itemsize = tensor.dtype.bitwidth // 8 if flat is None else flat.itemsize
@@ -227,7 +227,7 @@ def write_to(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
 
 
 def append_aligned(tensor: ir.TensorProtocol, file: BinaryIO, progress: Callable[[int], None] | None = None) -> int:
-    """Append a tensor at an aligned offset, by which ONNX Runtime can map it; returns the offset in bytes."""
+    """Append a tensor at an aligned offset, so that ONNX Runtime can map it; return the offset in bytes."""
     file.write(b"\0" * (-file.tell() % (_ALIGN_BIG if tensor.nbytes >= _BIG else _ALIGN_SMALL)))
     offset = file.tell()
     write_tensor(tensor, file, progress)
@@ -238,12 +238,12 @@ def write_tensor(tensor: ir.TensorProtocol, file: BinaryIO, progress: Callable[[
     """Append a tensor's bytes.
 
     Raises:
-        OSError: they are not as many as it says.
+        OSError: their number differs from the tensor's size.
     """
     before = file.tell()
     write_to(tensor, file)
     file.flush()
-    # copy_file_range moves the descriptor behind the buffer's back: ask the descriptor where it is
+    # copy_file_range moves the descriptor without the buffer: get the position from the descriptor
     file.seek(os.lseek(file.fileno(), 0, os.SEEK_CUR))
     if file.tell() - before != tensor.nbytes:
         raise OSError(f"tensor {tensor.name!r} wrote {file.tell() - before} bytes instead of {tensor.nbytes}")

@@ -1,4 +1,4 @@
-"""Text attributes of nodes, whose bytes need not be text, and the type that a Cast names in one up to opset 5."""
+"""Text attributes of nodes, whose bytes need not be text, and the type that a Cast up to opset 5 has in one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import onnx_ir as ir
 
 
 def as_text(attribute: ir.Attr) -> str:
-    """The text of a STRING attribute; bytes that are no UTF-8 as escapes."""
+    """Return the text of a STRING attribute; bytes that are not UTF-8 become escapes."""
     value = attribute.value
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def text_of(node: ir.Node, name: str, default: str = "") -> str:
-    """The text of an attribute; ``default`` where the node has none, or a function's caller says it."""
+    """Return the text of an attribute; ``default`` if the node has none, or a function's caller sets it."""
     attribute = node.attributes.get(name)
     if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.STRING:
         return default
@@ -20,7 +20,7 @@ def text_of(node: ir.Node, name: str, default: str = "") -> str:
 
 
 def cast_target(node: ir.Node) -> ir.DataType | None:
-    """The element type of a Cast's output; ``None`` where its attribute says none, or a function's caller does."""
+    """Return the element type of a Cast's output; ``None`` if it is missing, or a function's caller sets it."""
     attribute = node.attributes.get("to")
     if attribute is None or attribute.is_ref():
         return None

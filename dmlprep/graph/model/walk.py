@@ -14,7 +14,7 @@ _TENSORS = (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS)
 
 
 def attribute_graphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
-    """The subgraphs of a node, each with the name of its attribute (``then_branch``)."""
+    """Yield the subgraphs of a node, each with the name of its attribute (``then_branch``)."""
     for name, attr in node.attributes.data.items():  # the dict itself: looking twice at each costs more than the walk
         if attr.type not in _GRAPHS or attr.is_ref():
             continue
@@ -25,12 +25,12 @@ def attribute_graphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
 
 
 def join_path(path: str, name: str) -> str:
-    """A name with the path of its graph before it: ``If_3/then_branch/Pow_1``; the bare name in the main graph."""
+    """Return a name with the path of its graph: ``If_3/then_branch/Pow_1``; the bare name in the main graph."""
     return f"{path}/{name}" if path else name
 
 
 def _below(path: str, graph: GraphLike) -> Iterator[tuple[str, GraphLike]]:
-    # An explicit stack: nesting depth is the model's choice, not ours.
+    # An explicit stack: the model's author chooses the nesting depth.
     stack: list[tuple[str, GraphLike]] = [(path, graph)]
     while stack:
         path, graph = stack.pop()
@@ -43,15 +43,21 @@ def _below(path: str, graph: GraphLike) -> Iterator[tuple[str, GraphLike]]:
 
 
 def graphs(model: ir.Model) -> Iterator[tuple[str, GraphLike]]:
-    """Every graph of the model with its path: ``""`` is the main graph, ``If_3/then_branch`` a subgraph,
-    ``function my::Gelu2`` a model-local function."""
+    """Yield every graph of the model with its path.
+
+    It is ``""`` for the main graph, ``If_3/then_branch`` for a subgraph, ``function my::Gelu2`` for a model-local
+    function.
+    """
     yield from _below("", model.graph)
     for function in model.functions.values():
         yield from _below(f"function {function.domain}::{function.name}", function)
 
 
 def main_graphs(model: ir.Model) -> Iterator[ir.Graph]:
-    """The main graph and its subgraphs, outer before inner. Bodies of functions are shared by their calls: not here."""
+    """Yield the main graph and its subgraphs, outer before inner.
+
+    Functions are left out, because calls share their bodies.
+    """
     stack = [model.graph]
     while stack:
         graph = stack.pop()
@@ -61,13 +67,13 @@ def main_graphs(model: ir.Model) -> Iterator[ir.Graph]:
 
 
 def nodes(model: ir.Model) -> Iterator[ir.Node]:
-    """Every node of every graph, subgraph and function."""
+    """Yield every node of every graph, subgraph and function."""
     for _, graph in graphs(model):
         yield from graph
 
 
 def nodes_by_path(model: ir.Model) -> dict[str, ir.Node]:
-    """Every node by its path. The first of two nodes of one graph that share a name has it."""
+    """Return every node by its path; if two nodes of one graph have the same name, the first."""
     found: dict[str, ir.Node] = {}
     for path, graph in graphs(model):
         for node in graph:
@@ -76,24 +82,24 @@ def nodes_by_path(model: ir.Model) -> dict[str, ir.Node]:
 
 
 def count_nodes(model: ir.Model) -> int:
-    """How many nodes the model has, subgraphs and functions included."""
+    """Return how many nodes the model has, subgraphs and functions included."""
     return sum(len(graph) for _, graph in graphs(model))
 
 
 def label(node: ir.Node) -> str:
-    """A name to call a node by: its own, or its operator and first output where it has none."""
+    """Return a name for a node: its own, or its operator and first output where it has none."""
     return str(node.name or f"{node.op_type}({next((v.name for v in node.outputs if v.name), '')})")
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """A tensor that was replaced: where it stood, and what stood there."""
+    """A tensor that was replaced: its holder, and the old tensor or attribute."""
 
     holder: ir.Value | ir.Node
     was: ir.TensorProtocol | ir.Attr
 
     def undo(self) -> None:
-        """Put back what was there."""
+        """Put the old tensor back."""
         if isinstance(self.was, ir.Attr):
             self.holder.attributes[self.was.name] = self.was  # type: ignore[union-attr]
         else:
@@ -103,7 +109,7 @@ class Replaced:
 def map_tensors(
     model: ir.Model, change: Callable[[ir.TensorProtocol], ir.TensorProtocol], *, attributes: bool = True
 ) -> list[Replaced]:
-    """Replace initializers, and with ``attributes`` tensor attributes, by ``change(tensor)``; return what was there."""
+    """Replace initializers, and with ``attributes`` tensor attributes, by ``change(tensor)``; return the old ones."""
     replaced: list[Replaced] = []
     for _, graph in graphs(model):
         if isinstance(graph, ir.Graph):
@@ -128,7 +134,7 @@ def map_tensors(
 
 
 def tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    """Every tensor of the model: initializers and tensor attributes of all graphs."""
+    """Yield every tensor of the model: initializers and tensor attributes of all graphs."""
     every: list[ir.TensorProtocol] = []
 
     def note(tensor: ir.TensorProtocol) -> ir.TensorProtocol:

@@ -1,8 +1,8 @@
 """Read an ONNX file without reading its weights.
 
 An ONNX file is one protobuf message; its weights are byte strings inside. ``skeleton`` walks the wire format of the
-mapped file and copies everything but large tensor payloads, which become references (offset, length) into the file
-itself, written in ONNX's own external data form. Kilobytes are parsed where gigabytes stand.
+mapped file and copies everything but large tensor payloads. These become references (offset, length) into the file
+itself, in ONNX's own external data form. So kilobytes are parsed instead of gigabytes.
 
 Field numbers are those of onnx.proto3 (onnx 1.23, https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3).
 """
@@ -21,19 +21,22 @@ from dmlprep.graph.model import protos
 Buffer = bytes | mmap
 
 _OURS = f"\x00{secrets.token_hex(16)}"
-"""Begins the locations that stand for no file. No file can have such a name, and none that was written before this
-process began can hold it: a model that names one of these itself would have its bytes taken for weights."""
+"""Prefix of locations that are not files.
+
+A file cannot have such a name, and a file written before this process began cannot contain it. Otherwise a hostile
+model could name one of these locations, and its bytes would be read as weights.
+"""
 
 SELF = f"{_OURS}self"
-"""Location of a tensor whose bytes lie in the model file itself."""
+"""Location of a tensor whose bytes are in the model file itself."""
 
 SPARSE = f"{_OURS}sparse"
-"""Location of a tensor that was sparse; the offset says which one."""
+"""Location of a tensor that was sparse; the offset is its index."""
 
 _MAX_DEPTH = 96  # protobuf itself stops at 100 nested messages
 _VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
 
-# message kind -> field number -> kind of the message inside that may hold tensors
+# message kind -> field number -> kind of the message inside that may contain tensors
 _INSIDE: dict[str, dict[int, str]] = {
     "model": {7: "graph", 25: "function"},
     "graph": {1: "node", 5: "tensor"},
@@ -158,14 +161,14 @@ def skeleton(
 
 
 def data_locations(path: Path) -> list[str]:
-    """Locations of the external data of a model, each once, as the model writes them.
+    """Return the locations of a model's external data, each once, as written in the model.
 
     Raises:
         OSError: the file cannot be read.
-        InputError, google.protobuf.message.DecodeError, ValueError: it is no ONNX model.
+        InputError, google.protobuf.message.DecodeError, ValueError: it is not an ONNX model.
     """
     with open(path, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
-        if mapped.find(b"location") < 0:  # the key of each
+        if mapped.find(b"location") < 0:  # the key of each location
             return []
         model = onnx.ModelProto.FromString(skeleton(mapped))
     named: dict[str, None] = {}

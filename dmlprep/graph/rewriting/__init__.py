@@ -1,1 +1,1 @@
-"""How graphs are edited: new names, new nodes and constants, weights taken out and put back."""
+"""Tools that edit graphs: new names, new nodes and constants, weights that are removed and restored."""

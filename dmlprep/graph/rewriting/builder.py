@@ -1,4 +1,4 @@
-"""Write nodes and constants into a graph, and let a new value take the place of an old one."""
+"""Write nodes and constants into a graph, and replace values by new ones."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from dmlprep.portable.arrays import Array
 
 
 class GraphBuilder:
-    """Makes values, nodes and constants of one graph; its subclasses say where nodes go.
+    """Writer of values, nodes and constants of one graph; its subclasses choose the places of nodes.
 
     Args:
-        names: those in use in the model; what is made here is added to them.
-        budget: what may be made of the model; without one, as where the same weights take another form, nothing counts.
+        names: names in use in the model; new ones are added.
+        budget: limit of new constants and nodes; without one, as where the same weights change their form, nothing
+            counts.
         where: the node that is rewritten, for an error.
     """
 
@@ -31,33 +32,33 @@ class GraphBuilder:
         self._where = where
 
     def room(self, shape: Sequence[int], itemsize: int, what: str) -> None:
-        """Make sure that there is room for an array (``what``: a table of cosines) before it is computed.
+        """Check that an array (``what``: a table of cosines) fits the budget before it is computed.
 
         Raises:
-            ModelRefused: DP014, there is none.
+            ModelRefused: DP014, it does not fit.
         """
         if self._budget is not None:
             self._budget.require(shape, itemsize, what, self._where)
 
     def expect(self, nodes: int) -> None:
-        """Make sure that there is room for so many nodes before they are written.
+        """Check that so many nodes fit the budget before they are written.
 
         Raises:
-            ModelRefused: DP014, there is none.
+            ModelRefused: DP014, they do not fit.
         """
         if self._budget is not None:
             self._budget.require_nodes(nodes, "the replacement of its operators", self._where)
 
     def value_name(self, wish: str) -> str:
-        """A free name for a value."""
+        """Return a free name for a value."""
         return self.names.value(wish)
 
     def node_name(self, wish: str) -> str:
-        """A free name for a node."""
+        """Return a free name for a node."""
         return self.names.node(wish)
 
     def new_value(self, wish: str, kind: ir.TypeProtocol | None = None, shape: ir.Shape | None = None) -> ir.Value:
-        """A new value, for a node to make; it gets a copy of ``shape``."""
+        """Return a new value without a node; it gets a copy of ``shape``."""
         return ir.Value(name=self.value_name(wish), type=kind, shape=_copied(shape))
 
     def new_node(
@@ -68,25 +69,25 @@ class GraphBuilder:
         wish: str,
         attributes: Mapping[str, object] | None = None,
     ) -> ir.Node:
-        """A new node of the default domain, which is in no graph yet."""
+        """Return a new node of the default domain, which is in no graph yet."""
         attrs = [as_attribute(name, value) for name, value in (attributes or {}).items()]
         return ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.node_name(wish))
 
     def constant(self, array: Array, wish: str) -> ir.Value:
-        """An initializer of the graph; ``array`` is copied, and keeps its dtype and shape.
+        """Add an initializer to the graph; ``array`` is copied, with its dtype and shape.
 
         Raises:
-            ModelRefused: DP014, it is more than may be made of the model.
+            ModelRefused: DP014, it does not fit the budget.
         """
         self.room(array.shape, array.itemsize, "a constant")
-        # ascontiguousarray would make a vector of a scalar
+        # ascontiguousarray would turn a scalar into a vector
         return self.initializer(ir.Tensor(np.array(array, copy=True, order="C")), wish)
 
     def initializer(self, tensor: ir.TensorProtocol, wish: str) -> ir.Value:
-        """An initializer of the graph that holds ``tensor``, under a new name.
+        """Add an initializer with ``tensor`` to the graph, under a new name.
 
         Raises:
-            ModelRefused: DP014, it is more than may be made of the model.
+            ModelRefused: DP014, it does not fit the budget.
         """
         assert isinstance(self.graph, ir.Graph)  # a function has none
         if self._budget is not None:
@@ -96,14 +97,15 @@ class GraphBuilder:
 
 
 def as_attribute(name: str, value: Any) -> ir.Attr:
-    """An attribute of a Python value; an ``ir.Attr`` is returned as it is."""
+    """Return an attribute with a Python value; an ``ir.Attr`` is returned as it is."""
     if isinstance(value, list) and value and all(isinstance(v, int) for v in value):
-        return ir.AttrInt64s(name, value)  # 30 times as fast: onnx-ir first asks whether a list is a graph or a tensor
+        # 30 times as fast: onnx-ir first checks whether a list is a graph or a tensor
+        return ir.AttrInt64s(name, value)
     return ir.convenience.convert_attribute(name, value)
 
 
 def as_initializer(graph: ir.Graph, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Value:
-    """Make ``value``, which no node makes, an initializer of ``graph`` with the type and shape of ``tensor``."""
+    """Make ``value``, which has no node, an initializer of ``graph`` with the type and shape of ``tensor``."""
     set_type(value, tensor)
     value.const_value = tensor
     graph.register_initializer(value)
@@ -117,10 +119,10 @@ def set_type(value: ir.Value, tensor: ir.TensorProtocol) -> None:
 
 
 def inherit(old: ir.Value, new: ir.Value, rename: str) -> None:
-    """Give ``new`` the name of ``old``, and what is known of ``old``: type, shape, documentation and metadata.
+    """Give ``new`` the name of ``old``, and its type, shape, documentation and metadata.
 
     Args:
-        rename: the name of ``old`` from now on; empty where its node is to go.
+        rename: the new name of ``old``; empty where its node will be removed.
     """
     name, old.name = old.name, rename
     new.name = name
@@ -131,7 +133,7 @@ def inherit(old: ir.Value, new: ir.Value, rename: str) -> None:
 
 
 def insert_behind(value: ir.Value, nodes: ir.Node | Sequence[ir.Node]) -> None:
-    """Put nodes right behind the node that makes ``value``; first in its graph where no node makes it."""
+    """Insert nodes right after the node that computes ``value``; first in its graph where there is no such node."""
     graph, producer = value.graph, value.producer()
     assert graph is not None
     if producer is not None:
@@ -150,8 +152,8 @@ def move_readers(old: ir.Value, new: ir.Value | None, but: Collection[ir.Node] =
 
 
 def replace_outputs(graph: ir.Graph | ir.Function, old: ir.Value, new: ir.Value) -> None:
-    """Let ``new`` take the places of ``old`` among the outputs of ``graph``."""
-    if not old.is_graph_output():  # most values are none, and a graph may have thousands
+    """Replace ``old`` by ``new`` among the outputs of ``graph``."""
+    if not old.is_graph_output():  # most values are not outputs, and a graph may have thousands
         return
     outputs = graph.outputs[:]
     for _ in range(outputs.count(old)):
@@ -160,11 +162,11 @@ def replace_outputs(graph: ir.Graph | ir.Function, old: ir.Value, new: ir.Value)
 
 
 def replace_value(old: ir.Value, new: ir.Value, rename: str, made: Sequence[ir.Node] = ()) -> None:
-    """Let ``new`` inherit from ``old`` and take over its readers and its places among the outputs of its graph.
+    """Replace ``old`` by ``new``: its readers, its places among the graph's outputs, its name and type.
 
     Args:
-        rename: the name of ``old`` from now on; empty where its node is to go.
-        made: nodes that make ``new`` of ``old``. They are put right behind the node that makes ``old``.
+        rename: the new name of ``old``; empty where its node will be removed.
+        made: nodes that compute ``new`` from ``old``. They are inserted right after the node of ``old``.
     """
     inherit(old, new, rename)
     move_readers(old, new, but=made)

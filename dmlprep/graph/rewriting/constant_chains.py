@@ -1,6 +1,6 @@
-"""Chains of constants, judged by their ends: position embeddings that a Resize makes smaller become the result.
+"""Fold chains of constants whose result is small, such as position embeddings that a Resize shrinks.
 
-onnxsim judges each node: it reads no weights, and folds no node into more than ``constant_kib``.
+onnxsim judges each node alone: it reads no weights, and folds no node into more than ``constant_kib``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dmlprep.graph.rewriting.weights import KEPT_BYTES
 from dmlprep.portable.arrays import Array
 
 _MOST_NODES = 500
-"""Nodes of one chain; longer ones are not position embeddings."""
+"""Most nodes of one chain; longer ones are not position embeddings."""
 
 _LARGEST_LINK = 64 << 20
 _ROOM = 256 << 20  # bytes of all ends: they are in memory until the model is saved
@@ -34,7 +34,7 @@ _EXCLUDED = RANDOM | {"Constant", "DequantizeLinear", "QuantizeLinear"}
 
 
 class _Chains:
-    """The nodes of the main graph that compute with constants alone, each with its place."""
+    """The nodes of the main graph that compute with constants alone, each with its index."""
 
     def __init__(self, model: ir.Model) -> None:
         self.model = model
@@ -53,7 +53,7 @@ class _Chains:
         return constant_of(value, self.model.ir_version) is not None
 
     def nbytes(self, value: ir.Value) -> int:
-        """Bytes of a value; more than a link may have where they are not known."""
+        """Return the bytes of a value; more than the limit of a link if they are not known."""
         tensor = constant_of(value, self.model.ir_version)
         if tensor is not None:
             return tensor.nbytes
@@ -66,7 +66,7 @@ class _Chains:
         return ir.DataType(self.known.dtype(value)).numpy()
 
     def cone(self, ends: Iterable[ir.Value]) -> list[ir.Node]:
-        """The nodes behind some values, the last first."""
+        """Return the nodes that compute some values, the last first."""
         behind: set[ir.Node] = set()
         stack = [v.producer() for v in ends]
         while stack and len(behind) <= _MOST_NODES:
@@ -77,7 +77,7 @@ class _Chains:
         return sorted(behind, key=self.nodes.__getitem__, reverse=True)
 
     def worth(self, ends: list[ir.Value], limit: int) -> bool:
-        """Return whether the ends are smaller than the weights that go, or small where only a link is large."""
+        """Return True if the ends are smaller than the weights that go, or small where only a link is large."""
         cone = self.cone(ends)
         if not ends or len(cone) > _MOST_NODES or any(v.is_graph_output() for v in ends):
             return False
@@ -96,17 +96,17 @@ class _Chains:
         return sum(sizes) < sum(map(self.nbytes, freed)) if weights else max(sizes) <= limit < max(links)
 
     def ends(self) -> list[list[ir.Value]]:
-        """Groups of values to fold together: all ends, then each value by itself, the last first."""
+        """Return groups of values to fold together: all ends, then each value by itself, the last first."""
         values = [v for node in reversed(self.nodes) for v in node.outputs]
         outer = [v for v in values if any(user not in self.nodes for user, _ in v.uses())][: _MOST_NODES + 1]
         return [outer, *([v] for v in values if v.uses())]
 
 
 def fold_chains(model: Model, runner: Runner, limit: int) -> None:
-    """Put constants in the place of chains whose ends are smaller than their weights.
+    """Replace chains by constants where the ends are smaller than the weights.
 
     Args:
-        limit: bytes of an end where the chain has no weights, only links that are larger than that.
+        limit: most bytes of an end where the chain has no weights, only links that are larger than that.
     """
     chains, names, room = _Chains(model.ir), Names(model.ir), _ROOM
     folded: set[ir.Node] = set()
@@ -129,7 +129,7 @@ def fold_chains(model: Model, runner: Runner, limit: int) -> None:
 
 
 def _computed(model: Model, ends: list[ir.Value], runner: Runner) -> list[Array]:
-    """The numbers of values that follow from constants; empty where they cannot be computed."""
+    """Compute values that follow from constants; return none where they cannot be computed."""
     part, names = model.copy(), [v.name or "" for v in ends]
     values = {v.name: v for node in part.ir.graph for v in node.outputs}
     part.ir.graph.outputs[:] = [values[name] for name in names]

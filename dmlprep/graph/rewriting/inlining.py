@@ -1,4 +1,4 @@
-"""Calls of model-local functions replaced by the functions' bodies, in a time that grows with what is made."""
+"""Replace calls of model-local functions by the functions' bodies, in time proportional to the result."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from dmlprep.graph.rewriting.names import Names
 
 
 class _NoNames(set[str]):
-    """Names of which none is ever taken."""
+    """A set of names that reports every name as free."""
 
     def __contains__(self, name: object) -> bool:
         return False
 
     def add(self, name: str, /) -> None:
-        """Forget it."""
+        """Ignore the name."""
 
 
 class Inline(InlinePass):
-    """onnx-ir's pass, which gives the same names sooner.
+    """onnx-ir's inlining pass, faster and with the same names.
 
-    It looks for a free name from the first number on for each node and value, so that thousands of calls of one
-    function take minutes (``_make_unique_name`` in its ``inliner.py``). Here the search goes on where it ended.
+    onnx-ir searches a free name from the first number on for each node and value. With thousands of calls of one
+    function this takes minutes (``_make_unique_name`` in its ``inliner.py``). Here each search starts where the last
+    one ended.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class Inline(InlinePass):
 
 
 def _inside_first(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
-    """Nodes, each behind those of its subgraphs."""
+    """Yield nodes, each after those of its subgraphs."""
     for node in nodes:
         for _, graph in attribute_graphs(node):
             yield from _inside_first(graph)

@@ -8,7 +8,7 @@ from dmlprep.graph.model.walk import GraphLike, graphs
 
 
 class Names:
-    """Names that values and nodes of a model have; subgraphs share one name space with what is around them.
+    """Names of a model's values and nodes; subgraphs share one name space with the graphs around them.
 
     A node and a value may have the same name.
     """
@@ -21,7 +21,7 @@ class Names:
             self.take(graph)
 
     def take(self, graph: GraphLike) -> None:
-        """Take the names of a graph, without those of its subgraphs."""
+        """Add the names of a graph, without those of its subgraphs."""
         self.values.update(v.name for v in graph.inputs if v.name)
         if isinstance(graph, ir.Graph):
             self.values.update(graph.initializers)
@@ -30,19 +30,19 @@ class Names:
             self.values.update(v.name for v in node.outputs if v.name)
 
     def value(self, wish: str) -> str:
-        """A value name like ``wish``: itself, or ``wish_2``, ``wish_3`` ...; it is taken from now on."""
+        """Return a free value name: ``wish``, or ``wish_2``, ``wish_3`` ..., and reserve it."""
         return self._free(wish, self.values)
 
     def node(self, wish: str) -> str:
-        """A node name like ``wish``."""
+        """Return a free node name like ``wish``, and reserve it."""
         return self._free(wish, self.nodes)
 
     def new(self, wish: str) -> str:
-        """A name like ``wish`` that neither a value nor a node has."""
+        """Return a name like ``wish`` that neither a value nor a node has, and reserve it."""
         return self._free(wish, self.values, self.nodes)
 
     def _free(self, wish: str, *taken: set[str]) -> str:
-        # Counting on from the last number: thousands of names may start from the same wish.
+        # Continue from the last number: thousands of names may start from the same wish.
         name, count = wish, self._counts.get(wish, 1)
         while any(name in names for names in taken):
             count += 1

@@ -1,4 +1,4 @@
-"""Nodes and initializers that nothing reads. Apps read some from the file, as face swappers do an embedding map."""
+"""Unused nodes and initializers. Apps read some initializers from the file, such as a face swapper's embedding map."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dmlprep.graph.rewriting.names import Names
 
 
 def empty_bodies(node: ir.Node) -> None:
-    """Take the bodies of a node apart that is to go: their nodes would still count as readers of outer values."""
+    """Remove the nodes of bodies before their node is removed: they would still count as readers of outer values."""
     for _, body in attribute_graphs(node):
         for inner in body:
             empty_bodies(inner)
@@ -18,9 +18,9 @@ def empty_bodies(node: ir.Node) -> None:
 
 
 def remove_dead(model: ir.Model) -> int:
-    """Remove nodes and initializers that nothing reads (no node has side effects); return how many nodes."""
+    """Remove unused nodes and initializers (no node has side effects); return how many nodes."""
     removed = 0
-    # Outer graphs last: what only a dead body reads is dead then.
+    # Outer graphs last: a value that only a dead body reads is dead then.
     for graph in reversed(list(main_graphs(model))):
         dead: set[ir.Node] = set()
         for node in reversed(list(graph)):
@@ -38,7 +38,7 @@ def remove_dead(model: ir.Model) -> int:
 
 
 def take_unread(model: ir.Model) -> list[ir.Value]:
-    """Take the initializers of the main graph that no node reads out of it, in their order.
+    """Take unused initializers out of the main graph and return them, in their order.
 
     Defaults that a caller may override (IR 4 and later) stay: they are inputs.
     """
@@ -54,7 +54,7 @@ def take_unread(model: ir.Model) -> list[ir.Value]:
 
 
 def put_unread(model: ir.Model, values: list[ir.Value]) -> None:
-    """Put initializers back, last in their order; a value that got one of their names gets another."""
+    """Put initializers back, last in their order; rename values that use one of their names."""
     names = Names(model)
     wanted = {v.name for v in values}
     for value in [v for node in model.graph.all_nodes() for v in node.outputs] + [*model.graph.initializers.values()]:

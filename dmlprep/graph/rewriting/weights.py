@@ -1,6 +1,6 @@
-"""Take weights out of a model before a third-party tool sees it, and put the very same tensors back after.
+"""Remove weights from a model before a third-party tool reads it, and restore the same tensors afterwards.
 
-A weight that stands as a graph input cannot be read, rounded, merged or folded by the tool.
+A weight that is a graph input cannot be read, rounded, merged or folded by the tool.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dmlprep.graph.rewriting.builder import as_initializer, set_type
 from dmlprep.graph.rewriting.names import Names
 
 KEPT_BYTES = 4 << 10
-"""Constants up to this size stay: shapes, axes, epsilons, biases. Tools fold them exactly, or leave them alone."""
+"""Largest constants that stay: shapes, axes, epsilons, biases. Tools fold them exactly, or do not change them."""
 
 
 @dataclass
 class Taken:
-    """Tensors that were taken out, by the name of the input that stands for each.
+    """Tensors that were removed, by the names of the inputs that replace them.
 
-    The defaults among them were inputs as well: a caller may give others (IR 4 and later).
+    The defaults among them were inputs as well: a caller may override them (IR 4 and later).
     """
 
     tensors: dict[str, ir.TensorProtocol] = field(default_factory=dict)
@@ -36,9 +36,11 @@ class Taken:
 
 
 def take_out(model: ir.Model) -> Taken:
-    """Turn every tensor of more than ``KEPT_BYTES`` bytes, and every initializer with a caller's choice, into an input.
+    """Turn every tensor of more than ``KEPT_BYTES`` bytes, and every default of an input, into a plain input.
 
-    Weights of subgraphs become inputs of the main graph; Constant nodes that hold a weight go. ``model`` is changed.
+    Weights of subgraphs become inputs of the main graph; Constant nodes with a weight are removed. ``model`` is
+    changed.
+
     Weights inside model-local functions stay. Other Constant nodes of the main graph become initializers: onnxsim would
     run each in ONNX Runtime for that.
     """
@@ -86,13 +88,13 @@ def take_out(model: ir.Model) -> Taken:
 
 
 def _held(node: ir.Node) -> ir.TensorProtocol | None:
-    """The tensor of a Constant node, but for text."""
+    """Return the tensor of a Constant node, except for text."""
     tensor = constant_tensor(node) if node.op_type == "Constant" and not node.domain else None
     return None if tensor is None or tensor.dtype == ir.DataType.STRING else tensor
 
 
 def put_back(proto: onnx.ModelProto, taken: Taken, original: ir.Model) -> ir.Model:
-    """Read a tool's result and give it back its weights and all that tools drop.
+    """Read a tool's result, and restore its weights and everything that tools drop.
 
     Inputs and outputs keep their types, denotations and documentation; values and nodes of the same name keep their
     denotations and metadata; the model keeps its functions, producer and metadata.
@@ -102,7 +104,7 @@ def put_back(proto: onnx.ModelProto, taken: Taken, original: ir.Model) -> ir.Mod
     """
     try:
         model = ir.from_proto(proto)
-    except Exception as error:  # whatever a tool wrote: it is not what the model was
+    except Exception as error:  # a tool may have written anything: the result is not the model any more
         raise ModelRefused(f"the result cannot be read: {type(error).__name__}", code="DP301") from error
     graph = model.graph
     for value in list(graph.inputs):
@@ -116,7 +118,7 @@ def put_back(proto: onnx.ModelProto, taken: Taken, original: ir.Model) -> ir.Mod
     was = {v.name for v in original.graph.inputs}
     weights = original.graph.initializers
     if original.ir_version < 4:
-        # From IR 4 on constants are no inputs, and this model becomes one of IR 4.
+        # From IR 4 on constants are not inputs, and this model becomes one of IR 4.
         was -= set(weights)
         for value in [v for v in graph.inputs if v.name in weights]:
             graph.inputs.remove(value)
@@ -147,7 +149,7 @@ def _restore(model: ir.Model, original: ir.Model) -> None:
 
 
 def original_functions(original: ir.Model) -> dict[ir.OperatorIdentifier, ir.Function]:
-    """The model's functions as objects of their own: a graph is part of one model only."""
+    """Copy the model's functions: a graph can be part of one model only."""
     if not original.functions:
         return {}
     shell = ir.Model(ir.Graph([], [], nodes=[], opset_imports=dict(original.opset_imports)), ir_version=10)
@@ -156,7 +158,7 @@ def original_functions(original: ir.Model) -> dict[ir.OperatorIdentifier, ir.Fun
 
 
 def _restore_values(model: ir.Model, original: ir.Model) -> None:
-    """Denotations and metadata by name; shapes are inferred: tools move reshapes, and keep the names of values."""
+    """Return denotations and metadata by name. Shapes are not restored: tools move reshapes, but keep value names."""
     known: dict[str | None, ir.Value] = {v.name: v for g in main_graphs(original) for v in _values(g) if v.name}
     ends = {*model.graph.inputs, *model.graph.outputs}
     for graph in main_graphs(model):
@@ -185,7 +187,7 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def _name_nodes(model: ir.Model, original: ir.Model) -> None:
-    """Nodes keep what was written about them; a tool's new nodes get names of their own."""
+    """Restore documentation and metadata of nodes; a tool's new nodes get new names."""
     before = Counter(n.name for n in nodes(original) if n.name)
     by_output = {v.name: n for n in nodes(original) for v in n.outputs if v.name}
     names, seen = Names(model), set[str | None]()
