@@ -1,4 +1,4 @@
-"""Folders of language models for onnxruntime-genai: read, checked, and what they need."""
+"""Prepare, check and compare folders of language models for onnxruntime-genai."""
 
 from dmlprep.genai.folder import open_folder
 

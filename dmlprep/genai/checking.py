@@ -1,4 +1,4 @@
-"""Everything that is known offline about a folder of onnxruntime-genai."""
+"""Check a folder of onnxruntime-genai offline: its config, files, tokens and models."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from dmlprep.record.run_record import RunFacts
 
 _GROUPED = "com.microsoft::GroupQueryAttention"
 _EXPECTED = frozenset(["DP205", "DP531"])
-"""Free dimensions: a model of a genai folder has them, and its sizes are those of the search."""
+"""Findings about free dimensions: a model of a genai folder has them, and the search sets their sizes."""
 
 
 @dataclass(frozen=True)
 class CheckedModel:
-    """A model of the folder; ``examined`` is ``None`` where it cannot be opened, as a finding of the folder says."""
+    """A model of the folder; ``examined`` is ``None`` if it cannot be opened, which a finding reports."""
 
     section: str
     file: Path
@@ -45,7 +45,7 @@ class CheckedModel:
 
 @dataclass(frozen=True)
 class FolderCheck:
-    """What was found.
+    """The result of a check.
 
     Attributes:
         needs: memory of the device; ``None`` where it is not known.
@@ -68,7 +68,7 @@ class FolderCheck:
         return [self.record, *(one.examined.record for one in self.models if one.examined is not None)]
 
     def combined(self) -> RunRecord:
-        """One record with everything; a finding about a model has its file under ``facts``."""
+        """Return one record with everything; a finding about a model has its file under ``facts``."""
         findings = list(self.record.findings)
         for model in self.models:
             name = model.file.relative_to(self.folder.path).as_posix()
@@ -88,7 +88,7 @@ def check_folder(path: Path, target: Target, *, vram: int | None = None) -> Fold
     """Check a folder.
 
     Raises:
-        InputError: it is no folder of onnxruntime-genai, or its config cannot be read (DP840).
+        InputError: it is not a folder of onnxruntime-genai, or its config cannot be read (DP840).
     """
     folder = open_folder(path)
     config = folder.config
@@ -117,7 +117,7 @@ def check_folder(path: Path, target: Target, *, vram: int | None = None) -> Fold
 
 
 def _once(found: list[Finding]) -> list[Finding]:
-    """Without those that say the same: several sections may name one file."""
+    """Drop repeated findings: several sections may name one file."""
     by_text: dict[tuple[str, str, str], Finding] = {}
     for one in found:
         by_text.setdefault((one.code, one.node, one.message), one)
@@ -125,7 +125,7 @@ def _once(found: list[Finding]) -> list[Finding]:
 
 
 def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
-    """Names that lead out of the folder, links, and files that are not there."""
+    """Yield findings on names that lead out of the folder, links, and missing files."""
     for place, name in folder.outside:
         text = f'{place} "{name[:60]}" is outside the folder'
         yield finding("DP845", text, node=place)
@@ -134,7 +134,7 @@ def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
     root = folder.path.resolve()
     for section, file in folder.models:
         place = f"model.{section}.filename"
-        if not os.path.exists(file):  # also says no where no file can have such a name
+        if not os.path.exists(file):  # also False where a file cannot have such a name
             text, remedy = f"{place} names {file.name}, which does not exist", meant(file, "copy it into the folder")
             yield finding("DP846", text, node=place, remedy=remedy)
         elif not file.resolve().is_relative_to(root):
@@ -155,7 +155,7 @@ def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
 def _model(
     folder: GenaiFolder, file: ModelFile, target: Target, found: list[Finding]
 ) -> tuple[CheckedModel, Model | None]:
-    """One model: opened, examined, and held against the config."""
+    """Open and examine one model, and compare it with the config."""
     name = file.file.name
     if not (os.path.exists(file.file) and file.file.resolve().is_relative_to(folder.path.resolve())):
         return CheckedModel(*file, None), None
@@ -186,7 +186,7 @@ def _model(
 
 
 def _in_folder(one: Finding, shared: bool, captured: bool) -> Finding:
-    """A finding as it stands in a folder."""
+    """Adapt a finding on a model to its folder."""
     if one.code == "DP659" and one.severity == "warning":
         if captured:
             return msgspec.structs.replace(one, severity="error", message=f"{one.message}: graph capture is on here")
@@ -203,7 +203,7 @@ def _interface(model: ir.Model) -> Interface:
 
 
 def _type_findings(file: str, model: ir.Model) -> Iterator[Finding]:
-    """Weights of a type that no kernel of DirectML takes."""
+    """Yield a finding on weights of a type that no kernel of DirectML accepts."""
     names = [tensor.name or "" for tensor in tensors(model) if tensor.dtype is ir.DataType.BFLOAT16]
     if names:
         text = f"{file} has {len(names)} weights in BF16, which DirectML does not support, first {names[0]}"
@@ -211,10 +211,10 @@ def _type_findings(file: str, model: ir.Model) -> Iterator[Finding]:
 
 
 def capture_findings(file: str, placement: Placement, graph: GraphFacts) -> Iterator[Finding]:
-    """Why a session that is to capture its graph is refused (``InferenceSession::Initialize``).
+    """Yield the reasons for which a session with graph capture is refused (``InferenceSession::Initialize``).
 
-    The main graph may have no node with a subgraph. Nodes may run on the CPU, as shape arithmetic does, where no tensor
-    is copied between the devices for it.
+    The main graph may not have a node with a subgraph. Nodes may run on the CPU, as shape arithmetic does, if that
+    needs no copy of a tensor between the devices.
     """
     control = [node for node in graph.nodes if node.subgraphs]
     how = 'or write "enable_graph_capture": "0" into the options of dml'

@@ -1,4 +1,4 @@
-"""genai_config.json: read, held against the schema, and asked by place (``model.decoder.head_size``)."""
+"""Read genai_config.json, check it against the schema, and look up values (``model.decoder.head_size``)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from dmlprep.genai.schema import validate
 from dmlprep.record import Finding
 
 CONFIG = "genai_config.json"
-"""Name of the file; onnxruntime-genai knows no other."""
+"""Name of the file; onnxruntime-genai reads no other."""
 
 
 def is_dml(name: str) -> bool:
-    """Whether onnxruntime-genai takes a name for DirectML's: any case, and with ``ExecutionProvider``."""
+    """Return True if onnxruntime-genai reads a name as DirectML: in any case, and with ``ExecutionProvider``."""
     return name.lower().removesuffix("executionprovider") == "dml"
 
 
 @dataclass(frozen=True)
 class Provider:
-    """One execution provider that session options ask for.
+    """One execution provider in session options.
 
     Attributes:
-        place: of its object (``model.decoder.session_options.provider_options[0].dml``).
+        place: path of its object (``model.decoder.session_options.provider_options[0].dml``).
         options: its options; without the filter.
     """
 
@@ -36,7 +36,7 @@ class Provider:
 
     @property
     def is_dml(self) -> bool:
-        """Whether this is DirectML."""
+        """True for DirectML."""
         return is_dml(self.name)
 
 
@@ -45,8 +45,8 @@ class GenaiConfig:
     """A genai_config.json that is JSON.
 
     Attributes:
-        document: what it holds; do not edit, ``copy.deepcopy`` it.
-        findings: what onnxruntime-genai refuses or reads otherwise than it stands there.
+        document: its content; do not edit, ``copy.deepcopy`` it.
+        findings: faults: text that onnxruntime-genai refuses, or reads differently.
     """
 
     path: Path
@@ -54,28 +54,28 @@ class GenaiConfig:
     findings: tuple[Finding, ...] = field(repr=False)
 
     def value(self, place: str) -> object:
-        """What stands at a place, keys with dots between them; ``None`` where nothing does."""
+        """Return the value at a place, keys with dots between them; ``None`` without one."""
         found: object = self.document
         for key in place.split("."):
             found = found.get(key) if isinstance(found, Mapping) else None
         return found
 
     def table(self, place: str) -> Mapping[str, object]:
-        """The object at a place; an empty one where there is none, or something else."""
+        """Return the object at a place; an empty one for other values, or none."""
         value = self.value(place)
         return value if isinstance(value, Mapping) else {}
 
     def text(self, place: str) -> str:
-        """The string at a place; empty where there is none, or something else."""
+        """Return the string at a place; empty for other values, or none."""
         value = self.value(place)
         return value if isinstance(value, str) else ""
 
     def number(self, place: str) -> int | None:
-        """The whole number of 32 bits at a place; ``None`` where there is none, or something else."""
+        """Return the 32-bit integer at a place; ``None`` for other values, or none."""
         return whole(self.value(place))
 
     def flag(self, place: str) -> bool | None:
-        """The truth value at a place; ``None`` where there is none, or something else."""
+        """Return the truth value at a place; ``None`` for other values, or none."""
         value = self.value(place)
         return value if isinstance(value, bool) else None
 
@@ -85,7 +85,7 @@ class GenaiConfig:
         return self.text("model.type")
 
     def providers(self, section: str) -> list[Provider]:
-        """The providers that a section's session options ask for, in their order.
+        """Return the providers in a section's session options, in their order.
 
         Args:
             section: with or without ``model.`` before it (``decoder``, ``decoder.pipeline.embeds``).
@@ -94,12 +94,12 @@ class GenaiConfig:
         return list(_providers(place, self.section(section).get("session_options")))
 
     def session_options(self, section: str) -> Mapping[str, object]:
-        """A section's own session options; empty without, where onnxruntime-genai takes the decoder's."""
+        """Return a section's own session options; if they are empty, onnxruntime-genai uses the decoder's."""
         options = self.section(section).get("session_options")
         return options if isinstance(options, Mapping) else {}
 
     def section(self, section: str) -> Mapping[str, Any]:
-        """The object of a model's section (``decoder``, ``decoder.pipeline.NAME``); empty where there is none."""
+        """Return the object of a model's section (``decoder``, ``decoder.pipeline.NAME``); empty without one."""
         head, mark, stage = section.removeprefix("model.").partition(".pipeline.")
         table = self.table(f"model.{head}")
         if not mark:
@@ -107,18 +107,18 @@ class GenaiConfig:
         return next((inner for known, inner in stages(table) if known == stage), {})
 
     def side(self, section: str, side: str) -> Mapping[str, object]:
-        """Names that a section gives its ``inputs`` or ``outputs``, by key; empty where it is a list, or missing."""
+        """Return names of a section's ``inputs`` or ``outputs``, by key; empty where it is a list, or missing."""
         written = self.section(section).get(side)
         return written if isinstance(written, Mapping) else {}
 
 
 def section_place(section: str) -> str:
-    """``model.decoder`` for ``decoder``."""
+    """Return the full place of a section: ``model.decoder`` for ``decoder``."""
     return section if section.startswith("model.") else f"model.{section}"
 
 
 def stages(table: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Name and object of each stage of a section's pipeline: a list of objects of one key each, or one object."""
+    """Yield name and object of each stage of a pipeline: a list of objects of one key each, or one object."""
     pipeline = table.get("pipeline")
     for entry in pipeline if isinstance(pipeline, list) else [pipeline]:
         if isinstance(entry, Mapping):
@@ -126,7 +126,7 @@ def stages(table: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, obje
 
 
 def whole(value: object) -> int | None:
-    """A whole number of 32 bits, which JSON may write as ``2.0``; ``None`` for anything else."""
+    """Return a 32-bit integer, which JSON may write as ``2.0``; ``None`` for other values."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not -(1 << 31) <= value < 1 << 31 or value != int(value):
@@ -135,10 +135,10 @@ def whole(value: object) -> int | None:
 
 
 def read_config(path: Path | str) -> GenaiConfig:
-    """Read a genai_config.json, by its path or its folder; ``findings`` has what is wrong with it.
+    """Read a genai_config.json, by its path or its folder; ``findings`` lists its faults.
 
     Raises:
-        InputError: it is missing, larger than 16 MiB, no JSON, or nests deeper than 32 levels (DP840).
+        InputError: it is missing, larger than 16 MiB, not JSON, or nests deeper than 32 levels (DP840).
     """
     path = Path(path)
     file = path / CONFIG if path.is_dir() else path

@@ -1,6 +1,6 @@
-"""genai_config.json for DirectML, and for the CPU: the user's document with the changes that are needed.
+"""Adapt the user's genai_config.json to DirectML or to the CPU, with as few changes as possible.
 
-What onnxruntime-genai 0.12.2 and 0.18.0 read of the options of ``dml`` is ``device_index``, ``luid`` and, in 0.18,
+onnxruntime-genai 0.12.2 and 0.18.0 read these options of ``dml``: ``device_index``, ``luid`` and, in 0.18,
 ``enable_graph_capture`` (src/ep/dml/session_options.cpp, and the libraries of both packages).
 """
 
@@ -29,11 +29,11 @@ class DmlOptions:
 
 
 def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grouped: bool) -> tuple[str, list[Finding]]:
-    """The configuration for DirectML.
+    """Return the configuration for DirectML, and findings on its changes.
 
     Args:
-        text: the document as it came, without a byte-order mark.
-        capture: whether every compute node of the decoder runs on DirectML.
+        text: the original document, without a byte-order mark.
+        capture: True if every compute node of the decoder runs on DirectML.
     """
     findings: list[Finding] = []
     capture = capture if options.graph_capture is None else options.graph_capture
@@ -74,7 +74,7 @@ def _provider(session: dict[str, object], where: str, options: DmlOptions, captu
 
 
 def _search(search: dict[str, object], found: list[Finding]) -> None:
-    """What DirectML's GroupQueryAttention needs of the search (DP649)."""
+    """Set the search options that DirectML's GroupQueryAttention needs (DP649)."""
     if search.get("past_present_share_buffer") is not True:
         search["past_present_share_buffer"] = True
         text = "changed past_present_share_buffer to true: DirectML reads the cache only in shared memory"
@@ -86,7 +86,7 @@ def _search(search: dict[str, object], found: list[Finding]) -> None:
 
 
 def for_cpu(text: str) -> str:
-    """The configuration for the CPU: no session asks for a provider. All else stays."""
+    """Return the configuration for the CPU: remove the providers of all sessions, and nothing more."""
     document, layout = _read(text)
     sessions = (section.get("session_options") for _, section in _sections(document))
     asking = [session for session in sessions if isinstance(session, dict) and session.get("provider_options")]
@@ -97,10 +97,10 @@ def for_cpu(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How a JSON text is laid out, in the way of ``json.dump``, as genai's builder writes its files.
+    """The layout of a JSON text, in the way of ``json.dump``, as genai's builder writes its files.
 
     Attributes:
-        indent: of one level; ``None`` for a document in one line.
+        indent: indentation of one level; ``None`` for a document in one line.
     """
 
     before: str
@@ -109,7 +109,7 @@ class _Layout:
     newline: str
 
     def render(self, document: dict[str, object]) -> str:
-        """The document as text: keys in their order, numbers as they were written."""
+        """Return the document as text: keys in their order, numbers as they were written."""
         text = json.dumps(document, ensure_ascii=False, indent=self.indent)
         text = re.sub(r'"\\u0000([^"]*)"', r"\1", text).replace("\n", self.newline)
         return f"{self.before}{text}{self.after}"
@@ -118,14 +118,16 @@ class _Layout:
 _INDENT = re.compile(r"\{\r?\n([ \t]*)")
 
 _NUMBER = "\0"
-"""Before a number, which is kept as text: Python refuses to read one of thousands of digits, and writes 1.00 as 1.0. No
-string has this character: a text with an escape of four digits has been refused (DP843)."""
+"""Prefix of a number, which stays a text: Python refuses numbers of thousands of digits, and writes 1.00 as 1.0.
+
+No string has this character: a text with an escape of four digits has been refused (DP843).
+"""
 
 _DECODER = json.JSONDecoder(parse_int=_NUMBER.__add__, parse_float=_NUMBER.__add__)
 
 
 def _read(text: str) -> tuple[dict[str, object], _Layout]:
-    """The object of a text that ``read_document`` has accepted. The last of duplicate keys counts."""
+    """Return the object of a text that ``read_document`` has accepted. The last of duplicate keys counts."""
     start = len(text) - len(text.lstrip(" \t\r\n"))
     document, end = _DECODER.raw_decode(text, start)
     broken = _INDENT.match(text, start)
@@ -134,7 +136,7 @@ def _read(text: str) -> tuple[dict[str, object], _Layout]:
 
 
 def _object(parent: dict[str, object], key: str) -> dict[str, object]:
-    """The object at ``key``; a new one where the key is missing or has another value."""
+    """Return the object at ``key``; a new one where the key is missing or has another value."""
     value = parent.get(key)
     if not isinstance(value, dict):
         value = parent[key] = {}
@@ -142,7 +144,7 @@ def _object(parent: dict[str, object], key: str) -> dict[str, object]:
 
 
 def _sections(document: dict[str, object]) -> Iterator[tuple[list[str], dict[str, object]]]:
-    """The sections with session options, and where each is; always the decoder, unless it is a pipeline."""
+    """Yield the sections with session options, and their places; always the decoder, unless it is a pipeline."""
     yield from _below(document, [], 0)
     model = document.get("model")
     decoder = model.get("decoder") if isinstance(model, dict) else None
@@ -153,7 +155,7 @@ def _sections(document: dict[str, object]) -> Iterator[tuple[list[str], dict[str
 
 
 _DEPTH = 8
-"""Of sections in one another; a stage of a decoder's pipeline is at five."""
+"""Deepest nesting of sections; a stage of a decoder's pipeline is at five."""
 
 
 def _below(value: object, path: list[str], depth: int) -> Iterator[tuple[list[str], dict[str, object]]]:

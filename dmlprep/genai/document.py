@@ -1,4 +1,4 @@
-"""The text of genai_config.json: read within bounds, with what onnxruntime-genai's own reader makes of it."""
+"""Read the text of genai_config.json within bounds, and note where onnxruntime-genai reads it differently."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dmlprep.record import Finding, finding
 _BYTES = 16 << 20
 _DEPTH = 32
 _DIGITS = 18
-"""A whole number of more digits is read as a floating-point number, as onnxruntime-genai reads all of them."""
+"""Most digits of an integer; a longer one becomes a float, as onnxruntime-genai reads all numbers."""
 
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
-"""A string, also one that does not end, or a bracket outside of strings. Nothing is looked at twice."""
+"""A string, also one that does not end, or a bracket outside of strings. The search visits each character once."""
 
 _SPACE = " \t\r\n"
 """White space of JSON."""
@@ -35,10 +35,10 @@ class JsonObject(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Document:
-    """What a file of JSON holds.
+    """The content of a JSON file.
 
     Attributes:
-        findings: what of its text onnxruntime-genai does not read as JSON is read elsewhere.
+        findings: faults of its text: onnxruntime-genai does not read it as JSON does.
     """
 
     root: JsonObject
@@ -46,13 +46,13 @@ class Document:
 
 
 def read_document(path: Path, *, limit: int = _BYTES) -> Document:
-    """Read a file of JSON that has an object at its top.
+    """Read a JSON file with an object at its top.
 
     Args:
-        limit: bytes that it may have.
+        limit: most bytes of the file.
 
     Raises:
-        InputError: it cannot be read, is larger, is no JSON, or nests deeper than 32 levels.
+        InputError: it cannot be read, is larger, is not JSON, or nests deeper than 32 levels.
     """
 
     def refuse(what: str, fix: str) -> InputError:
@@ -90,7 +90,7 @@ def _pairs(pairs: list[tuple[str, object]]) -> JsonObject:
 
 
 def _whole_number(text: str) -> int | float:
-    """A whole number as it is read: Python refuses one of thousands of digits."""
+    """Parse an integer; Python refuses one of thousands of digits."""
     return int(text) if len(text) <= _DIGITS else float(text)
 
 
@@ -99,7 +99,7 @@ def _no_number(text: str) -> NoReturn:
 
 
 def _depth(text: str) -> int:
-    """How deep brackets nest outside of strings: Python's reader is never asked to recurse deeper."""
+    """Return the nesting depth of brackets outside of strings, to keep Python's reader from deeper recursion."""
     depth = deepest = 0
     for match in _STRING_OR_BRACKET.finditer(text):
         mark = text[match.start()]

@@ -1,4 +1,4 @@
-"""A folder of onnxruntime-genai: its config, the models that the config names, and the files beside them."""
+"""A folder of onnxruntime-genai: its config, the models that the config names, and the other files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECTIONS = ("decoder", "encoder", "vision", "speech", "embedding", "joiner", "va
 """Sections of ``model`` that name a model's file under ``filename``, or stages under ``pipeline``."""
 
 _STAGES = 64
-"""Stages of all pipelines. Each is a model that is opened and examined: a small file must not ask for thousands."""
+"""Most stages of all pipelines. Each is a model to open and examine: a small file must not list thousands."""
 
 _FILES = 10_000
 _DEPTH = 8
@@ -30,8 +30,8 @@ class ModelFile(NamedTuple):
     """A model of the folder.
 
     Attributes:
-        section: where the config names it: ``decoder``, ``encoder``, ``vision``, ``decoder.pipeline.NAME`` ...
-        file: its path, inside the folder unless the config's findings say otherwise. It may be missing.
+        section: its section in the config: ``decoder``, ``encoder``, ``vision``, ``decoder.pipeline.NAME`` ...
+        file: its path, inside the folder unless the config has findings about it. The file may be missing.
     """
 
     section: str
@@ -43,11 +43,11 @@ class GenaiFolder:
     """A folder with a genai_config.json.
 
     Attributes:
-        models: those that the config names and whose names stay inside the folder.
+        models: models that the config names, with names that stay inside the folder.
         other_files: all other plain files below the folder, without the config and the models, sorted. Data files of
             models are among them: ``dmlprep.graph.model.input_watch.data_files`` names those of an opened model.
-        outside: place and text of names that lead out of the folder; no file is opened by them.
-        opened: its models so far, by their files.
+        outside: place and text of names that lead out of the folder; such files are never opened.
+        opened: its models opened so far, by their files.
     """
 
     path: Path
@@ -58,7 +58,7 @@ class GenaiFolder:
     opened: dict[Path, Model] = field(default_factory=dict, repr=False, compare=False)
 
     def open(self, file: Path) -> Model:
-        """Open a model of the folder the first time, and return the same one from then on. No caller changes it.
+        """Open a model of the folder, or return it if it is open already. Callers must not change it.
 
         Raises:
             InputError, ModelRefused: as ``Model.open``.
@@ -68,7 +68,7 @@ class GenaiFolder:
         return self.opened[file]
 
     def file_bytes(self) -> int:
-        """Bytes of its models and the files beside them, as far as they can be read."""
+        """Return the bytes of its models and other files, as far as they can be read."""
         total = 0
         for file in (*(model.file for model in self.models), *self.other_files):
             with suppress(OSError):
@@ -80,8 +80,8 @@ def open_folder(path: Path | str) -> GenaiFolder:
     """Read a folder of onnxruntime-genai. No model is opened.
 
     Raises:
-        InputError: it is no folder, has no genai_config.json, or one that cannot be read or names more models than a
-            folder has (DP840).
+        InputError: it is not a folder, has no genai_config.json, or one that cannot be read or names too many models
+            (DP840).
     """
     path = Path(path)
     if not path.is_dir():
@@ -111,12 +111,12 @@ def open_folder(path: Path | str) -> GenaiFolder:
 
 
 def other_models(path: Path) -> list[Path]:
-    """Models of a folder as Optimum and transformers.js lay it out: with ONNX models and without safetensors."""
+    """Return models of a folder in the layout of Optimum and transformers.js: ONNX models without safetensors."""
     return [] if any(path.glob("*.safetensors")) else sorted([*path.glob("onnx/*.onnx"), *path.glob("*.onnx")])
 
 
 def named_models(config: GenaiConfig) -> Iterator[tuple[str, str]]:
-    """Section and file name of each model that a config names."""
+    """Yield section and file name of each model that a config names."""
     for section in SECTIONS:
         table = config.table(f"model.{section}")
         parts = list(stages(table))
@@ -134,12 +134,12 @@ def _filename(table: Any) -> str:
 
 
 def leads_out(name: str) -> bool:
-    """Whether a path in a config is not inside the folder, on Linux or on Windows; or can be no path."""
+    """Return True if a path in a config leaves the folder, on Linux or on Windows, or is not a valid path."""
     return bool("\0" in name or re.match(r"[/\\]|[A-Za-z]:", name) or ".." in re.split(r"[/\\]", name))
 
 
 def _files(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """Plain files below a folder, without following links to folders; of each folder no more than 10,000 entries."""
+    """Yield plain files below a folder, without following links to folders; 10,000 entries of each folder at most."""
     try:
         with os.scandir(folder) as scan:
             entries = sorted(islice(scan, _FILES), key=lambda entry: entry.name)

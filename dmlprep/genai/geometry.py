@@ -1,4 +1,4 @@
-"""Heads, layers, vocabulary, sizes and lengths of the models, held against the numbers of the config."""
+"""Compare heads, layers, vocabulary, sizes and lengths of the models with the numbers of the config."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ _ATTENTION = {
     "com.microsoft::DecoderMaskedMultiHeadAttention": ("num_heads", ""),
 }
 _CACHES = {"com.microsoft::GroupQueryAttention": 7, "com.microsoft::RotaryEmbedding": 2}
-"""Operator -> place of its table of cosines, whose rows are positions (ContribOperators.md)."""
+"""Index of the input with the table of cosines, whose rows are positions, by operator (ContribOperators.md)."""
 
 
 def longest(config: GenaiConfig) -> int | None:
-    """The longest sequence that the config asks for: ``max_length``, or without one the context's length."""
+    """Return the longest sequence of the config: ``max_length``, or without one the context's length."""
     return config.number("search.max_length") or config.number("model.context_length") or None
 
 
 def geometry_findings(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
-    """What of a model contradicts the config's numbers. Of a decoder of stages, each stage is asked what it has."""
+    """Yield findings where a model contradicts the config's numbers.
+
+    For a decoder of stages, each stage is compared in the numbers that it has.
+    """
     nodes = [node for inner in graph.all_graphs() for node in inner.nodes]
     head = section.partition(".pipeline.")[0]
     if head in ("decoder", "encoder"):
@@ -39,7 +42,10 @@ def geometry_findings(config: GenaiConfig, section: str, file: str, graph: Graph
 
 
 def _heads(config: GenaiConfig, head: str, file: str, nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
-    """Heads and head size of the attention nodes. Layers may differ, so the config's number has to be one of theirs."""
+    """Compare heads and head size of attention nodes with the config.
+
+    Layers may differ, so the config's number must be that of one of them.
+    """
     heads, groups, sizes = dict[int, str](), dict[int, str](), dict[int, str]()
     for node in nodes:
         if node.key not in _ATTENTION:
@@ -61,7 +67,7 @@ def _heads(config: GenaiConfig, head: str, file: str, nodes: Sequence[NodeFacts]
 
 
 def _head_size(node: NodeFacts) -> int:
-    """Elements of a head, where the node's shapes tell; else 0."""
+    """Return the elements of a head if the node's shapes show them, otherwise 0."""
     heads = int(node.attribute(_ATTENTION[node.key][0], 0))
     query = node.input(0)
     width = query.shape[-1] if query is not None and query.shape else None
@@ -69,13 +75,13 @@ def _head_size(node: NodeFacts) -> int:
         return 0
     if node.input(1) is not None:
         return width // heads
-    # Packed: queries, keys and values lie behind one another.
+    # Packed: queries, keys and values are in one tensor, one after another.
     group = _ATTENTION[node.key][1]
     return width // (heads + 2 * max(0, int(node.attribute(group, 0)))) if group else 0
 
 
 def _cache(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
-    """Layers, heads and head size of the cache's inputs."""
+    """Compare layers, heads and head size of the cache's inputs."""
     values = {value.name: value for value in graph.inputs if not value.initializer}
     layers = layers_of(config, section, values)
     place = "model.decoder"
@@ -118,7 +124,7 @@ def _vocabulary(config: GenaiConfig, section: str, file: str, graph: GraphFacts)
 
 
 def _hidden(config: GenaiConfig, head: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
-    """Embeddings that go from one model to another, and the encoder's states."""
+    """Compare embeddings that go from one model to another, and the encoder's states."""
     rows = {
         "decoder": ("inputs", "inputs_embeds", "decoder"),
         "embedding": ("outputs", "inputs_embeds", "decoder"),
@@ -137,7 +143,7 @@ def _hidden(config: GenaiConfig, head: str, file: str, graph: GraphFacts) -> Ite
 
 
 def _positions(config: GenaiConfig, file: str, nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
-    """Tables of rotary positions that are shorter than the sequences that the config allows."""
+    """Find tables of rotary positions that are shorter than the sequences that the config allows."""
     rows: dict[int, str] = {}
     for node in nodes:
         table = node.input(_CACHES[node.key]) if node.key in _CACHES else None

@@ -1,4 +1,4 @@
-"""One model of a language model's folder: what of it is refused, and through which steps it goes to DirectML."""
+"""Prepare one model of a language model's folder: refuse what DirectML cannot run, and choose the steps."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _FORMS = (
     "attention-apart",
     "attention-causal",
 )
-"""Quirks of attention that make a language model wrong, or no session, where no step mended them."""
+"""Quirks of attention that make a language model wrong, or fail to load, unless a step rewrites them."""
 
 
 @dataclass(frozen=True)
 class PreparedModel:
-    """What became of one model; ``prepared`` is opened from its file, and ``None`` where the run failed."""
+    """The result for one model; ``prepared`` is opened from its file, and ``None`` where the run failed."""
 
     record: RunRecord
     original: Model
@@ -45,7 +45,7 @@ class PreparedModel:
 
     @property
     def captures(self) -> str:
-        """Why its graph cannot be captured; empty where it can: every compute node on DirectML, no copies between."""
+        """Why its graph cannot be captured; empty where every compute node is on DirectML, without copies between."""
         for node in self.prepared.ir.graph if self.prepared is not None else ():
             if any(attribute_graphs(node)):
                 return f"{Path(self.record.input).name} has control flow: {label(node)} ({node.op_type})"
@@ -59,16 +59,16 @@ class PreparedModel:
 
 
 def state_names(config: GenaiConfig) -> list[re.Pattern[str]]:
-    """Names of the inputs and outputs that hold states, such as the KV cache: those that the config writes with %d.
+    """Return patterns for the inputs and outputs of states, such as the KV cache: names with %d in the config.
 
-    A name with several %d is none: genai puts one number in, and a pattern of many takes for ever to match.
+    A name with several %d is skipped: genai inserts one number, and a pattern with many could match for ever.
     """
     texts = [text for text in dict.fromkeys(_named(config.document.get("model"))) if text.count("%d") == 1]
     return [re.compile("[0-9]+".join(map(re.escape, text.split("%d")))) for text in texts]
 
 
 def _named(value: Any) -> Iterator[str]:
-    """Every name of an input or output that a config has."""
+    """Yield every name of an input or output in a config."""
     stack = [(value, False)]
     while stack:
         at, inside = stack.pop()
@@ -81,10 +81,10 @@ def _named(value: Any) -> Iterator[str]:
 
 
 def kept_types(model: Model, config: GenaiConfig) -> list[str]:
-    """Floating inputs and outputs that keep their types when the model becomes FP16.
+    """Return floating inputs and outputs that keep their types when the model becomes FP16.
 
-    The cache becomes FP16, since it is as large as the text is long, and so do the logits: genai takes the type of both
-    from the model. What else goes from one model to another, or comes from a processor, stays as it is.
+    The cache becomes FP16, since its size grows with the text, and so do the logits: genai uses the model's types for
+    both. Other inputs and outputs connect models, or come from a processor, and keep their types.
     """
     states = state_names(config)
     logits = config.text("model.decoder.outputs.logits") or "logits"
@@ -95,25 +95,25 @@ def kept_types(model: Model, config: GenaiConfig) -> list[str]:
 
 
 def without_checks(recipe: Recipe) -> Recipe:
-    """The recipe for one model of a folder, whose outputs are proved with the whole folder."""
+    """Return the recipe for one model of a folder, without checks: the folder is proved as a whole."""
     parity = msgspec.structs.replace(recipe.parity, cpu=False, dml="off", fp16_emulation="off")
     return msgspec.structs.replace(recipe, parity=parity)
 
 
 def is_grouped(model: Model) -> bool:
-    """Whether a model has GroupQueryAttention, whose cache DirectML reads in one form alone (DP649)."""
+    """Return True if a model has GroupQueryAttention, whose cache DirectML reads in one form only (DP649)."""
     return any(node.op_type == _GROUPED for node in nodes(model.ir))
 
 
 def refuse_forms(
     model: Model, target: Target, context_length: int | None, *, mended: bool, notes: Sequence[Finding] = ()
 ) -> None:
-    """Refuse attention that DirectML computes wrongly, or makes no session of, and that has no equal form.
+    """Refuse attention that DirectML computes wrongly, or cannot load, and that has no equivalent form.
 
     Args:
-        context_length: positions that a text has at most; ``None`` where it is not known.
-        mended: whether the steps have run: what they could have mended counts from then on.
-        notes: findings of the steps, which say why a step did not rewrite a node (DP641).
+        context_length: most positions of a text; ``None`` where it is not known.
+        mended: True if the steps have run: quirks that a step can rewrite count only then.
+        notes: findings of the steps, which explain why a step did not rewrite a node (DP641).
 
     Raises:
         ModelRefused: DP878.
@@ -139,7 +139,7 @@ _OUTCOME = {"wrong numbers": "it computes wrong numbers without an error", "crea
 
 
 def _harms(hit: Hit, context_length: int | None) -> str:
-    """What is wrong with a node; empty where its window is as long as any text."""
+    """Return what is wrong with a node; empty where its window is as long as any text."""
     window = int(hit.node.attribute("local_window_size", -1))
     if hit.sure or window < 0:
         return hit.detail

@@ -1,4 +1,4 @@
-"""Inputs and outputs of the models, held against the names that the config gives them."""
+"""Compare inputs and outputs of the models with their names in the config."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dmlprep.record.findings import Severity
 
 _MOST_LAYERS = 4096
 _MOST_KEYS = 256
-"""Keys of a section's inputs or outputs that are looked at: genai knows less than 50, and refuses others."""
+"""Most keys of a section's inputs or outputs to check: genai knows less than 50, and refuses others."""
 
 _MOST_FOUND = 200
-"""Findings of one model's names, as of one config."""
+"""Most findings on one model's names."""
 
 _COMPARED = 500
-"""Names that one is compared with, and letters of each: what a name was meant to be is a guess anyway."""
+"""Most names to compare with, and most letters of each, to guess the intended name."""
 
 PATTERNS: Mapping[str, str] = {
     "past_key_names": "past_key_values.%d.key",
@@ -30,7 +30,7 @@ PATTERNS: Mapping[str, str] = {
     "present_key_names": "present.%d.key",
     "present_value_names": "present.%d.value",
 }
-"""Names of the cache where the config gives none (Config::Defaults in src/config.h)."""
+"""Names of the cache without names in the config (Config::Defaults in src/config.h)."""
 
 _OTHER_NAMES: Mapping[str, str] = {"inputs.attention_mask vision": "image_attention_mask"}
 _PRESENT = {"past_key_names": "present_key_names", "past_value_names": "present_value_names"}
@@ -38,7 +38,7 @@ _PRESENT = {"past_key_names": "present_key_names", "past_value_names": "present_
 
 @dataclass(frozen=True)
 class Interface:
-    """Names of a model's inputs and outputs; initializers that are inputs as well left out."""
+    """Names of a model's inputs and outputs, without initializers that are inputs as well."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -53,7 +53,7 @@ class Layers:
 
 
 def named(config: GenaiConfig, section: str, side: str, key: str) -> str:
-    """The name that a section gives an input or output; that which onnxruntime-genai takes without one."""
+    """Return a section's name for an input or output, or onnxruntime-genai's default."""
     written = config.side(section, side).get(key)
     if isinstance(written, str):
         return written
@@ -61,13 +61,13 @@ def named(config: GenaiConfig, section: str, side: str, key: str) -> str:
 
 
 def layers_of(config: GenaiConfig, section: str, inputs: Iterable[str]) -> Layers:
-    """Which layers of a decoder have a cache, by the config's patterns."""
+    """Return which layers of a decoder have a cache, by the config's patterns."""
     inputs = list(inputs)
     return Layers(*(matching(named(config, section, "inputs", key), inputs) for key in _PRESENT))
 
 
 def matching(pattern: str, names: Iterable[str]) -> dict[int, str]:
-    """Number -> name of those that a pattern with one ``%d`` describes."""
+    """Return the names that match a pattern with one ``%d``, by their numbers."""
     before, mark, after = pattern.partition("%d")
     if not mark:
         return {}
@@ -80,7 +80,7 @@ def matching(pattern: str, names: Iterable[str]) -> dict[int, str]:
 
 
 def pattern_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
-    """Names for a layer's tensors without a place for the layer's number."""
+    """Find names of layer tensors without ``%d`` for the layer's number."""
     for side in ("inputs", "outputs"):
         for key, name in config.side(section, side).items():
             if not key.endswith("_names") or not isinstance(name, str) or name == "":
@@ -94,7 +94,7 @@ def pattern_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
 
 
 def name_findings(config: GenaiConfig, section: str, file: str, model: Interface) -> Iterator[Finding]:
-    """Inputs that nothing feeds, outputs that are not there; of one model at most 200."""
+    """Find inputs without a source and missing outputs, at most 200 for one model."""
     for count, one in enumerate(_name_findings(config, section, file, model)):
         if count == _MOST_FOUND:
             text = f"more than {_MOST_FOUND} names of {file} do not fit the config: is it the right model?"
@@ -121,7 +121,7 @@ def _name_findings(config: GenaiConfig, section: str, file: str, model: Interfac
 
 
 def _claimed(config: GenaiConfig, section: str, side: str, names: Sequence[str]) -> set[str]:
-    """Names of a model that a section's own names stand for."""
+    """Return names of a model's inputs or outputs that the section's names refer to."""
     claimed = set()
     for key in _keys(config, section, side):
         name = named(config, section, side, key)
@@ -139,7 +139,7 @@ def _names(config: GenaiConfig, section: str, side: str) -> list[str]:
 
 
 def _missing(config: GenaiConfig, section: str, file: str, model: Interface, free: Sequence[str]) -> Iterator[Finding]:
-    """What a section must have, or says that it has, and the model has not."""
+    """Find inputs and outputs that a section needs, or names, and the model does not have."""
     place = section_place(section)
     for side, names in (("inputs", model.inputs), ("outputs", model.outputs)):
         written = config.side(section, side)
@@ -164,7 +164,7 @@ def _missing(config: GenaiConfig, section: str, file: str, model: Interface, fre
 
 
 def _needed(config: GenaiConfig, section: str, side: str, model: Interface) -> tuple[str, ...]:
-    """Keys without which onnxruntime-genai cannot run a section."""
+    """Return keys without which onnxruntime-genai cannot run a section."""
     if section == "decoder":
         if side == "outputs":
             return ("logits",)
@@ -176,7 +176,7 @@ def _needed(config: GenaiConfig, section: str, side: str, model: Interface) -> t
 
 
 def _unpaired(config: GenaiConfig, section: str, file: str, model: Interface) -> Iterator[Finding]:
-    """Layers whose present keys or values the model does not give."""
+    """Find layers without outputs for their present keys or values."""
     if section != "decoder":
         return
     layers = layers_of(config, section, model.inputs)
@@ -217,7 +217,7 @@ def _stage(config: GenaiConfig, section: str, file: str, model: Interface) -> It
 
 
 def _near(name: str, names: Sequence[str]) -> str:
-    """The name that is most like another; numbers of layers do not count."""
+    """Return the name that is most similar to another; numbers of layers do not count."""
     plain: dict[str, str] = {}
     for one in names[: 4 * _COMPARED]:
         plain.setdefault(re.sub(r"\d+|%d", "#", one[:_COMPARED]), one)

@@ -1,6 +1,6 @@
-"""Bytes of the device's memory for weights and cache, and the longest sequences and largest batch that fit.
+"""Compute the device memory for weights and cache, and the longest sequences and largest batch that fit.
 
-Not counted: what nodes make meanwhile, and the logits of a prompt, which ``logits_token`` tells for one token.
+Not counted: intermediate results of nodes, and the logits of a prompt (``logits_token`` is for one token).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dmlprep.record import Finding, finding
 from dmlprep.record.generation import Needs
 
 _MOST = 1 << 24
-"""Sequences and batches beyond this are not searched."""
+"""Largest sequence and batch that the search tries."""
 
 
 def weight_bytes(model: Model) -> int:
-    """Bytes that the initializers of a model take on the device."""
+    """Return the device memory for the initializers of a model, in bytes."""
     return sum(
         committed_bytes(tensor.nbytes)
         for value in model.ir.graph.initializers.values()
@@ -34,7 +34,7 @@ def weight_bytes(model: Model) -> int:
 
 
 def needs_of(config: GenaiConfig, decoder: Model, weights: int, vram: int | None = None) -> Needs | None:
-    """What a folder with one decoder needs.
+    """Compute the needs of a folder with one decoder.
 
     Args:
         weights: bytes of the weights of all its models.
@@ -68,7 +68,7 @@ def needs_of(config: GenaiConfig, decoder: Model, weights: int, vram: int | None
 
 
 def _row(config: GenaiConfig, value: ir.Value) -> int | None:
-    """Bytes of one token of one sequence in a cache input ``[batch, heads, tokens, size]``."""
+    """Return the bytes of one token of one sequence in a cache input ``[batch, heads, tokens, size]``."""
     shape = value.shape.dims if value.shape is not None else ()
 
     def size_of(axis: int, key: str) -> int:
@@ -89,7 +89,7 @@ def _logits(config: GenaiConfig, decoder: Model) -> int:
 
 
 def _largest(fits: Callable[[int], bool]) -> int:
-    """The largest number from 0 on that fits, where smaller ones fit too."""
+    """Return the largest number from 0 on that fits, where smaller ones fit too."""
     low, high = 0, 1
     while high <= _MOST and fits(high):
         low, high = high, high * 2

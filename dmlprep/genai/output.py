@@ -1,4 +1,4 @@
-"""Where a prepared folder goes: checked before the work, made aside, and put in its place as a whole."""
+"""The output folder of a prepared model: checked before the work, written in staging, and moved as a whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dmlprep.record import RunRecord
 
 RECORD = "run.json"
 _LONG_NAME = "model_with_a_name.onnx.data"
-"""As long as the names of a folder's files are, for the check of its path."""
+"""A name as long as those of a folder's files, for the check of its path."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class FolderOut:
     """The folder that a run writes.
 
     Attributes:
-        written: SHA-256 of the files that an earlier run wrote, by their places in it, as its record says.
+        written: SHA-256 of the files that an earlier run wrote, by their paths in the folder, from its record.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class FolderOut:
         """Fail before the work, not after it.
 
         Raises:
-            OutputError: it is a file, holds something already, or lies in the folder that is given.
+            OutputError: it is a file, is not empty, or is inside the input folder.
         """
         where = str(out)
         check_name(out, OutputError)
@@ -70,16 +70,16 @@ class FolderOut:
         return folder
 
     def exchange(self, made: Path, head: str, *, force: bool) -> None:
-        """Put everything in ``made`` into the folder, as one.
+        """Move everything in ``made`` into the folder, atomically.
 
-        What an earlier run wrote and is not made again goes, where it is as that run wrote it.
+        Files of an earlier run that this run did not write again are removed, if they are unchanged.
 
         Args:
-            head: the file without which the others are no result.
-            force: whether plain files that are there may be replaced; folders as for what goes.
+            head: the file without which the others are not a result.
+            force: True to replace existing plain files; folders are replaced only if they are unchanged.
 
         Raises:
-            OutputError: a file cannot be moved; the folder is as it was.
+            OutputError: a file cannot be moved; the folder is unchanged.
         """
         new = {name: made / name for name in os.listdir(made)}
         before = dict.fromkeys(name.split("/", 1)[0] for name in self.written)
@@ -88,7 +88,7 @@ class FolderOut:
         FileSet(self.path, head, tuple(others), folders=tuple(own)).exchange(new, force=force)
 
     def _is_own(self, name: str) -> bool:
-        """Whether a file, or a folder with all that is in it, is what an earlier run wrote; links never are."""
+        """Return True if a file, or a folder with its content, is as an earlier run wrote it; False for links."""
         if file_name_problem(name, anywhere=False):
             return False  # a record can name any file
         path = self.path / name
@@ -115,7 +115,7 @@ class FolderOut:
 
 
 def _written_before(out: Path) -> dict[str, str]:
-    """SHA-256 of what an earlier run wrote, by its record."""
+    """Return the SHA-256 of the files of an earlier run, by its record."""
     with suppress(InputError):
         facts = RunRecord.read(out / RECORD).facts.genai
         return facts.written if facts is not None else {}
@@ -123,7 +123,7 @@ def _written_before(out: Path) -> dict[str, str]:
 
 
 def copy_files(files: Iterable[Path], source: Path, target: Path) -> list[str]:
-    """Copy files of a folder byte for byte into another, with their places in it; return their names with ``/``.
+    """Copy files of a folder byte for byte into another, at the same paths in it; return their names with ``/``.
 
     Raises:
         InputError: a file cannot be read.
@@ -145,6 +145,6 @@ def copy_files(files: Iterable[Path], source: Path, target: Path) -> list[str]:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file below a folder, by its place in it with ``/``."""
+    """Return the SHA-256 of every file below a folder, by its path in it with ``/``."""
     files = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
     return dict(sorted((path.relative_to(folder).as_posix(), file_digest(path)[1]) for path in files))

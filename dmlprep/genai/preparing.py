@@ -1,4 +1,4 @@
-"""``dmlprep genai prepare``: every model of a folder through the steps, and a folder around them for DirectML."""
+"""``dmlprep genai prepare``: run the steps on every model of a folder, and write a folder for DirectML."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ from dmlprep.record.run_record import RunFacts
 from dmlprep.runtime.tools.genai_builder import build, check_source, find_builder
 
 Prover = Callable[[GenaiFolder, GenaiFolder], GenaiProof]
-"""Holds a prepared folder against the one that was given."""
+"""Compares a prepared folder with the original one."""
 
 _CONFIG_BYTES = 16 << 20
 _CARRIED = ("license", "licence", "notice", "copying", "use_policy", "readme", "chat_template")
-"""How names of a Hugging Face folder begin that belong to the result, and that the builder does not write."""
+"""Prefixes of file names in a Hugging Face folder that belong to the result, and that the builder does not write."""
 
 _CARRIED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class GenaiRequest:
-    """What a run is asked for.
+    """The settings of one run.
 
     Attributes:
         source: a folder of genai's or of Hugging Face's; never modified.
         recipe: name of a built-in one, or a path; empty for the one of ``precision``.
-        precision: of the result; of a Hugging Face folder also what the builder makes.
-        target: name of the target in place of the recipe's.
-        fallback: whether a folder for the CPU is written beside.
-        builder: the Python that runs genai's builder, empty for ours.
+        precision: precision of the result; for a Hugging Face folder also that of the builder.
+        target: name of a target that replaces the recipe's.
+        fallback: True to write a folder for the CPU too.
+        builder: the Python that runs genai's builder, empty for the one that runs dmlprep.
         time_limit: seconds for the builder.
-        prover: holds the result against what was given; ``None`` where nothing does.
-        command_line: what the user typed, for the record.
+        prover: proves the result against the original; ``None`` for no proof.
+        command_line: the user's command, for the record.
     """
 
     source: Path
@@ -80,10 +80,10 @@ class GenaiRequest:
 
 @dataclass
 class _Run:
-    """What is known of a run so far.
+    """The state of a run.
 
     Attributes:
-        built: whether the builder makes the folder; that one is nobody's to change.
+        built: True if the builder makes the folder; no other program can change that one.
     """
 
     request: GenaiRequest
@@ -100,7 +100,7 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
 
     Returns:
         the record. With ``exit_code`` 0 the result is in place. With 1 (a step refused, the builder or the proof
-        failed) or 3 (the proof did not run) nothing was written, and ``error`` says why.
+            failed) or 3 (the proof did not run) nothing was written, and ``error`` gives the reason.
 
     Raises:
         UsageError: the folder, the output or the recipe is wrong, a link leads out of the folder, or it was changed
@@ -109,7 +109,7 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
     out = FolderOut.check(request.out, request.source, folders=_folders_of(request), force=request.force)
     built = not (request.source / CONFIG).is_file() and (request.source / "config.json").is_file()
     built = built and not other_models(request.source)
-    # The builder has made the weights what they are to be; what is left is FP16.
+    # The builder has already quantized the weights if need be; the rest becomes FP16.
     precision = "fp16" if built else request.precision
     settings = {**request.settings, **({"target": request.target} if request.target else {})}
     recipe = without_checks(apply_settings(load_recipe(request.recipe or f"@llm-{precision}"), settings))
@@ -136,26 +136,26 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
 
 
 def _folders_of(request: GenaiRequest) -> list[str]:
-    """Names of folders that a run makes: one for each provider, or those of the folder that is given."""
+    """Return names of folders that a run creates: one for each provider, or those of the input folder."""
     if request.fallback:
         return ["dml", "cpu"]
     try:
         return sorted(entry.name for entry in os.scandir(request.source) if entry.is_dir(follow_symlinks=False))
     except OSError:
-        return []  # opening it says why
+        return []  # opening it reports why
 
 
 def _given(run: _Run) -> GenaiFolder:
-    """A folder of genai's. Its config is watched before it is read."""
+    """Open a folder of genai's. Its config is watched before it is read."""
     source = run.request.source
     config = source if source.name == CONFIG and source.is_file() else source / CONFIG
-    if config.is_file():  # otherwise opening the folder says what is wrong
+    if config.is_file():  # otherwise opening the folder reports what is wrong
         run.source.take([config])
     return open_folder(source)
 
 
 def _built(run: _Run, place: Path) -> GenaiFolder:
-    """What genai's builder makes of a Hugging Face folder."""
+    """Run genai's builder on a Hugging Face folder, and open its result."""
     request = run.request
     check_source(request.source)
     named = sorted(path for path in request.source.iterdir() if path.is_file())
@@ -172,7 +172,7 @@ def _built(run: _Run, place: Path) -> GenaiFolder:
 
 
 def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut) -> None:
-    """Make the folder, prove it, and let it appear."""
+    """Prepare the folder, prove it, and move it into place."""
     request, record = run.request, run.record
     made = staging / "made"
     place = made / "dml" if request.fallback else made
@@ -211,10 +211,10 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut) -> None:
 
 
 def _data_of(folder: GenaiFolder) -> set[Path]:
-    """Data files of the models by their places in the folder: a model tells where they really lie."""
+    """Return data files of the models by their paths in the folder, from the real paths in the models."""
     root = os.path.realpath(folder.path)
     really = {os.path.realpath(path) for model in folder.opened.values() for path in data_files(model)}
-    # Those that lie deeper than the list of other files goes are the models' all the same.
+    # The list of other files has a depth limit; the models may have data files below it.
     inside = {folder.path / os.path.relpath(path, root) for path in really if Path(path).is_relative_to(root)}
     return inside | {path for path in folder.other_files if os.path.realpath(path) in really}
 
@@ -235,7 +235,7 @@ def _check_folder(given: GenaiFolder) -> None:
         if model.file.name.lower() == RECORD:
             text = f"model.{model.section} names {model.file.name}, which is the name of dmlprep's record"
             raise InputError(text, where=where, fix="rename the model, in the config too")
-        if not os.path.isfile(model.file):  # also says no where no file can have such a name
+        if not os.path.isfile(model.file):  # also False where a file cannot have such a name
             raise InputError(f"model.{model.section} names {model.file.name}, which is missing", where=where, fix=fix)
     wrong = next((one for one in given.config.findings if one.severity == "error"), None)
     if wrong is not None:
@@ -243,7 +243,7 @@ def _check_folder(given: GenaiFolder) -> None:
 
 
 def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, PreparedModel]:
-    """Each model of the folder, once; the record says why the result is none where one failed."""
+    """Prepare each model of the folder once; if one fails, the record has the reason."""
     record, request = run.record, run.request
     files = list(dict.fromkeys(model.file for model in given.models))
     prepared: dict[Path, PreparedModel] = {}
@@ -256,7 +256,7 @@ def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, Prepare
         _note(record, one, file.relative_to(given.path).as_posix() if len(files) > 1 else "")
         digest |= one.record.facts.digests
         if not run.built:
-            # The proof and the folder for the CPU still read what this run of the steps has watched until now.
+            # The proof and the folder for the CPU read the files that this run of the steps has watched so far.
             run.source.take_digests({Path(path): sha for path, sha in one.record.facts.digests.items()})
         if one.record.exit_code:
             record.exit_code, record.error = one.record.exit_code, one.record.error
@@ -279,14 +279,14 @@ def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, Prepare
 
 
 def _shown(path: Path, given: GenaiFolder, root: Path) -> str:
-    """A path in ``root``, the folder that the user knows: not in that of what the builder made on the way."""
+    """Return a path in ``root``, the folder that the user knows, instead of the builder's temporary folder."""
     return str(root / path.relative_to(given.path)) if path.is_relative_to(given.path) else str(path)
 
 
 def _one(run: _Run, given: GenaiFolder, file: Path, place: Path) -> PreparedModel:
-    """Run the steps on one model, and save it in ``place``. It is opened once, before and after."""
+    """Run the steps on one model, and save it in ``place``. It is opened once before and once after."""
     request, config = run.request, given.config
-    # What the search allows, within what the model was trained for.
+    # The search's limit, within the model's context length.
     limit = min(filter(None, (config.number("model.context_length"), config.number("search.max_length"))), default=None)
     with limited(run.recipe.limits):
         watch = Unchanged()
@@ -310,14 +310,14 @@ def _one(run: _Run, given: GenaiFolder, file: Path, place: Path) -> PreparedMode
 
 
 def _plan(run: _Run, keep: Sequence[str]) -> Plan:
-    """The steps for one model, whose inputs and outputs ``keep`` stay as they are, unless the user says which."""
+    """Return the steps for one model; ``keep`` inputs and outputs keep their types, unless the user sets them."""
     if "fp16" not in run.recipe.step or "step.fp16.keep_io" in run.request.settings:
         return make_plan(run.recipe)
     return make_plan(apply_settings(run.recipe, {"step.fp16.keep_io": list(keep)}))
 
 
 def _note(record: RunRecord, one: PreparedModel, name: str) -> None:
-    """What a model's run said, in the record of the folder."""
+    """Add the record of a model's run to the record of the folder."""
     run = one.record
     record.steps += [msgspec.structs.replace(step, model=name) for step in run.steps]
     record.verdicts += [
@@ -335,7 +335,7 @@ def _note(record: RunRecord, one: PreparedModel, name: str) -> None:
 
 
 def _config_text(given: GenaiFolder) -> str:
-    """The text of the config, with the line ends that it has, and without a byte-order mark, which genai refuses."""
+    """Return the text of the config with its line ends, without a byte-order mark, which genai refuses."""
     path = given.path / CONFIG
     try:
         data = read_given(path, _CONFIG_BYTES)
@@ -351,7 +351,7 @@ def _write_config(run: _Run, given: GenaiFolder, place: Path, models: Mapping[Pa
     decoders = {model.file for model in given.models if model.section.startswith("decoder")}
     why_not = next((why for file in decoders if (why := models[file].captures)), "")
     grouped = any(is_grouped(models[file].original) for file in decoders)
-    # With GroupQueryAttention the search is made to share them; of another decoder nobody knows that it can.
+    # With GroupQueryAttention, dmlprep turns sharing on; it is not known if another decoder supports it.
     if not why_not and not grouped and not shares_buffer(given.config):
         why_not = "past and present do not share memory (search.past_present_share_buffer), which capture needs"
     options = run.request.options
@@ -369,7 +369,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _proved(run: _Run, given: GenaiFolder, made: GenaiFolder) -> bool:
-    """Whether the result may appear."""
+    """Return True if the result may be moved into place."""
     record, request = run.record, run.request
     if request.prover is None:
         verdicts = [Verdict(Check("proof"), outcome="not-run", reason="it was not requested", decides=False)]
@@ -379,7 +379,7 @@ def _proved(run: _Run, given: GenaiFolder, made: GenaiFolder) -> bool:
         verdicts = proof.verdicts
         for verdict in verdicts:
             request.observer.check_finished(verdict)
-        # The user knows of no staging folder, nor of what the builder wrote.
+        # Show the user's folders instead of the staging folder and the builder's.
         run.facts.proof = msgspec.structs.replace(proof, original=str(request.source), prepared=str(request.out))
     record.verdicts += verdicts
     deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]

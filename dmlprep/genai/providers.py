@@ -1,4 +1,4 @@
-"""Execution providers and session options of the config, held against what DirectML takes."""
+"""Compare execution providers and session options of the config with what DirectML accepts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OPTIONS = {
     ),
     "disable_metacommands": ("true|false|True|False|0|1", "true or false"),
 }
-"""Values of these, and of options of ONNX Runtime's DirectML provider, which onnxruntime-genai does not hand on."""
+"""Valid values of options; some of ONNX Runtime's DirectML provider are ignored by onnxruntime-genai."""
 
 _SHOWN = 60
 _BOUNDED = (
@@ -35,23 +35,23 @@ _BOUNDED = (
     ("DP860", "search.min_length", "search.max_length"),
     ("DP860", "search.top_k", "model.vocab_size"),
 )
-"""Finding, place of a number, and place of the number that it may not be beyond."""
+"""Finding, place of a number, and place of its maximum."""
 
 
 def dml_provider(config: GenaiConfig, section: str) -> Provider | None:
-    """DirectML as the session options of a model, or else of the decoder, ask for it; ``None`` where they do not."""
+    """Return DirectML's entry in the session options of a model, or of the decoder; ``None`` without one."""
     section = section if config.session_options(section) else "decoder"
     return next((one for one in config.providers(section) if one.is_dml), None)
 
 
 def captures(config: GenaiConfig, section: str) -> bool:
-    """Whether onnxruntime-genai captures a model's run: on DirectML that of the decoder, unless told not to."""
+    """Return True if onnxruntime-genai captures a model's run: the decoder's on DirectML, unless it is turned off."""
     provider = dml_provider(config, section)
     return section == "decoder" and provider is not None and provider.options.get("enable_graph_capture") != "0"
 
 
 def provider_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
-    """What is wrong with the providers and session options that a section itself writes."""
+    """Find faults in the providers and session options of a section."""
     providers = config.providers(section)
     place = f"{section_place(section)}.session_options"
     if section == "decoder" and not providers and ".pipeline." not in section:
@@ -80,7 +80,7 @@ def _options(provider: Provider) -> Iterator[Finding]:
     for key, value in provider.options.items():
         place = f"{provider.place}.{printed(key)}"
         if not isinstance(value, str):
-            continue  # the schema says so
+            continue  # the schema reports it
         pattern, meant = _OPTIONS.get(key, ("", ""))
         if not pattern:
             near = get_close_matches(key[:_SHOWN], _OPTIONS, 1, 0.7)
@@ -132,12 +132,12 @@ def _session(place: str, options: Mapping[str, object]) -> Iterator[Finding]:
 
 
 def shares_buffer(config: GenaiConfig) -> bool:
-    """Whether past and present keys and values are one memory: onnxruntime-genai does so for one beam only."""
+    """Return True if past and present keys and values share a buffer: onnxruntime-genai shares with one beam only."""
     return config.flag("search.past_present_share_buffer") is True and (config.number("search.num_beams") or 1) == 1
 
 
 def cache_faults(config: GenaiConfig) -> Iterator[tuple[str, str, str]]:
-    """Place, text and remedy of each option with which DirectML's GroupQueryAttention reads a wrong cache (DP649)."""
+    """Yield place, text and remedy of options for which DirectML's GroupQueryAttention reads a wrong cache (DP649)."""
     why = "DirectML's GroupQueryAttention is wrong for several tokens after a cache (DP649)"
     if (beams := config.number("search.num_beams") or 1) > 1:
         what = f"is {beams}: several beams cannot share memory for past and present keys, and DirectML's"
@@ -156,7 +156,7 @@ def cache_faults(config: GenaiConfig) -> Iterator[tuple[str, str, str]]:
 
 
 def search_findings(config: GenaiConfig, *, grouped: bool) -> Iterator[Finding]:
-    """What of ``search`` contradicts the model's numbers, or the cache on DirectML."""
+    """Find values of ``search`` that contradict the model's numbers, or the cache on DirectML."""
     for code, place, bound in _BOUNDED:
         number, most = config.number(place), config.number(bound)
         if number is not None and most is not None and number > most and (most or code == "DP853"):

@@ -1,8 +1,8 @@
-"""What onnxruntime-genai's reader takes in a genai_config.json, and what of a config it refuses.
+"""Check a genai_config.json for values that onnxruntime-genai's reader refuses.
 
-``schema.json`` names an object's keys and what each takes: ``string``, ``int`` (32 bits), ``number``, ``bool``,
-``{name}`` (an object of that name), ``[...]`` (a list of them), with ``|`` between alternatives; ``*`` stands for all
-other keys. After it may stand bounds (``int 1..16``, ``number >0..1``) or the words that are taken (``string A/B``).
+``schema.json`` lists an object's keys and the values of each: ``string``, ``int`` (32 bits), ``number``, ``bool``,
+``{name}`` (an object of that name), ``[...]`` (a list of them), with ``|`` between alternatives. ``*`` matches all
+other keys. Bounds (``int 1..16``, ``number >0..1``) or the valid words (``string A/B``) may follow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dmlprep.portable.printable import printable, shortened
 from dmlprep.record import Finding, finding
 
 _MOST = 200
-"""Findings of one file: a file of another kind has thousands of unknown keys."""
+"""Most findings on one file: a file of another kind has thousands of unknown keys."""
 
 _SHOWN = 60
 _INT32 = 1 << 31
@@ -33,7 +33,7 @@ _WORDS = {"string": "a string in quotes", "int": "a whole number", "number": "a 
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table of ``schema.json``: the keys of each object, and what they take."""
+    """The table of ``schema.json``: the keys of each object, and their valid values."""
 
     version: str
     source: list[str]
@@ -41,10 +41,10 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Kind(NamedTuple):
-    """One alternative of what a key takes.
+    """One alternative for the value of a key.
 
     Attributes:
-        words: those that are taken; empty for any.
+        words: the valid words; empty for any.
     """
 
     name: str
@@ -58,7 +58,7 @@ class _Kind(NamedTuple):
 
 @cache
 def schema() -> Schema:
-    """The table that comes with dmlprep."""
+    """Return dmlprep's table."""
     return msgspec.json.decode(Path(__file__).with_name("schema.json").read_bytes(), type=Schema)
 
 
@@ -76,7 +76,7 @@ def _kind(text: str) -> _Kind:
 
 
 def validate(root: Mapping[str, object]) -> list[Finding]:
-    """Return what onnxruntime-genai refuses in a config or reads otherwise: at most 200 findings, by place."""
+    """Return what onnxruntime-genai refuses in a config, or reads differently: at most 200 findings, by place."""
     findings = list(islice(_table(root, "root", ""), _MOST + 1))
     if len(findings) > _MOST:
         findings[_MOST] = finding("DP841", f"more than {_MOST} problems: is this a genai_config.json?", node="more")
@@ -89,7 +89,7 @@ def printed(text: str) -> str:
 
 
 def place_text(place: str, key: str) -> str:
-    """``model.decoder`` and ``head_size`` as one place, fit to be shown."""
+    """Join ``model.decoder`` and ``head_size`` to one printable place."""
     return f"{place}.{printed(key)}" if place else printed(key)
 
 
@@ -130,7 +130,7 @@ def _unknown(key: str, value: object, name: str, keys: Mapping[str, str], where:
 
 
 def _nearest(key: str, known: list[str]) -> str:
-    """The known key that was meant; empty without one."""
+    """Return the known key that was probably meant; empty without one."""
     bare = re.sub(r"[^a-z0-9]", "", key.lower())
     close = [one for one in known if one.replace("_", "") == bare] or get_close_matches(key[:_SHOWN], known, 1, 0.7)
     return close[0] if close else ""
@@ -188,7 +188,7 @@ def _fits(value: object, name: str) -> bool:
         return isinstance(value, bool)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    # What is not finite fits no bound, which says more of it.
+    # A number that is not finite fits here, because the message about its bounds is better.
     return name == "number" or not math.isfinite(value) or value == int(value)
 
 

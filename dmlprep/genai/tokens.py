@@ -1,4 +1,4 @@
-"""The tokenizer's files, and its ids against the vocabulary."""
+"""Check the tokenizer's files, and its ids against the vocabulary."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPECIAL = (
 
 
 def token_findings(folder: GenaiFolder) -> Iterator[Finding]:
-    """What is missing or contradictory."""
+    """Find missing and contradictory files and ids."""
     config = folder.config
     yield from _special(config)
     inside = config.text("model.tokenizer_dir")
@@ -74,7 +74,7 @@ def _readable(config: GenaiConfig, file: Path) -> Iterator[Finding]:
 
 
 def _class(settings: Mapping[str, object], file: Path) -> Iterator[Finding]:
-    """The name that transformers 5 gives to every tokenizer, which older releases of genai do not know."""
+    """Note the class name that transformers 5 writes for every tokenizer, and older releases of genai do not know."""
     if settings.get("tokenizer_class") == _NEW_CLASS:
         text = (
             f'{file.name} names the class "{_NEW_CLASS}", as transformers 5 does; onnxruntime-genai 0.12.2 '
@@ -85,13 +85,13 @@ def _class(settings: Mapping[str, object], file: Path) -> Iterator[Finding]:
 
 
 def largest_id(tokenizer: Mapping[str, object]) -> int | None:
-    """The largest id of a tokenizer.json, that of an added token included; ``None`` where it has none."""
+    """Return the largest id of a tokenizer.json, added tokens included; ``None`` where it has none."""
     model = tokenizer.get("model")
     vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
     ids: list[int] = []
     if isinstance(vocabulary, Mapping):  # WordPiece, BPE, WordLevel
         ids += [number for one in vocabulary.values() if (number := whole(one)) is not None]
-    elif isinstance(vocabulary, list):  # Unigram: a token's place is its id
+    elif isinstance(vocabulary, list):  # Unigram: a token's index is its id
         ids += [len(vocabulary) - 1]
     added = tokenizer.get("added_tokens")
     extra = [one.get("id") for one in added if isinstance(one, Mapping)] if isinstance(added, list) else []

@@ -1,4 +1,4 @@
-"""How far the logits of a prepared language model may be from the original's, and why."""
+"""Bounds for the difference between the logits of a prepared language model and the original's, with reasons."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from dmlprep.graph.model import Model
 from dmlprep.graph.model.walk import tensors
 
 NOISE_SPAN = 3 * 2**0.5
-"""A margin of the original is beyond the noise where it is larger than this many times the root mean square of the
-differences: the difference of two logits is off by the square root of 2 times as much as one, and three times that
-happens by chance at one position of 400."""
+"""A margin of the original is beyond the noise if it exceeds this multiple of the differences' root mean square.
+
+The error of a difference of two logits is the square root of 2 times that of one logit. Three times that happens by
+chance at one position of 400.
+"""
 
 FEW_DECIDED = 0.25
 """Least share of positions with a margin beyond the noise; with fewer, agreement on the first token proves nothing."""
@@ -25,11 +27,11 @@ class LogitBounds:
     """Bounds of one precision.
 
     Attributes:
-        kl: of the mean Kullback-Leibler divergence, in nats.
-        share: of the same, as a share of the original's own divergence from the uniform distribution.
-        top1: least share of equal first tokens, of positions at which the original's margin is beyond the noise.
+        kl: bound of the mean Kullback-Leibler divergence, in nats.
+        share: bound of the same, as a share of the original's own divergence from the uniform distribution.
+        top1: least share of equal first tokens, at positions where the original's margin is beyond the noise.
         perplexity: largest ratio of the perplexities.
-        reason: where the numbers come from, in a line.
+        reason: the source of the numbers, in one line.
     """
 
     name: str
@@ -55,14 +57,14 @@ BOUNDS = {
         LogitBounds("int4", 0.2, 0.1, 0.95, 1.25, "plain 4-bit weights lose 0.072 nats on an 8 B model, 3-bit 0.23"),
     )
 }
-"""By name. Measured losses of an 8 B model: docs/language-models.md."""
+"""Bounds by name. Measured losses of an 8 B model: docs/language-models.md."""
 
 
 def choose_bounds(name: str, precision: str) -> LogitBounds:
-    """Bounds by name; ``auto`` goes by what the models hold.
+    """Return bounds by name; ``auto`` chooses them by the models' precision.
 
     Args:
-        precision: that of the prepared model beside the original: a name of ``BOUNDS``.
+        precision: precision of the prepared model compared with the original: a name of ``BOUNDS``.
 
     Raises:
         UsageError: there are no such bounds.
@@ -80,7 +82,7 @@ _ORDER = ("int4", "int8", "fp16", "fp32")
 
 
 def weights_of(model: Model) -> str:
-    """``int4``, ``int8``, ``fp16`` or ``fp32``: the narrowest that weights are held in."""
+    """Return the narrowest type of the weights: ``int4``, ``int8``, ``fp16`` or ``fp32``."""
     forms = {*_quantized(model)} or {
         "fp16" for one in tensors(model.ir) if one.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     }
@@ -99,9 +101,10 @@ def _quantized(model: Model) -> Iterator[str]:
 
 
 def precision_beside(prepared: str, original: str) -> str:
-    """The bounds that suit weights as ``prepared`` holds them, beside those of the original.
+    """Return the name of the bounds for weights of type ``prepared``, compared with the original's type.
 
-    Weights that both quantise alike are the same numbers, and may differ by what FP16 around them does.
+    Weights that both quantise in the same way are the same numbers, and may differ only by the FP16 arithmetic around
+    them.
     """
     if prepared == original and prepared in ("int4", "int8"):
         return "fp16"

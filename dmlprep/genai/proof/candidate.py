@@ -1,4 +1,4 @@
-"""The prepared decoder on one device, on the tokens that the original took: checks with figures."""
+"""Run the prepared decoder on one device, on the tokens of the original, and return checks with figures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Sides:
     Attributes:
         folder, file: the prepared folder, and its decoder.
         original: the original's decoder, which reads the text again for each device.
-        half: whether the prepared decoder holds FP16, which the CPU may need a lower optimisation level for.
+        half: True if the prepared decoder has FP16, for which the CPU may need a lower optimisation level.
     """
 
     folder: GenaiFolder
@@ -59,7 +59,7 @@ class Sides:
 
 @dataclass
 class _Found:
-    """What a whole run gave; nothing of one that broke off stays."""
+    """The results of a whole run; those of an aborted run are dropped."""
 
     prompts: Differences = field(default_factory=Differences)
     steps: Differences = field(default_factory=Differences)
@@ -85,8 +85,8 @@ def checks_of(
             did not run there.
 
     Returns:
-        a verdict for each check, or one that says why it did not run; and its logits of the prompts and of the steps,
-        where it ran.
+        a verdict for each check, or one with the reason why it did not run; and its logits of the prompts and of the
+            steps, where it ran.
     """
     trial = Trial(Check("decoder", device), device, sides.bounds, decides=device == sides.request.device)
     lower = LOWER_LEVELS if sides.half and device == "cpu" else ()
@@ -127,7 +127,7 @@ def _run(sides: Sides, trial: Trial, options: SessionOptions, progress: Progress
 
 
 def _play(sides: Sides, decoder: Decoder, played: Played, found: _Found) -> None:
-    """A prompt, the original's tokens one by one, the same at once, and what this model writes by itself."""
+    """Run a prompt, the original's tokens one by one and in one piece, and the model's own greedy text."""
     rows = decoder.prompt(played.prompt)
     count = min(len(rows), len(played.rows))
     _same_vocabulary(decoder, rows, played.rows)
@@ -143,7 +143,7 @@ def _play(sides: Sides, decoder: Decoder, played: Played, found: _Found) -> None
 
 
 def _greedy(sides: Sides, decoder: Decoder, played: Played, rows: Sequence[Array]) -> GreedyText:
-    """The prepared decoder's own text: as long as its first tokens are the original's, the rows are known already."""
+    """Return the prepared decoder's own text; its rows are already known up to the first different token."""
     first = [int(row.argmax()) for row in rows]
     equal = next((i for i, pair in enumerate(zip(first, played.tokens, strict=True)) if pair[0] != pair[1]), len(first))
     own = first[: equal + 1]
@@ -160,7 +160,7 @@ def _greedy(sides: Sides, decoder: Decoder, played: Played, rows: Sequence[Array
 
 
 def _read(sides: Sides, decoder: Decoder, window: list[int], found: _Found) -> None:
-    """A piece of the text at once, on both sides."""
+    """Run a piece of the text in one go, on both sides."""
     original, rows = sides.original.prompt(window), decoder.prompt(window)
     _same_vocabulary(decoder, rows, original)
     if min(len(original), len(rows)) < len(window):
@@ -179,7 +179,7 @@ def _same_vocabulary(decoder: Decoder, rows: Array, original: Array) -> None:
 def _checks(
     sides: Sides, verdict: Verdict, found: _Found, lowered: Lowered | None, beside: Sequence[tuple[Array, Array]] | None
 ) -> list[GenaiCheck]:
-    """The checks of a whole run; ``verdict`` says who ran, and in what time: that goes to the first check."""
+    """Return the checks of a whole run; ``verdict`` has its device and time, and the first check has the time."""
     later = msgspec.structs.replace(verdict, seconds=0.0)
     notes = [] if lowered is None else [finding("DP707", f"the CPU runs it at {lowered}")]
     prompt = _logits(_of(verdict, "prompt", findings=notes), found.prompts, sides.bounds)
@@ -198,7 +198,7 @@ def _checks(
 
 
 def _of(verdict: Verdict, measure: Measure, number: int = 1, **fields: Any) -> Verdict:
-    """The verdict of another check of the same run."""
+    """Return the verdict of another check of the same run."""
     check = msgspec.structs.replace(verdict.check, measure=measure, number=number)
     return msgspec.structs.replace(verdict, check=check, **fields)
 
@@ -209,14 +209,14 @@ def _logits(verdict: Verdict, differences: Differences, bounds: LogitBounds) -> 
 
 
 def _behind_cache(verdict: Verdict, cache: float) -> Verdict:
-    """A prompt that is right and steps that are wrong: the cache, where the same tokens at once give other logits."""
+    """Add DP884, the cache is wrong: the prompt is right, the steps are wrong, and in one piece they differ."""
     text = f"{verdict.reason}; in one call, the logits of the same tokens differ by up to {cache:.2g}"
     findings = [*verdict.findings, finding("DP884", text, difference=cache)]
     return msgspec.structs.replace(verdict, reason=text, findings=findings)
 
 
 def _same_weights(sides: Sides, verdict: Verdict, found: _Found, beside: Sequence[tuple[Array, Array]]) -> GenaiCheck:
-    """The device against the CPU on the very same file: what the kernels do, without what the weights lost."""
+    """Compare the device with the CPU on the same file: errors of kernels, without those of the weights."""
     bounds = BOUNDS["fp16" if sides.half else "fp32"]
     differences = Differences()
     for (prompt, steps), (own_prompt, own_steps) in zip(beside, found.rows, strict=True):

@@ -19,21 +19,21 @@ from dmlprep.record.aliases import Progress
 from dmlprep.runtime import Kept, Session, ValueInfo
 
 MOST_BYTES = 256 << 20
-"""Bytes of the logits of one run, and of the whole cache: what a proof of some hundred tokens needs stays far below."""
+"""Most bytes of one run's logits, and of the whole cache: a proof with some hundred tokens needs far less."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """What a decoder's inputs and outputs are called, and how long its cache may be.
+    """Names of a decoder's inputs and outputs, and sizes of its cache.
 
     Attributes:
-        tokens, mask, positions, count: inputs; each is given where the model has it. ``count`` takes how many tokens
-            came before.
-        pasts, presents: of each layer the keys and the values, in the same order; or the states of a recurrent decoder.
-        heads, head_size: of the keys and values, where the model leaves them open.
-        vocabulary: tokens that the model knows.
-        shared: past and present are one memory of the longest length.
-        recurrent: the states do not grow with the text.
+        tokens, mask, positions, count: inputs; each is fed where the model has it. ``count`` is the number of earlier
+            tokens.
+        pasts, presents: keys and values of each layer, in the same order; or the states of a recurrent decoder.
+        heads, head_size: sizes of the keys and values, where the model leaves them open.
+        vocabulary: number of tokens that the model knows.
+        shared: True if past and present are one buffer of the longest length.
+        recurrent: True if the states do not grow with the text.
     """
 
     tokens: str
@@ -52,12 +52,12 @@ class Names:
 
 @dataclass(frozen=True)
 class Played:
-    """One prompt, and the logits and tokens that a decoder gives for it.
+    """One prompt, and the logits and tokens that a decoder computes for it.
 
     Attributes:
         rows: logits of the prompt, [tokens or 1, vocabulary].
-        steps: logits behind each token that was fed, [steps, vocabulary].
-        tokens: the most likely token behind the prompt, and behind each step: one more than there are steps.
+        steps: logits after each token that was fed, [steps, vocabulary].
+        tokens: the most likely token after the prompt, and after each step: one more than there are steps.
     """
 
     prompt: list[int]
@@ -67,7 +67,7 @@ class Played:
 
 
 def fitting_tokens(vocabulary: int) -> int:
-    """Tokens whose logits, in FP32, fit into ``MOST_BYTES``."""
+    """Return the number of tokens whose logits, in FP32, fit into ``MOST_BYTES``."""
     return max(1, MOST_BYTES // (vocabulary * 4))
 
 
@@ -75,11 +75,11 @@ class Decoder:
     """One decoder in its worker.
 
     Args:
-        length: the most tokens that prompt and steps have together.
+        length: most tokens of a prompt and its steps together.
 
     Raises:
-        CheckNotRun: the model takes or gives what a proof does not know, or its cache would be too large.
-        SessionFailure: the worker cannot hold the cache.
+        CheckNotRun: the proof does not know an input or output of the model, or its cache would be too large.
+        SessionFailure: the worker has no memory for the cache.
     """
 
     def __init__(self, session: Session, names: Names, length: int, context: Context) -> None:
@@ -112,7 +112,7 @@ class Decoder:
             raise CheckNotRun(f"the decoder has an input {unknown[0]!r}, which the proof cannot feed")
 
     def _values(self, length: int, *, empty: bool = True) -> list[Kept]:
-        """The cache: of the whole length where it is shared, else empty or as long as it becomes."""
+        """Return the cache's tensors: of full length where it is shared, otherwise empty, or full if not ``empty``."""
         tokens = length if self.names.shared or not empty else 0
         return [
             Kept(past, present, self._inputs[past].dtype, self._shape(self._inputs[past], tokens))
@@ -134,7 +134,7 @@ class Decoder:
             self.session.hold(self._kept, shared=False)
         self._past = 0
         if not self._filled:
-            # The shared memory holds anything at first. NaN there would spoil what the attention leaves out.
+            # The shared memory is uninitialized at first. NaN in it would spoil masked positions of the attention.
             self._run([int(token) for token in np.resize(np.asarray(tokens), self._length)])
             self._past, self._filled = 0, True
         return self._run(tokens)
@@ -145,7 +145,7 @@ class Decoder:
         return row
 
     def _run(self, tokens: Sequence[int]) -> Array:
-        """Logits [tokens, vocabulary]; some recurrent decoders have room for one token at a time."""
+        """Return logits [tokens, vocabulary]; some recurrent decoders accept only one token in each run."""
         value = self._inputs.get(self.names.tokens)
         if value is not None and len(value.shape) == 1:
             return np.concatenate([self._once([token]) for token in tokens])
@@ -178,7 +178,7 @@ class Decoder:
         return rows
 
     def _ranked(self, array: Array, value: ValueInfo) -> Array:
-        """Positions of three kinds [3, 1, tokens], which are alike for text (Qwen's M-RoPE); tokens without a batch."""
+        """Adapt ranks: equal positions of three kinds [3, 1, tokens] for Qwen's M-RoPE; tokens without a batch."""
         if value.name == self.names.positions and len(value.shape) == 3:
             kinds = value.shape[0] if isinstance(value.shape[0], int) else 3
             return np.broadcast_to(array, (kinds, *array.shape)).copy()
@@ -190,10 +190,10 @@ def _nbytes(value: Kept) -> int:
 
 
 def play_all(decoder: Decoder, prompts: Sequence[list[int]], steps: int, progress: Progress) -> list[Played]:
-    """Each prompt, then greedily so many tokens.
+    """Run each prompt, then generate ``steps`` tokens greedily.
 
     Raises:
-        UsageError: their logits would take too much memory.
+        UsageError: their logits would need too much memory.
         SessionFailure: the model does not run.
     """
     size = sum(len(prompt) + steps for prompt in prompts) * decoder.names.vocabulary * 4
@@ -216,7 +216,7 @@ _MOST_LAYERS = 1024
 
 
 def decoder_file(folder: GenaiFolder) -> Path:
-    """The model of a folder that gives logits, token after token.
+    """Return the model of a folder that computes logits, token after token.
 
     Raises:
         CheckNotRun: there is none, or it is a pipeline of stages.
@@ -234,7 +234,7 @@ def decoder_file(folder: GenaiFolder) -> Path:
 
 
 def decoder_names(folder: GenaiFolder, session: Session) -> Names:
-    """Names and sizes of the decoder; what the config leaves out is as onnxruntime-genai has it by default.
+    """Return names and sizes of the decoder, with onnxruntime-genai's defaults for those missing in the config.
 
     Raises:
         CheckNotRun: the session has no keys and values by these names, or the sizes are not known.
@@ -275,7 +275,7 @@ def _name(config: GenaiConfig, place: str, usual: str) -> str:
 
 
 def _states(config: GenaiConfig, fed: Collection[str]) -> tuple[list[tuple[str, str]], bool]:
-    """Inputs and outputs of the cache, layer by layer; or the one pair of a recurrent decoder, and that it is one."""
+    """Return inputs and outputs of the cache, layer by layer, or of a recurrent decoder; and True for the latter."""
     patterns = [
         (
             _name(config, f"inputs.past_{part}_names", f"past_key_values.%d.{part}"),
@@ -283,7 +283,7 @@ def _states(config: GenaiConfig, fed: Collection[str]) -> tuple[list[tuple[str, 
         )
         for part in ("key", "value")
     ]
-    pairs = [  # those that are not fed are never held: a pattern may be as long as a config
+    pairs = [  # names that are not inputs are skipped early: a pattern may be as long as a config
         (past, present.replace("%d", str(layer)))
         for layer in range(min(config.number("model.decoder.num_hidden_layers") or _MOST_LAYERS, _MOST_LAYERS))
         for pattern, present in patterns

@@ -1,6 +1,6 @@
 """Inputs of a decoder from the original's other models, the same for both decoders: encoder states, embeddings.
 
-The model that makes embeddings of tokens is fed so that pictures and sound count in it.
+The inputs of the embedding model are chosen so that its outputs depend on pictures and sound.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _ROWS = 3
 
 _MOST_ROWS = 4096
 _TEXT = 5
-"""Tokens beside those that stand for features."""
+"""Tokens in addition to those that represent features."""
 
 _MARKS = {"image_features": "image_token_id", "audio_features": "audio_token_id"}
-"""Input of the model -> the token of the configuration that stands for a row of it."""
+"""The config key of the token that represents a row of features, by the model's input."""
 
 
 def special_tokens(folder: GenaiFolder) -> set[int]:
-    """Tokens that stand for something else than text."""
+    """Return tokens that do not represent text."""
     keys = (*_MARKS.values(), "video_token_id", "vision_start_token_id")
     return {number for key in keys if (number := folder.config.number(f"model.{key}")) is not None}
 
@@ -67,7 +67,7 @@ class Embeddings:
         raise CheckNotRun(f"the embedding model does not run on tokens alone: {message}", where=str(session.path))
 
     def of(self, tokens: Sequence[int]) -> dict[str, Array]:
-        """By the decoder's names: embeddings [1, tokens, width]."""
+        """Return embeddings [1, tokens, width] by the decoder's names."""
         feed = {self._tokens: np.asarray([tokens]), **self._others}
         outputs = list(dict.fromkeys(self._handed.values()))
         values = self._session.run(adapt_feed(feed, self._session.inputs, str(self._session.path)), outputs)
@@ -79,7 +79,7 @@ class Embeddings:
 
 
 def _shape(value: ValueInfo, rows: int, width: int) -> tuple[int, ...]:
-    """Of features: as onnxruntime-genai gives them where there are none, [0, width]."""
+    """Return the shape of features, as onnxruntime-genai passes them without any: [0, width]."""
     last = len(value.shape) - 1
     free = [axis for axis, size in enumerate(value.shape) if not isinstance(size, int) and axis != last]
     return tuple(
@@ -91,13 +91,13 @@ def _shape(value: ValueInfo, rows: int, width: int) -> tuple[int, ...]:
 def embedding_feeds(
     folder: GenaiFolder, file: Path, model: Model, like: Model | None, options: SessionOptions
 ) -> list[Feed]:
-    """Made feeds in which features count: tokens of text, and one for each row of features.
+    """Generate feeds in which features matter: tokens of text, and one token for each row of features.
 
-    Which token that is, the configuration says (``image_token_id``), else a comparison in the graph, else it is -1, as
-    Phi's processor has it. The original says whether features reach its outputs: they must change with them.
+    The configuration may define that token (``image_token_id``). Otherwise a comparison in the graph shows it, or it is
+    -1, as in Phi's processor. A run of the original confirms it: the outputs must change with the features.
 
     Raises:
-        CheckNotRun: they do not, or no values can be made for an input.
+        CheckNotRun: they do not, or no values can be generated for an input.
         UsageError: they would be too large.
     """
     tokens = named(folder.config, _SECTION, "inputs", "input_ids")
@@ -135,7 +135,7 @@ def _rows(one: Input) -> int:
 
 
 def _sizes(one: Input, width: int | None) -> dict[str, int]:
-    """Sizes for what is free of features [..., rows, width]."""
+    """Return sizes for the free dimensions of features [..., rows, width]."""
     dims = one.dims or ()
     sizes = {
         f"{one.name}:{axis}": _ROWS if axis == len(dims) - 2 else 1
@@ -150,7 +150,7 @@ def _sizes(one: Input, width: int | None) -> dict[str, int]:
 def _marked(
     folder: GenaiFolder, ids: Input, features: Sequence[Input], model: Model
 ) -> Iterator[dict[str, int | None]]:
-    """Which token stands for a row of each, one guess after the other; ``None`` for no token of its own."""
+    """Yield guesses of the token that represents a row of each feature input; ``None`` for no such token."""
     config = folder.config
     keys = {named(config, _SECTION, "inputs", key): f"model.{place}" for key, place in _MARKS.items()}
     written = {one.name: config.number(keys[one.name]) if one.name in keys else None for one in features}
@@ -162,7 +162,7 @@ def _marked(
 
 
 def _placed(feed: Feed, tokens: str, marks: Sequence[tuple[int | None, int]]) -> Feed:
-    """The feed with tokens for its features, behind the first two of the text."""
+    """Insert tokens for the features into a feed, after the first two of the text."""
     ids, at = feed[tokens].copy(), 2
     for mark, count in marks:
         if mark is not None:
@@ -172,7 +172,7 @@ def _placed(feed: Feed, tokens: str, marks: Sequence[tuple[int | None, int]]) ->
 
 
 def _counts(file: Path, feed: Feed, names: Sequence[str], options: SessionOptions) -> bool:
-    """Whether the outputs change with each of these inputs.
+    """Return True if the outputs change with each of these inputs.
 
     Raises:
         SessionFailure: the model does not run on the feed.
@@ -188,17 +188,17 @@ def _counts(file: Path, feed: Feed, names: Sequence[str], options: SessionOption
 
 @dataclass(frozen=True)
 class Context:
-    """What a decoder gets by its input names: ``fixed`` in every run, ``embedded`` for the tokens."""
+    """A decoder's inputs from other models, by name: ``fixed`` in every run, ``embedded`` for the tokens."""
 
     fixed: Mapping[str, Array] = field(default_factory=dict)
     embedded: frozenset[str] = frozenset()
     embeddings: Embeddings | None = None
 
     def embed(self, tokens: Sequence[int]) -> dict[str, Array]:
-        """Embeddings of tokens.
+        """Return embeddings of tokens.
 
         Raises:
-            CheckNotRun: the original's embedding model does not run on them, which says nothing about a decoder.
+            CheckNotRun: the original's embedding model does not run on them, which does not concern the decoder.
         """
         if self.embeddings is None:
             return {}
@@ -208,16 +208,16 @@ class Context:
             raise CheckNotRun(f"the original's embedding model does not run on these tokens: {failed}") from failed
 
     def close(self) -> None:
-        """End what makes embeddings."""
+        """Close the embedding model."""
         if self.embeddings is not None:
             self.embeddings.close()
 
 
 def open_context(folder: GenaiFolder, decoder: Session, options: SessionOptions) -> Context:
-    """What the other models of the original's folder give its decoder.
+    """Compute the decoder's inputs from the other models of the original's folder.
 
     Raises:
-        CheckNotRun: one of them does not run, or nothing can be made for its inputs.
+        CheckNotRun: one of them does not run, or no inputs can be generated for it.
         InputError: one of them cannot be read.
     """
     files = {model.section: model.file for model in folder.models}
@@ -244,7 +244,7 @@ def _opened(file: Path, options: SessionOptions) -> Session:
 
 
 def _encoded(folder: GenaiFolder, file: Path, taken: Sequence[str], options: SessionOptions) -> dict[str, Array]:
-    """What the encoder makes of made inputs, by the decoder's names; and its mask, which the decoder takes too."""
+    """Run the encoder on synthetic inputs; return its outputs and its mask by the decoder's names."""
     try:
         feed = made_feeds(folder, "encoder", folder.open(file), count=1)[0]
     except UsageError as error:

@@ -1,6 +1,6 @@
-"""How far the logits of one model are from those of another, position by position, and the verdict by that.
+"""Compare the logits of two models, position by position, and judge them.
 
-Each ``judge_`` function takes a verdict that passed.
+Each ``judge_`` function receives a verdict that passed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dmlprep.record.generation import GreedyText, LogitFigures, Outcome, Perplex
 _TOP = 5
 
 _LIKELY = 20
-"""Most likely tokens of each side whose differences are looked at apart from the others'."""
+"""Most likely tokens of each side, whose differences are also measured separately."""
 
 _DEVIATION = 1.4826
 """Standard deviation of normally distributed numbers as a multiple of their median absolute deviation."""
@@ -32,7 +32,7 @@ def _log_softmax(row: Array) -> Array:
 
 
 def margin_of(row: Array) -> float:
-    """A logit row's first less its second; 0 where there is one token."""
+    """Return a logit row's largest value minus its second largest; 0 where there is one token."""
     if row.size < 2:
         return 0.0
     second, first = np.partition(np.asarray(row, np.float64), -2)[-2:]
@@ -40,11 +40,11 @@ def margin_of(row: Array) -> float:
 
 
 def noise_of(original: Array, candidate: Array) -> float:
-    """How far a logit is off by chance at one position.
+    """Return the random error of a logit at one position.
 
-    The root mean square of the differences of two rows, their mean taken out. Likely tokens have larger logits, and
-    with them larger errors, than the thousands that never come. So it is no less than the deviation among the likely
-    tokens of both sides: by its median, as one token that is wrong is no chance.
+    It is the root mean square of the differences of two rows, without their mean. Likely tokens have larger logits, and
+    so larger errors, than the thousands that never come. So the result is at least the deviation among the likely
+    tokens of both sides. That deviation uses the median: one wrong token is not a random error.
     """
     apart = np.asarray(candidate, np.float64) - np.asarray(original, np.float64)
     few = min(_LIKELY, apart.size)
@@ -54,7 +54,7 @@ def noise_of(original: Array, candidate: Array) -> float:
 
 
 class Differences:
-    """Figures over positions that come one after another: no more than two rows are held in float64."""
+    """Figures over positions, one after another: at most two rows are in memory in float64."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[float, ...]] = []
@@ -63,7 +63,7 @@ class Differences:
 
     @property
     def positions(self) -> int:
-        """Of all rows, broken ones among them."""
+        """The number of all rows, broken ones among them."""
         return len(self._rows) + self.broken + self.broken_original
 
     def add(self, original: Array, candidate: Array) -> None:
@@ -82,7 +82,7 @@ class Differences:
         apart -= apart.mean()
         logs, others = _log_softmax(original), _log_softmax(candidate)
         chances = np.exp(logs)
-        # Rounding makes a divergence of equal rows a little negative.
+        # Rounding makes a divergence of equal rows slightly negative.
         kl = max(0.0, float((chances * (logs - others)).sum()))
         information = max(0.0, float((chances * logs).sum()) + float(np.log(logs.size)))
         few = min(_TOP, original.size)
@@ -101,7 +101,7 @@ class Differences:
         )
 
     def figures(self) -> LogitFigures | None:
-        """Over the rows that are finite on both sides; ``None`` where there are none."""
+        """Return figures over the rows that are finite on both sides; ``None`` without such rows."""
         if not self._rows:
             return None
         most, mean, kl, information, top1, top5, margin, noise = np.array(self._rows).T
@@ -137,7 +137,7 @@ class Losses:
             self._count += 1
 
     def perplexity(self) -> Perplexity | None:
-        """``None`` where no token was added, or it is not finite."""
+        """Return the perplexity; ``None`` where no token was added, or it is not finite."""
         if not self._count:
             return None
         with np.errstate(over="ignore"):
@@ -148,7 +148,7 @@ class Losses:
 
 
 LEAST_INFORMATION = 1e-4
-"""Nats by which the original's distributions must differ from the uniform one: FP32's own rounding makes 1e-10."""
+"""Nats by which the original's distributions must differ from the uniform one: FP32's own rounding causes 1e-10."""
 
 
 def judge_logits(

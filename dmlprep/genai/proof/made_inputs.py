@@ -1,4 +1,7 @@
-"""Made inputs for one model of a folder: sizes and values that suit its section, as the folder's files tell them."""
+"""Synthetic inputs for one model of a folder, with sizes and values that suit its section.
+
+The sizes come from the folder's files.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ from dmlprep.parity.feeds.sizes import Input, graph_inputs
 from dmlprep.portable.arrays import Array
 
 _RATE = 16_000
-"""Samples in a second, as onnxruntime-genai's processors of sound take them."""
+"""Samples in a second at onnxruntime-genai's sound processors."""
 
 _PHI = 336
-"""Height and width of a crop of Phi-3-vision, whose processor's file does not say it (its CLIP is ViT-L/14-336)."""
+"""Height and width of a crop of Phi-3-vision, which its processor's file does not contain (CLIP is ViT-L/14-336)."""
 
 _ONE = re.compile(r"batch|^(n|b|bs)$|num_(image|audio|clip|video)s?$")
 _CROPS = 2
@@ -32,10 +35,10 @@ _CROPS = 2
 
 @dataclass(frozen=True)
 class _Facts:
-    """What a folder says of pictures and sound; ``None`` where it does not.
+    """Sizes of pictures and sound in a folder's files; ``None`` where they have none.
 
     Attributes:
-        height, width: elements of a picture as the model gets it.
+        height, width: elements of a picture at the model's input.
         crop: height and width of a part of a picture.
         mels: bands of a spectrum.
         merge: patches that become one, in each direction.
@@ -57,15 +60,15 @@ def made_feeds(
     count: int = 2,
     sizes: Mapping[str, int] | None = None,
 ) -> list[Feed]:
-    """Feeds of dmlprep's own for one model, batch 1.
+    """Generate feeds for one model, batch 1.
 
     Args:
-        section: of the configuration (``encoder``, ``vision.pipeline.patch_embed``).
-        like: the prepared model, whose fixed sizes and limits hold too.
+        section: its section in the configuration (``encoder``, ``vision.pipeline.patch_embed``).
+        like: the prepared model, whose fixed sizes and limits apply too.
         sizes: sizes that are known better, by ``input:axis``.
 
     Raises:
-        CheckNotRun: no values can be made for an input.
+        CheckNotRun: no values can be generated for an input.
         UsageError: they would be too large.
     """
     inputs, facts = graph_inputs(model), _facts(folder)
@@ -100,7 +103,7 @@ def _every(array: Array, row: object) -> Array:
 
 
 def _size(one: Input, axis: int, dim: str | None, facts: _Facts) -> int | None:
-    """A size that the section's kind asks for; ``None`` where any will do."""
+    """Return the size that the section's kind needs; ``None`` where any size works."""
     name, dims = (dim or "").lower(), one.dims or ()
     pictures = len(dims) >= 4 and "mask" not in one.name
     if "crop" in name or "tile" in name:
@@ -136,7 +139,7 @@ def _facts(folder: GenaiFolder) -> _Facts:
 
 
 def _document(folder: GenaiFolder, name: str) -> object:
-    """A processor's file; nothing where it is none."""
+    """Read a processor's file; return ``None`` where it is missing or invalid."""
     if leads_out(name):
         return None
     try:
@@ -146,7 +149,7 @@ def _document(folder: GenaiFolder, name: str) -> object:
 
 
 def _tables(document: object) -> Iterator[Mapping[str, object]]:
-    """Every object of a document, in its order."""
+    """Yield every object of a document, in its order."""
     stack = [document]
     while stack:
         at = stack.pop()

@@ -1,4 +1,4 @@
-"""Which outputs of one model of a folder are inputs of another one, and whether both are of one type."""
+"""Find outputs of one model of a folder that are inputs of another one, and compare their types."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _KEYS: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("vision", "embedding"): (("image_features", "image_features"),),
     ("speech", "embedding"): (("audio_features", "audio_features"),),
 }
-"""From and to -> keys of the configuration, of the output and of the input."""
+"""Keys of the configuration for outputs and inputs, by source and target section."""
 
 _UNWRITTEN = {"cross_present_key_names": "present_key_cross_%d", "cross_present_value_names": "present_value_cross_%d"}
-"""Names that onnxruntime-genai takes where the configuration has none (src/config.h)."""
+"""Default names of onnxruntime-genai where the configuration has none (src/config.h)."""
 
 
 def joints(
     config: GenaiConfig, source: str, target: str, outputs: Collection[str], inputs: Collection[str]
 ) -> dict[str, str]:
-    """Return what one section's model hands to another's: the output for each input."""
+    """Return which outputs of one section's model feed another's: the output for each input."""
     handed: dict[str, str] = {}
     for key, other in _KEYS.get((source, target), ()):
         output = named(config, source, "outputs", key) or _UNWRITTEN.get(key, "")
@@ -52,14 +52,14 @@ def joints(
 
 
 def type_checks(original: GenaiFolder, prepared: GenaiFolder) -> list[GenaiCheck]:
-    """Whether models still take what others give them: onnxruntime-genai hands tensors on as they are.
+    """Check that outputs and inputs between models have equal types: onnxruntime-genai passes tensors unchanged.
 
     Returns:
-        one check, which nothing is run for; none where no model takes what another one gives.
+        one check, which needs no run; none where no output of a model is an input of another one.
 
     Raises:
         InputError: a model cannot be read.
-        ModelRefused: dmlprep cannot keep it.
+        ModelRefused: dmlprep cannot preserve it.
     """
     began = time.perf_counter()
     joined = dict(_joined(prepared))
@@ -79,7 +79,7 @@ def type_checks(original: GenaiFolder, prepared: GenaiFolder) -> list[GenaiCheck
 
 
 def _joined(folder: GenaiFolder) -> Iterator[tuple[str, tuple[ir.DataType, ir.DataType]]]:
-    """What is handed on, with its types at both ends."""
+    """Yield the links between models, with the types at both ends."""
     files: dict[str, Path] = {model.section: model.file for model in folder.models}
     opened: dict[Path, tuple[dict[str, ir.DataType], dict[str, ir.DataType]]] = {}
     for source, target in permutations(files, 2):
@@ -92,7 +92,7 @@ def _joined(folder: GenaiFolder) -> Iterator[tuple[str, tuple[ir.DataType, ir.Da
                 graph = folder.open(file).ir.graph
                 opened[file] = _types(graph.inputs), _types(graph.outputs)
         outputs, inputs = opened[files[source]][1], opened[files[target]][0]
-        # Stages hand on what has the same name.
+        # Stages pass on tensors of the same name.
         same = {name: name for name in inputs if name in outputs}
         handed = same if staged else joints(folder.config, source, target, outputs, inputs)
         for wanted, output in handed.items():

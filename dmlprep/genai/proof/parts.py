@@ -1,4 +1,4 @@
-"""The models of a folder beside its decoder: each against its original, on made inputs, output by output."""
+"""Compare each model of a folder, except its decoder, with its original on synthetic inputs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from dmlprep.record.generation import GenaiCheck
 from dmlprep.runtime import SessionOptions
 
 _TOLERANCES = {"fp32": "fp32-{device}", "fp16": "fp16-{device}", "int8": "quantized", "int4": "few-bits"}
-"""Bounds of logits -> the tolerance for tensors of the same precision (``metrics/tolerances.py``)."""
+"""The tolerance for tensors of a precision (``metrics/tolerances.py``), by the bounds of logits."""
 
 
 def part_checks(
     original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest, on_cpu: SessionOptions
 ) -> Iterator[GenaiCheck]:
-    """A verdict for each model that is not the decoder, on each device, named by its section (``encoder on dml``).
+    """Yield a verdict for each model that is not the decoder, on each device, named by section (``encoder on dml``).
 
     Raises:
         InputError: a model cannot be read.
-        ModelRefused: dmlprep cannot keep it.
+        ModelRefused: dmlprep cannot preserve it.
     """
     others = {model.section: model.file for model in prepared.models}
     parts = [model for model in original.models if model.section != "decoder"]
@@ -50,7 +50,7 @@ def part_checks(
 
 
 def unknown_checks(original: GenaiFolder, request: ProofRequest) -> Iterator[GenaiCheck]:
-    """Models that the configuration names where dmlprep knows none: not run, each by its place."""
+    """Yield a not-run check for each model in a section of the configuration that dmlprep does not know."""
     known = {model.file for model in original.models}
     for place, name in _named(original.config.table("model"), "model"):
         if original.path / name not in known:
@@ -59,7 +59,7 @@ def unknown_checks(original: GenaiFolder, request: ProofRequest) -> Iterator[Gen
 
 
 def _named(table: Mapping[str, object], place: str) -> Iterator[tuple[str, str]]:
-    """Place and name of every ONNX file."""
+    """Yield place and name of every ONNX file."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _named(value, f"{place}.{key}")

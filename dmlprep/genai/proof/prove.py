@@ -1,4 +1,4 @@
-"""The proof of a prepared folder: its original on the CPU, itself on the CPU and on DirectML, on the same tokens."""
+"""Prove a prepared folder: the original on the CPU, the result on the CPU and on DirectML, on the same tokens."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from dmlprep.runtime import SessionFailure, SessionOptions
 
 
 def prove(original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -> GenaiProof:
-    """Hold a prepared folder against its original.
+    """Prove a prepared folder against its original.
 
-    The original's decoder runs on the CPU: it takes the prompts, then greedily ``request.steps`` tokens. The prepared
-    one gets the very same tokens, in the same steps, on the CPU and, where it is asked for, on DirectML. What other
-    models give a decoder comes from the original's, for both. Each other model is held against its original on made
-    inputs.
+    The original's decoder runs on the CPU: it reads the prompts, then generates ``request.steps`` tokens greedily. The
+    prepared one gets the same tokens, in the same steps, on the CPU and, if requested, on DirectML. Inputs of a decoder
+    from other models come from the original's models, for both. Each other model is compared with its original on
+    synthetic inputs.
 
     Returns:
-        a verdict for each check, with its figures. Checks of the CPU are information where DirectML is asked for.
+        a verdict for each check, with its figures. Checks on the CPU are information only if DirectML is requested.
 
     Raises:
         InputError: a file of the folders, or the text, cannot be read.
-        UsageError: a prompt or the tolerance is none.
+        UsageError: a prompt or the tolerance is invalid.
         ModelRefused: dmlprep cannot read a model.
     """
     began = time.perf_counter()
-    choose_bounds(request.tolerance, "fp32")  # a wrong name is told before anything runs
+    choose_bounds(request.tolerance, "fp32")  # a wrong name fails before anything runs
     if (apart := _apart(original, prepared)) is not None:
         return _proof(original, prepared, request, None, [_not_run(apart, request, began)])
     tokens, checks = _decoder(original, prepared, request, began)
@@ -56,7 +56,7 @@ def prove(original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -
 
 
 def _apart(original: GenaiFolder, prepared: GenaiFolder) -> str | None:
-    """Why the folders have nothing to compare: other models, or none."""
+    """Return why the folders cannot be compared: they have different models, or none."""
     names = [[model.section for model in folder.models] for folder in (original, prepared)]
     if alone := sorted(set(names[0]) ^ set(names[1])):
         who = "the original" if alone[0] in names[0] else "the prepared folder"
@@ -67,7 +67,7 @@ def _apart(original: GenaiFolder, prepared: GenaiFolder) -> str | None:
 def _decoder(
     original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest, began: float
 ) -> tuple[Tokens | None, list[GenaiCheck]]:
-    """The checks of the decoder, and the tokens that it got; none where it did not run."""
+    """Return the checks of the decoder, and its tokens; ``None`` where it did not run."""
     try:
         file, other = decoder_file(original), decoder_file(prepared)
     except CheckNotRun as error:
@@ -92,7 +92,7 @@ def _played(
 
     Raises:
         SessionFailure: it does not run.
-        CheckNotRun: it is no decoder that is known here, or what it needs of other models cannot be had.
+        CheckNotRun: it is an unknown kind of decoder, or its inputs from other models are not available.
     """
     options = _on_cpu(request.session, original, prepared)
     session, _ = opened.enter_context(open_exact(original.open(file), options))
@@ -107,7 +107,7 @@ def _played(
 def _all_checks(sides: Sides) -> list[GenaiCheck]:
     request, folder = sides.request, sides.folder
     devices: tuple[SessionDevice, ...] = ("cpu",) if request.device == "cpu" else ("cpu", "dml")
-    whole = 0.6 if len(folder.models) == 1 else 0.4  # of the time: the other models come after it
+    whole = 0.6 if len(folder.models) == 1 else 0.4  # share of the time: the other models come after it
     all_checks: list[GenaiCheck] = []
     beside = None
     for number, device in enumerate(devices):
@@ -123,7 +123,7 @@ def _all_checks(sides: Sides) -> list[GenaiCheck]:
 
 
 def _on_cpu(session: SessionOptions, *folders: GenaiFolder) -> SessionOptions:
-    """The same limits, and those that follow from the size of the folders; without what chooses a GPU."""
+    """Return the same limits for the CPU, with those for the folders' size, and without the choice of a GPU."""
     plain = replace(session, device_id=None, performance_preference="default", gpu="", open_by="provider")
     return replace(plain, model_bytes=sum(folder.file_bytes() for folder in folders))
 

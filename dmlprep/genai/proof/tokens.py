@@ -1,4 +1,4 @@
-"""What a proof of a language model is asked for, its tokens (the user's, or made ones), and texts of tokens."""
+"""The request for a proof of a language model, its tokens (the user's or seeded), and texts of tokens."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from dmlprep.runtime.tools.tokenizers import detokenize, tokenize
 
 MOST_STEPS = 1024
 MOST_PROMPT = 4096
-"""Tokens."""
+"""Most tokens of a prompt."""
 
 
 @dataclass(frozen=True)
 class ProofRequest:
-    """What to prove, and where.
+    """The settings of a proof.
 
     Attributes:
-        prompts: token ids of each prompt, or texts for the folder's tokenizer; without any, ids made from a seed.
+        prompts: token ids of each prompt, or texts for the folder's tokenizer; without any, ids from a seed.
         text: a file with text for the perplexity, UTF-8.
-        text_tokens: how much of it is used, in tokens.
-        steps: tokens generated behind each prompt.
-        device: where the prepared folder is to be proved; ``dml`` runs it on the CPU as well, for information.
+        text_tokens: how many of its tokens are used.
+        steps: tokens generated after each prompt.
+        device: the device for the proof of the prepared folder; ``dml`` runs it on the CPU as well, for information.
         tolerance: ``auto``, or a name of ``bounds.BOUNDS``.
         session: adapter, GPU and limits of the sessions.
-        genai: whether onnxruntime-genai runs both folders, where it is installed.
+        genai: True to run both folders in onnxruntime-genai, where it is installed.
     """
 
     prompts: Sequence[Sequence[int] | str] = ()
@@ -59,10 +59,10 @@ class ProofRequest:
 _TOKENIZER = "tokenizer.json"
 
 _MADE = 12
-"""Tokens of the prompt that is made where none is given."""
+"""Tokens of a seeded prompt."""
 
 _WINDOW = 256
-"""Tokens of a text that a model sees at once, at most."""
+"""Most tokens of a text in one run of a model."""
 
 _LETTERS = 16
 """Letters of a text that are tokenised for each token that is used; a token of English has four."""
@@ -70,10 +70,10 @@ _LETTERS = 16
 
 @dataclass(frozen=True)
 class Tokens:
-    """What both models are given.
+    """The tokens for both models.
 
     Attributes:
-        windows: those of the text, in pieces; each piece's first token is given, the others are predicted.
+        windows: tokens of the text, in pieces; the first token of a piece is fed, the others are predicted.
     """
 
     prompts: list[list[int]]
@@ -81,12 +81,12 @@ class Tokens:
     inputs: Literal["given", "seeded"]
 
     def longest(self, steps: int) -> int:
-        """The most tokens that a cache has to hold."""
+        """Return the most tokens that a cache must have room for."""
         return max([len(prompt) + steps for prompt in self.prompts] + [len(window) for window in self.windows])
 
 
 def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> Tokens:
-    """The tokens of a request, by the tokenizer of a folder.
+    """Return the tokens of a request, by the tokenizer of a folder.
 
     Raises:
         UsageError: a prompt is empty, too long or beyond the vocabulary, or tokenizers is not installed.
@@ -106,7 +106,7 @@ def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> 
 
 
 def _made(vocabulary: int, special: Collection[int]) -> list[int]:
-    """Tokens of text: those that stand for a picture or for sound would need one."""
+    """Generate tokens of text; tokens of pictures or sound would need one."""
     drawn: list[int] = np.random.default_rng(0).integers(0, vocabulary, _MADE).tolist()
     plain = next((token for token in range(vocabulary) if token not in special), 0)
     return [plain if token in special else token for token in drawn]
@@ -149,7 +149,7 @@ def _windows(folder: GenaiFolder, path: Path, vocabulary: int, count: int, most:
 
 
 def texts_of(folder: GenaiFolder, rows: Sequence[Sequence[int]]) -> list[str]:
-    """Token ids as texts; empty ones where the folder has no tokenizer, or tokenizers is not installed."""
+    """Return token ids as texts; empty ones where the folder has no tokenizer, or tokenizers is not installed."""
     try:
         return detokenize(_tokenizer(folder), rows)
     except UsageError:

@@ -1,4 +1,4 @@
-"""The same folders through onnxruntime-genai itself, where it is installed: do both write the same tokens?"""
+"""Run the same folders in onnxruntime-genai itself, where it is installed, and compare the tokens."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from dmlprep.runtime import SessionFailure
 from dmlprep.runtime.tools.onnxruntime_genai import generate, missing
 
 _REACH_OUT = ("custom_ops_library", "enable_profiling")
-"""Session options: a library that is loaded, and where ONNX Runtime writes the times of nodes."""
+"""Session options that load a library, or write the times of nodes to a file."""
 
 _COUNT = 32
 """Tokens that are generated."""
 
 
 def _reaching_out(value: object) -> Iterator[str]:
-    """Keys with which a config makes onnxruntime-genai load a library or write a file, and keys that it may read
-    otherwise than we do."""
+    """Yield keys of a config that make onnxruntime-genai load a library or write a file.
+
+    Duplicate keys count too, because onnxruntime-genai may read them differently.
+    """
     if isinstance(value, JsonObject):
         yield from (f"{key!r} twice" for key in value.twice)
     if isinstance(value, Mapping):
@@ -39,10 +41,10 @@ def _reaching_out(value: object) -> Iterator[str]:
 def genai_check(
     original: GenaiFolder, prepared: GenaiFolder, tokens: Tokens, request: ProofRequest
 ) -> list[GenaiCheck]:
-    """The prepared folder against the original one, the original on the CPU.
+    """Compare the prepared folder with the original one, which runs on the CPU.
 
-    The prepared one runs on DirectML where that is asked for and this is Windows; elsewhere on the CPU, and then it is
-    information: a folder for DirectML need not run there.
+    The prepared one runs on DirectML if requested and on Windows, otherwise on the CPU. On the CPU the result is
+    information only: a folder for DirectML need not run there.
     """
     provider: SessionDevice = "dml" if request.device == "dml" and sys.platform == "win32" else "cpu"
     trial = Trial(Check("onnxruntime-genai", provider), provider, "", decides=provider == request.device)
@@ -51,12 +53,12 @@ def genai_check(
         verdict = _not_run(trial, reason)
     else:
         verdict, text = _both(original, prepared, tokens.prompts[0], trial, request.session.time_limit)
-    decides = verdict.decides and verdict.outcome == "failed"  # a missing package decides about no folder
+    decides = verdict.decides and verdict.outcome == "failed"  # a missing package does not decide about a folder
     return [GenaiCheck(msgspec.structs.replace(verdict, feeds=1, decides=decides, inputs=tokens.inputs), greedy=text)]
 
 
 def _unfit(original: GenaiFolder, prepared: GenaiFolder) -> str:
-    """Why onnxruntime-genai is not run with these folders; empty where it is."""
+    """Return why onnxruntime-genai does not run these folders; empty where it does."""
     if more := [model.section for model in original.models if model.section != "decoder"]:
         return f"it runs only folders of one decoder, and this one has {more[0]}"
     for folder in (original, prepared):
