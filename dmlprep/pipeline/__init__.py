@@ -1,1 +1,1 @@
-"""Recipes, project files and options become a run: each step a transaction, then the proof, then the result."""
+"""Turn recipes, project files and options into a run: each step as a transaction, then the proof, then the result."""

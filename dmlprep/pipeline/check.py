@@ -1,4 +1,4 @@
-"""``check`` of a model file: its placement and quirks, what prepare would do, and what is asked for besides."""
+"""``check`` of a model file: its placement and quirks, what prepare would do, and other checks on request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dmlprep.runtime import SessionOptions
 from dmlprep.runtime.verify_placement import verify_placement
 
 RECIPE = "@static-fp32"
-"""What ``prepare`` runs where no recipe is named."""
+"""The recipe of ``prepare`` where none is named."""
 
 
 def check_model(
@@ -36,23 +36,23 @@ def check_model(
     session: SessionOptions | None = None,
     vram: int | None = None,
 ) -> list[Examined]:
-    """What ``check`` says of a model file, target by target. What is asked for besides is asked of the last one.
+    """Check a model file for each target; the options apply to the last one only.
 
-    The last one is also told what prepare would do (``facts.prepare``), where there is something to do, and how much
-    memory it needs (``facts.memory``).
+    The last record also has what prepare would do (``facts.prepare``), if anything, and how much memory the model needs
+    (``facts.memory``).
 
     Args:
-        fail_on_cpu: compute that would run on the CPU makes the exit code 1, and ``error`` says which; shape
-            arithmetic may.
-        verify: ask a real DirectML session as well; its verdict is in the record, and makes the exit code 1 where it
-            is not ``passed``.
-        vram: bytes of memory that the device has. Where a session needs more, a finding says so and the exit code is
-            1; where that is not known, it is 3.
+        fail_on_cpu: True to fail (exit code 1) on compute nodes on the CPU, named in ``error``; shape arithmetic may
+            run there.
+        verify: True to compare with a real DirectML session as well; its verdict is in the record, and makes the exit
+            code 1 where it is not ``passed``.
+        vram: bytes of device memory. If a session needs more, a finding reports it and the exit code is 1; if that is
+            not known, it is 3.
 
     Raises:
         InputError: the model cannot be read, or was changed while it was verified.
-        UsageError: kernels are asked for of a target whose kernels are not known.
-        CheckNotRun: no DirectML session can be had here.
+        UsageError: an option needs kernels, and the target's kernels are not known.
+        CheckNotRun: no DirectML session is available.
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     files = Unchanged(contents=False)
@@ -80,7 +80,7 @@ def check_model(
 
 def _fail_on_cpu(examined: Examined) -> None:
     placement, record = examined.known_placement("--fail-on-cpu"), examined.record
-    # DP508: an operator that ONNX Runtime's optimizer makes, and that DirectML has no kernel for.
+    # DP508: an operator that ONNX Runtime's optimizer creates, and that DirectML has no kernel for.
     away = [*placement.compute_on_cpu, *(f.node for f in record.findings if f.code == "DP508")]
     if away:
         nodes = "1 compute node" if len(away) == 1 else f"{len(away)} compute nodes"
@@ -88,7 +88,7 @@ def _fail_on_cpu(examined: Examined) -> None:
 
 
 def _weigh(examined: Examined, vram: int | None) -> None:
-    """Put into the record how much memory of the device a session needs, and whether the device has it."""
+    """Record how much device memory a session needs, and whether the device has it."""
     record = examined.record
     if vram is not None:
         examined.known_placement("--vram")
@@ -103,7 +103,7 @@ def _weigh(examined: Examined, vram: int | None) -> None:
 
 
 def _has_half(model: Model) -> bool:
-    """Return whether FP16 can come from anywhere: an input, a constant, or an attribute that names the type."""
+    """Return True if FP16 can come from anywhere: an input, a constant, or an attribute that names the type."""
     for _, graph in graphs(model.ir):
         held = graph.initializers.values() if isinstance(graph, ir.Graph) else ()
         if any(value.dtype == ir.DataType.FLOAT16 for value in (*graph.inputs, *held)):
@@ -119,7 +119,7 @@ def _has_half(model: Model) -> bool:
 
 
 def _note_half(model: Model, examined: Examined) -> None:
-    """Note that most floating-point nodes compute in FP16: dmlprep has nothing to convert, but may have to mend."""
+    """Note that most floating-point nodes compute in FP16, so that dmlprep has nothing to convert."""
     if not _has_half(model):
         return
     from dmlprep.passes.precision.types import computing_type, solve_types
@@ -135,7 +135,7 @@ def _note_half(model: Model, examined: Examined) -> None:
 
 
 def _foretell(model: Model, examined: Examined) -> None:
-    """Put what prepare would do into the record, and into the remedies of its findings."""
+    """Record what prepare would do, also in the remedies of findings."""
     placement, record = examined.placement, examined.record
     if placement is None or any(f.code == "DP003" for f in record.findings):
         return
@@ -161,7 +161,7 @@ def _foretell(model: Model, examined: Examined) -> None:
 
 
 def _remedy(one: Finding, names: list[str], outlook: Outlook) -> str:
-    """The option that mends a finding about nodes on the CPU, or that none does."""
+    """Return a remedy for nodes on the CPU: the command that moves them to DirectML, or that there is none."""
     if outlook.refused:
         return f"dmlprep prepare refuses this model: {outlook.refused}"
     steps = [f.step for f in outlook.fates if f.step and f.node in names]

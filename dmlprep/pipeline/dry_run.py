@@ -1,6 +1,6 @@
-"""What prepare would do to one model: its steps are run on a copy of the graph, and nothing is written or proved.
+"""Predict what prepare would do to one model: run its steps on a copy of the graph, without writing or proving.
 
-Steps that run the model do without: an island search is left out, and ``simplify`` compares no values.
+Steps that run the model skip that part: an island search is left out, and ``simplify`` compares no values.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dmlprep.record import StepRecord
 from dmlprep.record.outlook import Fate, Half, Outlook
 
 _CACHED = 4
-"""Tokens in a cache, where an example of its size is wanted."""
+"""Tokens in a cache, for an example of its size."""
 
 _LARGER = (64, 224, 512)
 
@@ -40,10 +40,10 @@ _LARGER = (64, 224, 512)
 def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
     """Run the steps of ``plan`` on a copy of ``model``.
 
-    Where sizes stay free and the recipe pins, it is run once more with a size for each of them.
+    If sizes stay free and the recipe pins, run it again with a size for each of them.
 
     Args:
-        in_short: only the run with a size for each free dimension, where the model takes these.
+        in_short: True to run only with a size for each free dimension, if the model accepts these sizes.
 
     Raises:
         UsageError: the plan does not fit the model, or the target's kernels are not known.
@@ -62,7 +62,7 @@ def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
 
 
 def _with_sizes(model: Model, plan: Plan, before: Placement, sizes: Mapping[str, int]) -> Outlook:
-    """With these sizes, or, where the graph refuses them, with those of common images."""
+    """Run with these sizes, or, where the graph refuses them, with those of common images."""
     outlook = _run(model, _pinned(plan, sizes), before)
     for larger in _LARGER:
         if not outlook.refused:
@@ -74,11 +74,11 @@ def _with_sizes(model: Model, plan: Plan, before: Placement, sizes: Mapping[str,
 
 @dataclass
 class _Walk:
-    """A copy of the model on its way through the steps.
+    """A copy of the model in the middle of the steps.
 
     Attributes:
         left: nodes on the CPU, before and after each step.
-        facts: the nodes that ``after`` placed; ``None`` where these are the model's own.
+        facts: the nodes of the placement ``after``; ``None`` while that is the original model's.
     """
 
     work: Model
@@ -90,7 +90,7 @@ class _Walk:
     facts: GraphFacts | None = None
 
     def place(self, target: Target) -> None:
-        """Place what the steps have made so far."""
+        """Place the present graph."""
         with paused_collector():
             self.facts = read_facts(self.work, target.tables)
             self.after = place_facts(self.facts, target, self.work.opset)
@@ -109,7 +109,7 @@ def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
             return walk
         walk.steps.append(done)
         changed = changed or done.outcome == "changed"
-        if changed and walk.left[0]:  # else nobody asks which step brought a node to DirectML
+        if changed and walk.left[0]:  # otherwise the step that brings a node to DirectML is not needed
             walk.place(plan.target)
             changed = False
         walk.left.append(_away(walk.after))
@@ -121,10 +121,10 @@ def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
 
 
 def step_ahead(model: Model, step: PlannedStep, target: Target, *, within: bool) -> StepRecord:
-    """Run one step on ``model``, which is changed, without what runs the model.
+    """Run one step on ``model``, which changes, without the parts that run the model.
 
     Raises:
-        ModelRefused: the step refuses; the model is as it was.
+        ModelRefused: the step refuses; the model is unchanged.
     """
     return _ahead(Transactions(model, within_target=within), step, target)
 
@@ -158,14 +158,14 @@ def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
 
 
 def _without_runs(step: PlannedStep) -> AnyPass:
-    """The pass with options under which it runs no model."""
+    """Return the pass with options under which it runs no model."""
     if getattr(step.pass_.options, "islands", "off") == "off":
         return step.pass_
     return type(step.pass_)(msgspec.structs.replace(step.pass_.options, islands="off"))
 
 
 def _away(placement: Placement) -> list[PlacedNode]:
-    """Nodes on the CPU that a step might bring to DirectML."""
+    """Return nodes on the CPU that a step might bring to DirectML."""
     on_cpu = (n for n in placement.nodes if n.provider != "DmlExecutionProvider")
     return [n for n in on_cpu if n.role != "constant" and n.code != "DP506"]
 
@@ -175,13 +175,13 @@ def _fate(node: PlacedNode, *, step: str = "", reason: str = "") -> Fate:
 
 
 def _fates(left: list[list[PlacedNode]], steps: list[StepRecord], work: Model) -> list[Fate]:
-    """Each node that is on the CPU before, by the compute nodes left there after each step."""
+    """Return the fate of each node that is on the CPU before, by the nodes that are there after each step."""
     with paused_collector():
         present = {n.name for n in nodes(work.ir)}
     names = [{name: n for n in after for name in (n.name, n.origin) if name} for after in left]
 
     def found(name: str, after: Mapping[str, PlacedNode]) -> PlacedNode | None:
-        """The node, or one that a step wrote in its place."""
+        """Return the node, or one that a step wrote to replace it."""
         if name in after or name in present:
             return after.get(name)
         return next((n for other, n in after.items() if other.startswith(f"{name}/")), None)
@@ -199,7 +199,7 @@ def _fates(left: list[list[PlacedNode]], steps: list[StepRecord], work: Model) -
 
 
 def _renamed(fates: list[Fate], left: list[PlacedNode]) -> list[Fate]:
-    """The fates, where a node on the CPU afterwards that has another name stands for one of its operator."""
+    """Match a node that is on the CPU afterwards under a new name to a fate of the same operator."""
     known = {f.node for f in fates}
     for node in left:
         staying = _fate(node, reason=f"{node.code} {node.reason}")
@@ -220,13 +220,13 @@ def _half(model: Model, done: StepRecord, step: PlannedStep) -> Half:
 
 
 def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes: Mapping[str, int]) -> dict[str, int]:
-    """A size for each dimension that is free: one for a batch, and for the rest those that seeded feeds have."""
+    """Return a size for each free dimension: 1 for a batch, and the sizes of seeded feeds for the others."""
     inputs = graph_inputs(model)
     names = {dim for one in inputs for dim in one.dims or () if isinstance(dim, str) and dim.isidentifier()}
     known = dict.fromkeys(filter(None, map(batch_name, inputs)), 1) | dict(sizes)
     shapes = resolve_shapes(inputs, known)
     pairs = ((dim, size) for one in inputs for dim, size in zip(one.dims or (), shapes[one.name], strict=False))
-    # Seeded feeds begin a text; a model for one size is for a cache that holds something.
+    # Seeded feeds begin a text with an empty cache; a model for one size needs a cache with tokens.
     empty = {dim: _CACHED for dim, size in pairs if not size and isinstance(dim, str)}
     shapes = resolve_shapes(inputs, {**known, **empty})
     examples: dict[str, int] = {}
@@ -244,7 +244,7 @@ def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes
 
 
 def _pinned(plan: Plan, sizes: Mapping[str, int]) -> Plan:
-    """The plan with more sizes."""
+    """Return the plan with more sizes."""
     steps = []
     for step in plan.steps:
         if step.pass_.name == "pin":

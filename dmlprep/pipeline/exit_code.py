@@ -1,4 +1,4 @@
-"""What the verdicts of a run amount to: its exit code, and why."""
+"""Derive the exit code of a run, and its reason, from the verdicts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dmlprep.record import RunError, RunRecord, Verdict
 
 
 def judge(record: RunRecord, plan: Plan) -> None:
-    """The exit code of the run, and why, by the verdict that keeps the result from appearing, where one does."""
+    """Set the exit code and the error of the run by the worst verdict that keeps the result from being written."""
     on_wish = plan.recipe.parity.dml != "require"
     deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
-    # One that failed says more than one that did not run.
+    # A failed verdict says more than one that did not run.
     for verdict in sorted(deciding, key=lambda v: v.exit_code):
         on_dml = verdict.check.provider == "dml"
         if verdict.outcome == "failed":
-            # A model that does not run says more than that its outputs differ.
+            # A model that does not run says more than different outputs.
             code = next((f.code for f in verdict.findings if f.severity == "error"), "")
             what, fix = "failed", _HOW_TO_MEND.get(code, "dmlprep bisect finds the first node that differs")
         elif verdict.outcome == "not-proven":

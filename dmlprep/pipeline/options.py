@@ -1,7 +1,7 @@
 """The options of ``prepare``, each declared once: type, default, help and range.
 
 A new option is a field of ``PrepareOptions``, the same name in ``PrepareKeywords`` and in ``prepare_options`` of the
-commands that take it (``cli/prepare.py``), and the line that uses it.
+commands that accept it (``cli/prepare.py``), and the line that uses it.
 """
 
 # ruff: noqa: RUF009 - _option returns a field of a dataclass
@@ -27,7 +27,7 @@ Feeds: TypeAlias = "Sequence[str | Path | Mapping[str, Array]]"
 """Inputs: ``.npz`` files, ``NAME=file.npy``, folders, or arrays by input name."""
 
 Metric = Callable[[dict[str, Any], dict[str, Any]], object]
-"""A measure of the user's own: outputs of the original and of the candidate on one feed -> float or (float, bool)."""
+"""A user's own metric: outputs of the original and of the candidate on one feed -> float or (float, bool)."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Option:
     """How an option is written.
 
     Attributes:
-        kind: ``bool`` is a flag; ``list`` and ``dict`` can be given several times.
+        kind: ``bool`` is a flag; ``list`` and ``dict`` can be repeated.
         flags: on the command line; the name with ``--`` where there are none.
         least, most: range of a number.
         bare: value of the flag without a value.
-        shows_default: whether ``--help`` names the default.
-        completes: what the shell completes: ``recipes`` or ``targets``.
-        in_files: whether the project file and fleets take it.
+        shows_default: True if ``--help`` names the default.
+        completes: kind of names for shell completion: ``recipes`` or ``targets``.
+        in_files: True if the project file and fleets accept it.
     """
 
     help: str
@@ -57,7 +57,7 @@ class Option:
     in_files: bool = False
 
     def words(self, name: str, value: Any) -> list[str]:
-        """The option with a value, as words of a command line."""
+        """Return the option with a value, as words of a command line."""
         flag = self.flags[-1] if self.flags else f"--{name.replace('_', '-')}"
         if self.kind is bool:
             return [flag] if value else []
@@ -100,7 +100,7 @@ class Adapter:
         """Return the options of a session, with the adapter or GPU by its number.
 
         Raises:
-            UsageError: ``adapter`` names no adapter or several, ``gpu`` several, or the session is on the CPU.
+            UsageError: ``adapter`` matches no adapter or several, ``gpu`` several, or the session is on the CPU.
             CheckNotRun: there is no such GPU.
         """
         from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
@@ -111,7 +111,7 @@ class Adapter:
 
 @dataclass(frozen=True, kw_only=True)
 class Session(Adapter):
-    """Where DirectML runs, and whether it must."""
+    """The device of DirectML, and whether it is required."""
 
     device: Device = _option(
         "Device for the proof. auto: the CPU, and also DirectML if it is available.",
@@ -124,7 +124,7 @@ class Session(Adapter):
 
     @property
     def proof(self) -> dict[str, object]:
-        """The settings of a recipe that the device asks for.
+        """The recipe settings that follow from the device.
 
         Raises:
             UsageError: DirectML is required on the CPU.
@@ -139,7 +139,7 @@ class Session(Adapter):
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareOptions(Session):
-    """All that a user can choose of a run of ``prepare``, apart from the model and the place of the result."""
+    """All options of a run of ``prepare``, apart from the model and the place of the result."""
 
     recipe: str | Path = _option(
         "Built-in recipe (@vision-fp16; dmlprep recipe list) or a .toml file.",
@@ -267,7 +267,7 @@ _EXAMPLES = {"pins": '{"batch": 1}', "settings": '{"parity.seeds": 4}'}
 
 
 def _check(name: str, option: Option, value: Any, default: object) -> None:
-    """Refuse a value from Python that the command line could not give.
+    """Refuse a value from Python that the command line could not set.
 
     Raises:
         UsageError: it is not one of the choices, not in the range, or has another form.

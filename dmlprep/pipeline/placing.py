@@ -1,4 +1,4 @@
-"""What steps and records are told of placement: passes ask, and the room ``placement`` stands beside theirs."""
+"""Connect placement with steps and records: passes do not place models themselves, but ask their context."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ def _placed(
 
 
 def note_before(record: RunRecord, model: Model, target: Target, vram: int | None = None) -> None:
-    """Note where each node runs before the steps, and the memory that it needs; a record of a model that a step refuses
-    has that as well.
+    """Note where each node runs before the steps, and the memory that it needs.
+
+    A record of a model that a step refuses has this as well.
 
     Args:
-        vram: bytes of memory that the device has.
+        vram: bytes of device memory.
 
     Raises:
         UsageError: the target's kernels are not known.
@@ -48,7 +49,7 @@ def note_before(record: RunRecord, model: Model, target: Target, vram: int | Non
 def note_after(
     record: RunRecord, model: Model, target: Target, frozen: Frozen | None, *, changed: bool, vram: int | None = None
 ) -> None:
-    """Note where each node runs after the steps, and the memory: as before where none ``changed`` the model."""
+    """Note where each node runs after the steps, and the memory: as before if no step ``changed`` the model."""
     facts = record.facts
     if not changed:
         facts.placement_after = facts.placement_before
@@ -59,7 +60,7 @@ def note_after(
 
 
 def context_for(target: Target, **more: Any) -> Context:
-    """The context of a step, with what placement on ``target`` answers; ``more`` are its other fields."""
+    """Return the context of a step, with functions for placement on ``target``; ``more`` are its other fields."""
 
     def on_cpu(model: Model, frozen: Frozen | None = None) -> list[OnCpu]:
         return [

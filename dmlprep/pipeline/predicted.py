@@ -1,9 +1,9 @@
-"""What the FP16 emulation predicts of a DirectML session, and what it decides where the device rounds otherwise.
+"""Use the FP16 emulation to predict errors of a DirectML session, and to judge devices that round differently.
 
 Shaders with native 16-bit types round FP32 to FP16 to nearest even. A device without them stores FP16 through typed
-buffers, and its driver may cut toward zero (NVIDIA's Vulkan driver and Mesa's CPU driver do), which adds up: a model
-that is 0.01 off with one rounding can be 0.3 off with the other. The self-test measures which it is; what a device that
-cuts computes is compared with the FP16 emulation in the same rounding.
+buffers. Its driver may round toward zero there, as NVIDIA's Vulkan driver and Mesa's CPU driver do, and the errors add
+up. A model that is 0.01 off with one rounding can be 0.3 off with the other. The self-test measures the rounding. A
+device that rounds toward zero is compared with the FP16 emulation in the same rounding.
 """
 
 from __future__ import annotations
@@ -21,26 +21,28 @@ if TYPE_CHECKING:
     from dmlprep.passes.precision import Rounding
 
 FACTOR = 2.0
-"""How many times the predicted error a device may be off: the emulation predicts DirectML's error within this factor
-(measured on five models in both roundings, docs/figures.md)."""
+"""Largest error of a device, as a multiple of the emulation's prediction.
+
+Measured on five models in both roundings: docs/figures.md.
+"""
 
 
 def device_rounding(session: SessionOptions | None = None) -> Rounding:
-    """How the DirectML device of ``session`` makes FP16 of FP32; to nearest, where that was not probed."""
+    """Return how the DirectML device of ``session`` rounds FP32 to FP16; to nearest, if it was not probed."""
     return "toward-zero" if runtime.dml_status(session=session).fp16.rounding == "toward-zero" else "nearest"
 
 
 def apply_prediction(
     measured: Verdict, predicted: Verdict | None, rounding: Rounding, last_bits: float = 0.0
 ) -> Verdict:
-    """The verdict of a DirectML session with what the FP16 emulation predicted.
+    """Add the prediction of the FP16 emulation to the verdict of a DirectML session.
 
-    Where the device rounds toward zero, an output that is out of tolerance passes if the emulation, which rounds the
-    same way, predicted an error at least half as large, and all of it is finite.
+    If the device rounds toward zero, an output out of tolerance can still pass. It passes if the emulation in the same
+    rounding predicted an error at least half as large, and all elements are finite.
 
     Args:
         predicted: the emulation's verdict, in the device's rounding; ``None`` or without outputs changes nothing.
-        last_bits: the error that last bits of the inputs make in the original, where it quantises.
+        last_bits: the error that last bits of the inputs cause in the original, if it quantises.
     """
     if predicted is None or not predicted.outputs or not measured.outputs:
         return measured
@@ -48,7 +50,7 @@ def apply_prediction(
     foretold = {
         "the fp16 emulation": max(output.max_rel for output in predicted.outputs),
         "the original's own noise": max(output.noise or 0.0 for output in predicted.outputs),
-        # Quantised models round on the way: a last bit turns into a whole step, which no emulation can foretell closer.
+        # Quantised models round on the way: a last bit becomes a whole step, which no emulation predicts better.
         "the original, with the last bits of its inputs changed,": last_bits,
     }
     by = max(foretold, key=lambda name: foretold[name])

@@ -1,7 +1,8 @@
-"""The whole way: open, check, run the steps, save aside, prove, and only then let the result appear.
+"""The whole run: open, check, run the steps, save to staging, prove, and only then move the result into place.
 
-The result is made in a hidden folder beside its destination, and replaces what is there as one: model, data file and
-record are of one run, or all are as before (``core.files.exchange``). The next run clears the rest of a killed one.
+The result is written to a hidden folder next to its destination, and replaces existing files atomically. Model, data
+file and record are then of one run, or all are unchanged (``core.files.exchange``). The next run removes the remains of
+a killed one.
 """
 
 from __future__ import annotations
@@ -65,14 +66,14 @@ class Sharing:
 
 @dataclass(frozen=True)
 class PrepareRequest:
-    """What a run of ``prepare`` is asked for.
+    """The request of one run of ``prepare``.
 
     Attributes:
         source: the model to prepare; never modified.
         out: folder of the result (``model.onnx``, ``run.json``), or a path that ends in ``.onnx``.
-        options: all that the user chose; ``plan``, ``feeds``, ``session`` and ``metric`` are made of it.
-        feeds: the user's feeds; seeded ones are made where this is empty.
-        command_line: what the user typed, for the record; empty for a call from Python.
+        options: the user's options; ``plan``, ``feeds``, ``session`` and ``metric`` are derived from them.
+        feeds: the user's feeds; seeded ones are generated if this is empty.
+        command_line: the user's command, for the record; empty for a call from Python.
         read: files and folders besides model and recipe that the result depends on: those of feeds and metric.
     """
 
@@ -90,33 +91,33 @@ class PrepareRequest:
 
     @cached_property
     def vram(self) -> int | None:
-        """Bytes of memory that the device has: a result that needs more is refused."""
+        """Bytes of device memory: a result that needs more is refused."""
         return None if self.options.vram is None else vram_bytes(self.options.vram)
 
     @property
     def on_target(self) -> SessionOptions:
-        """``session``, of the target's release of ONNX Runtime where there are several."""
+        """``session``, with the target's release of ONNX Runtime where there are several."""
         return replace(self.session or SessionOptions(), release=self.plan.target.ort_version)
 
     @property
     def model_path(self) -> Path:
-        """Where the prepared model goes."""
+        """Path of the prepared model."""
         return self.out if self.out.suffix == ".onnx" else self.out / "model.onnx"
 
     @property
     def record_path(self) -> Path:
-        """Where the record goes."""
+        """Path of the record."""
         return self.out.with_suffix(".run.json") if self.out.suffix == ".onnx" else self.out / "run.json"
 
     @property
     def files(self) -> FileSet:
-        """All that may be written: what is replaced together."""
+        """All files of the result, which are replaced together."""
         model = self.model_path
         return FileSet(model.parent, model.name, (f"{model.name}.data", self.record_path.name))
 
 
 class Result(NamedTuple):
-    """The proved result of a run before it appears in its place, and the model opened from its files."""
+    """The proved result of a run in staging, and the model opened from its files."""
 
     saved: Saved
     model: Model
@@ -127,7 +128,7 @@ def prepare(request: PrepareRequest) -> RunRecord:
 
     Returns:
         the record. With ``exit_code`` 0 the result is in place. With 1 (a step refused, or parity failed) or 3 (a
-        demanded check did not run) nothing was written, and ``error`` says why.
+            required check did not run) nothing was written, and ``error`` gives the reason.
 
     Raises:
         UsageError: the input, the output or the recipe is wrong, or the input was changed meanwhile.
@@ -144,11 +145,12 @@ def prepare(request: PrepareRequest) -> RunRecord:
 def prepare_aside(
     request: PrepareRequest, target: Path, opened: tuple[Model, Unchanged] | None = None
 ) -> tuple[RunRecord, Result | None]:
-    """As ``prepare``, with the result left where it was made. The caller checks where it goes, and puts it there.
+    """Prepare a model like ``prepare``, but leave the result in staging. The caller checks and fills its place.
 
     Args:
         target: file of the result, in a folder of the caller.
-        opened: the model, which the steps change in place, and what watches its files; opened here without it.
+        opened: the model, which the steps change in place, and the watcher of its files; without it, both are opened
+            here.
 
     Returns:
         the record, which is not written; and the result, ``None`` where ``exit_code`` is not 0.
@@ -173,13 +175,13 @@ def prepare_aside(
         record.exit_code = refused.exit_code
         record.error = RunError.of(refused)
         if (facts := record.facts).placement_after is None and facts.memory is not None and not facts.memory.known:
-            facts.memory = None  # of the model as it was given: the sizes that the user fixed are free there
+            facts.memory = None  # estimated for the original model, whose sizes are free although the user fixed them
         code = refused.code or "DP003"
         record.findings.append(finding(code, refused.what, node=refused.where, severity="error", remedy=refused.fix))
     except InternalError:
-        source.check()  # a step is not to blame for weights that were written to between two looks at them
+        source.check()  # a step is not to blame for weights that changed between two reads
         raise
-    # The last before the result appears; and no record speaks of a model that was another one before.
+    # The last check before the result appears, and before a record describes a model that has changed.
     source.check()
     record.output = str(request.model_path) if result is not None else ""
     record.seconds = round(time.perf_counter() - began, 3)
@@ -194,7 +196,7 @@ def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord,
     record.input_sha256 = source.digests[str(request.source)]
     record.opset_before, record.ir_before = _versions(model)
     record.findings += model.notes
-    # What the result depends on.
+    # Files that the result depends on.
     record.facts.files = list(map(str, (request.source, *data_files(model), *recipes, *request.read)))
     demand_valid(model.ir, request.source, model.opened)
     if request.metric is not None and request.metric.named_by:
@@ -203,12 +205,12 @@ def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord,
     _check_device(request, record)
     if record.exit_code:
         return None
-    # One worker runs every model that the steps and the proof have for the CPU: starting one costs 0.4 s.
+    # One worker runs all models of the steps and the proof on the CPU: starting one costs 0.4 s.
     with cpu_host() as host:
         host.begin()
-        # The folder of the result is there before the steps: a worker may read only what is there.
+        # The folder of the result exists before the steps: a worker may read only existing paths.
         host.may_read([request.source, *data_files(model), target.parent])
-        # Before the steps, which take longer. The steps and the proof have the same feeds.
+        # Before the steps, which take longer. The steps and the proof use the same feeds.
         feeds = _feeds(model.copy(model.opened), request)
         release = request.plan.target
         note_before(record, model, release, request.vram)
@@ -217,7 +219,7 @@ def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord,
         changed = any(step.outcome == "changed" for step in record.steps)
         note_after(record, model, release, frozen, changed=changed, vram=request.vram)
         _check_memory(request, record)
-        # Otherwise the step that changed it last was held to the same.
+        # Otherwise the last step that changed it was checked in the same way.
         if not changed and (wrong := check(model.ir, frozen=frozen)):
             what = f"the prepared model would not be valid: {wrong}"
             fix = "export the model again: its types or shapes contradict each other"
@@ -227,7 +229,7 @@ def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord,
 
 
 def _check_device(request: PrepareRequest, record: RunRecord) -> None:
-    """End the run before the steps where DirectML is demanded and cannot answer."""
+    """End the run before the steps where DirectML is required but not available."""
     if request.plan.recipe.parity.dml == "require" and (reason := missing_device(request.on_target)):
         check = Check("parity", "dml")
         why = finding("DP803", f"{check} did not run: {reason}", remedy=DML_HERE)
@@ -236,11 +238,11 @@ def _check_device(request: PrepareRequest, record: RunRecord) -> None:
 
 
 def _check_memory(request: PrepareRequest, record: RunRecord) -> None:
-    """Refuse what the device has no memory for, before it is proved.
+    """Refuse a result that needs more memory than the device has, before it is proved.
 
     Raises:
         ModelRefused: DP530, it needs more.
-        CheckNotRun: DP531, that is not known.
+        CheckNotRun: DP531, its memory is not known.
     """
     memory = record.facts.memory
     wrong = over_budget(memory, request.vram) if memory is not None and request.vram is not None else None
@@ -288,7 +290,7 @@ def _feeds(original: Model, request: PrepareRequest) -> RunFeeds:
 def _run_steps(
     model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost
 ) -> Frozen | None:
-    """Run the steps; the model as they left it, frozen."""
+    """Run the steps; return the frozen model after them."""
     plan = request.plan
     parity = plan.recipe.parity
     rules = ProofRules(parity.measures, parity.tolerance, request.metric)
@@ -319,7 +321,7 @@ def _run_steps(
 
 
 def _refuse_nothing(model: Model, done: StepRecord) -> None:
-    """A size of 0 may be right (an empty cache), but not where no output has a number left to compare.
+    """Refuse a size of 0 that leaves all outputs empty; elsewhere it may be right (an empty cache).
 
     Raises:
         UsageError: DP210.
@@ -351,7 +353,7 @@ def _save(model: Model, request: PrepareRequest, target: Path, record: RunRecord
             external_over = -1 if request.options.external_data else EXTERNAL_OVER
             saved = model.save(target, external_over=external_over, progress=progress)
     except OutputError as error:
-        error.where = str(request.model_path)  # the user knows of no staging folder
+        error.where = str(request.model_path)  # the user does not know the staging folder
         raise
     if done < total:  # tensors that several names share are written once
         request.observer.saving(total, total)
@@ -362,8 +364,8 @@ def _save(model: Model, request: PrepareRequest, target: Path, record: RunRecord
 def _prove(
     saved: Saved, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost
 ) -> Result | None:
-    # Opened from the disk, once for all checks: what is proved is the file that was written, and not the model in
-    # memory that it was written from, which would hide a fault of saving.
+    # Open it from the disk, once for all checks. The proof must cover the file that was written: the model in memory
+    # would hide a fault of saving.
     result = Result(saved, Model.open(saved.files[0]))
     cache = KeptVerdicts(verdict_folder(), fresh=request.options.fresh)
     settings = request.plan.recipe.parity
@@ -379,7 +381,7 @@ def _prove(
 
 
 def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float) -> Bench:
-    """How fast the result is beside the input: on DirectML where it is to be proved there and can be had."""
+    """Time the result and the input: on DirectML if it is proved there and available."""
     from dmlprep.pipeline.timing import time_prepared
 
     on_dml = request.plan.recipe.parity.dml != "off" and not missing_device(request.on_target)
@@ -399,7 +401,7 @@ def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float)
 
 
 def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequest) -> None:
-    """Replace what is there by the result, as one: stopping before leaves what was there, and after, all of it."""
+    """Replace existing files by the result, atomically: an interruption leaves either all old or all new files."""
     written = staging / request.record_path.name
     with plain_errors(request.record_path):
         written.write_bytes(record.to_json())
@@ -407,7 +409,7 @@ def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequ
 
 
 def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:
-    """How the FP16 emulation rounds: as the last step that brought in FP16 was told; ``None`` where none did."""
+    """Return the rounding of the FP16 emulation: that of the last step that added FP16; ``None`` without one."""
     for step, done in zip(reversed(plan.steps), reversed(record.steps), strict=True):
         if step.pass_.name == "fp16" and done.outcome == "changed":
             rounding: Rounding = step.pass_.options.rounding

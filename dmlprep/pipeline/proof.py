@@ -1,4 +1,4 @@
-"""The proof: the original on the CPU against the prepared model on the CPU, in the FP16 emulation, and on DirectML.
+"""The proof: compare the prepared model on the CPU, in the FP16 emulation and on DirectML with the original on the CPU.
 
 The CPU provider computes FP16 in FP32, so the FP16 emulation proves FP16 arithmetic (``precision.emulation``).
 """
@@ -52,8 +52,11 @@ _MODES: dict[str, tuple[Accumulation, ...]] = {
     "both": ("storage", "everywhere"),
     "off": (),
 }
-"""What the setting asks for. The first decides: DirectML's own shaders sum in FP32, so with both, ``everywhere`` tells
-what hardware would make of the model that sums in FP16, and refuses nothing."""
+"""Emulations by the setting; the first one decides.
+
+DirectML's own shaders sum in FP32. So with ``both``, the verdict of ``everywhere`` is information only: it shows the
+result on hardware that sums in FP16.
+"""
 
 _SUMS = {"storage": "FP16 storage, FP32 sums", "everywhere": "FP16 everywhere, partial sums too"}
 _OF_THE_FILE, _RAN = ("cpu", "dml"), ("passed", "not-proven")
@@ -62,10 +65,10 @@ _ROUNDING = {"nearest": "rounding to nearest even", "toward-zero": "rounding tow
 
 @dataclass(frozen=True)
 class _Check:
-    """A check to make.
+    """A check to run.
 
     Attributes:
-        predicted_by: the check before it that predicts its errors.
+        predicted_by: the earlier check that predicts its errors.
     """
 
     check: Check
@@ -74,18 +77,18 @@ class _Check:
 
 
 def missing_device(session: SessionOptions | None) -> str:
-    """Why DirectML cannot answer here, on the adapter of ``session``; empty where it can."""
+    """Return why DirectML is not available on the adapter of ``session``; empty where it is."""
     return usable_device("dml", session)[0]
 
 
 @dataclass(frozen=True)
 class Proof:
-    """A prepared model, and what its checks have in common. Each check is one verdict.
+    """A prepared model, and the common inputs of its checks. Each check is one verdict.
 
     Attributes:
         session: how sessions on DirectML are opened.
-        host: serves what runs on the CPU, one model after the other; without one each has a worker of its own.
-        kept: verdicts of DirectML that are not measured again.
+        host: serves the runs on the CPU, one model after the other; without one each has its own worker.
+        kept: cached verdicts of DirectML, which are not measured again.
     """
 
     made: Model
@@ -97,12 +100,12 @@ class Proof:
     kept: KeptVerdicts = field(default_factory=lambda: KeptVerdicts(None))
 
     def verdicts(self, feeds: RunFeeds, rounding: Rounding | None) -> list[Verdict]:
-        """One verdict for each check that the settings ask for; the original runs once.
+        """Return one verdict for each check in the settings; the original runs once.
 
-        Where none of them says that ONNX Runtime loads the file, one more does.
+        If none of them shows that ONNX Runtime loads the file, one more check does.
 
         Args:
-            rounding: how the FP16 emulation rounds, where a step brought FP16 arithmetic in; ``None`` where none did.
+            rounding: how the FP16 emulation rounds, if a step added FP16 arithmetic; ``None`` otherwise.
 
         Raises:
             InputError: a feed of the user's does not fit the model, it has no output that ``settings.measures`` names,
@@ -110,10 +113,10 @@ class Proof:
         """
         checks = self._checks(rounding)
         verdicts = self._compared(checks, feeds) if checks else []
-        # What went beyond a limit would do so again.
+        # A model that exceeded a limit would exceed it again.
         if any(v.ended == "limit" for v in verdicts):
             return verdicts
-        # A file that ran was loaded; what an emulation says is of a model of our own making.
+        # A file that ran was loaded; the emulation runs a derived model instead of the file.
         if not any(v.outcome == "failed" or (v.outcome in _RAN and v.check.provider in _OF_THE_FILE) for v in verdicts):
             self.observer.check_started(str(LOADS))
             verdicts.append(loads(feeds.original, self.made, self.settings.time_limit, self.host))
@@ -162,7 +165,7 @@ class Proof:
         return checks
 
     def on(self, device: SessionDevice, reference: Reference) -> Verdict:
-        """The prepared file on a device, against the original's outputs."""
+        """Compare the prepared file on a device with the original's outputs."""
         candidate = file_candidate(self.made, device, host=self.host)
         measure = partial(self._held_against, reference, candidate, self.session)
         if device == "cpu" or not self.kept.active:
@@ -172,11 +175,11 @@ class Proof:
     def emulated(
         self, check: Check, mode: Accumulation, rounding: Rounding, reference: Reference, *, decides: bool = False
     ) -> Verdict:
-        """The prepared file as FP16 hardware would compute it, against the original's outputs."""
+        """Compare the prepared file, computed as on FP16 hardware, with the original's outputs."""
         from dmlprep.passes.precision import emulate
 
         began = time.perf_counter()
-        # The nodes behind a fused operator store FP16, one after the other.
+        # The nodes that replace a fused operator each store FP16.
         written = write_out(self.made, all_of_them=True)
         fused = [str(written)] if written.counts else []
         device = DeviceInfo("fp16 emulation", [_SUMS[mode], _ROUNDING[rounding], *fused], "emulation")
@@ -215,7 +218,7 @@ def compare_models(
     session: SessionOptions,
     judging_options: JudgingOptions,
 ) -> Verdict:
-    """``dmlprep compare``: two models of the user's.
+    """Compare two models of the user's, for ``dmlprep compare``.
 
     Raises:
         InputError: a model or a feed cannot be read, a feed does not fit, or a model was changed meanwhile.

@@ -1,4 +1,4 @@
-"""A digest of all that a verdict of DirectML depends on, but for where files are: equal digests, equal verdicts."""
+"""A digest of all that a DirectML verdict depends on, except the location of files: equal digests, equal verdicts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from dmlprep.record.origin import code_digest
 from dmlprep.runtime import SessionFailure, SessionOptions, identity
 
 _NO_MATTER = ("time_limit", "memory_limit", "model_bytes")
-"""Of a session's options: what passes within one limit passes within another."""
+"""Session options without effect on the verdict: a result within one limit is the same within another."""
 
 
 def proof_key(reference: Reference, made: Model, settings: ParitySettings, session: SessionOptions | None) -> str:
-    """The key of the DirectML verdict on ``made``, as SHA-256 in hexadecimal; empty where it is not to be kept.
+    """Return the key of the DirectML verdict on ``made``, as SHA-256 in hexadecimal; empty for no caching.
 
     The original runs for it, as it does for any verdict.
     """
@@ -35,7 +35,7 @@ def proof_key(reference: Reference, made: Model, settings: ParitySettings, sessi
     try:
         count = reference.compute()
     except SessionFailure:
-        return ""  # the verdict says so
+        return ""  # the verdict reports it
     options = {k: v for k, v in asdict(session or SessionOptions()).items() if k not in _NO_MATTER}
     feeds = range(len(reference.feeds))
     try:
@@ -57,13 +57,13 @@ def proof_key(reference: Reference, made: Model, settings: ParitySettings, sessi
 
 
 def _files(model: Model) -> list[str]:
-    """SHA-256 of the model's file and of each of its data files, with the name that it has below the model."""
+    """Return the SHA-256 of the model's file and of each of its data files, with their names."""
     assert model.path is not None
     return [f" {file_digest(model.path)[1]}", *(f"{path.name} {file_digest(path)[1]}" for path in data_files(model))]
 
 
 def _digest(values: Mapping[str, object]) -> str:
-    """SHA-256 over names, element types, shapes and elements."""
+    """Return the SHA-256 over names, element types, shapes and elements."""
     digest = hashlib.sha256()
     for name in sorted(values):
         _add(digest, name, values[name])

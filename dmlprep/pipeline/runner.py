@@ -1,4 +1,4 @@
-"""Runs models for passes that need values, in child processes, with the user's feeds or seeded ones."""
+"""Run models for passes that need values, in child processes, with the user's feeds or seeded ones."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from dmlprep.runtime import DATA_FOLDER, Session, SessionFailure, SessionHost, S
 from dmlprep.runtime.types import Optimization
 
 _LARGE = 64 << 20
-"""Bytes of weights from which they are not rearranged for the processor: that copies them, and pays after many runs."""
+"""Bytes of weights above which they are not rearranged for the processor: that copies them, and rarely pays."""
 
 
 class CpuRunner:
-    """The ``Runner`` that the pipeline hands to passes. A context manager: it ends a worker of its own.
+    """The ``Runner`` of the pipeline for its passes. A context manager: it ends its own worker.
 
-    The model that ran last stays loaded until another comes or ``release`` is called: searches and profiles run one
-    model on several feeds, and loading takes longer than running.
+    The last model stays loaded until the next one, or until ``release``: searches and profiles run one model on several
+    feeds, and loading takes longer than running.
 
     Args:
-        feeds: makes feeds for a model, at most so many; seeded ones of default sizes where nobody says.
-        other_sizes: has ``feeds`` make others where a model does not run on them, see ``RunFeeds``.
+        feeds: returns at most so many feeds for a model; without it, seeded ones of default sizes.
+        other_sizes: changes the sizes of later ``feeds`` if a model does not run on them, see ``RunFeeds``.
         time_limit: seconds for one load or run.
-        host: serves the models; without one the runner has a worker of its own.
+        host: serves the models; without one the runner has its own worker.
     """
 
     def __init__(
@@ -55,20 +55,20 @@ class CpuRunner:
     def run(
         self, model: Model, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None, *, optimized: bool = True
     ) -> dict[str, Array]:
-        """Run ``model`` on the CPU, its weights left where they are, as the proof runs it (``write_out``).
+        """Run ``model`` on the CPU as the proof does (``write_out``), without copying its weights.
 
-        An FP16 model that ONNX Runtime does not run at its default optimisation is run at a lower level. FP16
-        models after it begin at that level: a search runs many. A model in bfloat16 or FP64 that it has no kernels for
-        is run in onnx's reference evaluator. Outputs in bfloat16 come as FP32, which holds each of its values.
+        An FP16 model that ONNX Runtime does not run at its default optimisation runs at a lower level. Later FP16
+        models begin at that level: a search runs many. A model in bfloat16 or FP64 without ONNX Runtime kernels runs in
+        onnx's reference evaluator. Outputs in bfloat16 are returned as FP32, which represents each of their values.
 
         Raises:
             ModelRefused: it does not load or run, or its child process died.
-            CheckNotRun: it takes more than follows from its size and that of its inputs.
+            CheckNotRun: it needs more than the limits computed from its size and that of its inputs.
         """
 
         def once(options: SessionOptions) -> dict[str, Array]:
             session = self._opened(model, options)
-            # What a pass made of the model may take its inputs in another width: the FP16 emulation in FP32.
+            # A derived model may have inputs of another width: those of the FP16 emulation are FP32.
             return session.run(adapt_feed(dict(feeds), session.inputs, str(model.path or "")), outputs)
 
         lower = lower_levels(model)
@@ -87,7 +87,7 @@ class CpuRunner:
         return {n: a.astype("float32") if a.dtype.name == "bfloat16" else a for n, a in results.items()}
 
     def _opened(self, model: Model, options: SessionOptions) -> Session:
-        """A session on the model: the one that is there, where nothing has changed since."""
+        """Return a session on the model: the present one, if nothing has changed since."""
         frozen = model.snapshot()
         known = self._frozen is not None and self._options == options and frozen.same_as(self._frozen)
         if self._session is not None and known:
@@ -110,7 +110,7 @@ class CpuRunner:
         return self._session
 
     def release(self) -> None:
-        """Forget the model that ran last."""
+        """Unload the last model."""
         self._session = self._frozen = self._options = None
         self._loaded.close()
 
@@ -124,7 +124,7 @@ class CpuRunner:
             self._host = self._own = None
 
     def feeds(self, model: Model, count: int = 1) -> list[dict[str, Array]]:
-        """The user's feeds, or ``count`` seeded ones: those of the proof as well.
+        """Return the user's feeds, or ``count`` seeded ones: the same as for the proof.
 
         Raises:
             InputError: a feed of the user's does not fit the model as it is now.
@@ -136,7 +136,7 @@ class CpuRunner:
         while free and feeds and (others := self._other_sizes) is not None:
             try:
                 self.run(model, feeds[0])
-                self._other_sizes = None  # these sizes serve for all later feeds
+                self._other_sizes = None  # these sizes work for all later feeds
             except ModelRefused:
                 self._other_sizes = others if others(model) else None
                 feeds = self._feeds(model, count)

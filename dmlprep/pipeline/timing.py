@@ -1,4 +1,4 @@
-"""``prepare --bench``: the input as it came, the input with its sizes overridden, and the result, side by side."""
+"""``prepare --bench``: time the original input, the input with its sizes overridden, and the result, side by side."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def time_prepared(
     shown: Path,
     progress: Progress = lambda share, text: None,
 ) -> Bench:
-    """Time a model that was proved against what it was made of.
+    """Time a proved model and its original.
 
-    The result is information: a model that does not run says why, and nothing is raised for it.
+    The result is information: for a model that does not run it has the reason, and no error is raised.
 
     Args:
-        seconds: for the timed runs of all three.
+        seconds: time for the timed runs of all three.
         shown: where the result will be.
     """
     source = original.path or Path()
@@ -55,6 +55,6 @@ def time_prepared(
     except CheckNotRun as error:
         rows = (Timed(one.name, one.shown or str(one.path), one.sizes, not_run=str(error)) for one in variants)
         return Bench("", tuple(rows))
-    # No record speaks of a folder that is gone when it is read.
+    # Replace the staging folder, which is deleted before anyone reads the record.
     models = tuple(replace(one, not_run=one.not_run.replace(str(prepared), str(shown))) for one in bench.models)
     return replace(bench, models=models)

@@ -1,4 +1,4 @@
-"""A step as a transaction: snapshot, run, hold the pass to its contract, record; on failure the snapshot comes back."""
+"""Run a step as a transaction: snapshot, run, check the pass's contract, record; on failure restore the snapshot."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from dmlprep.record import StepRecord
 
 
 class Transactions:
-    """Steps that run one after another on a model that nobody else changes: each ends where the next begins.
+    """Steps that run one after another on a model that no other code changes: each starts where the last one ended.
 
     Attributes:
-        within_target: whether a step brought opset and IR version within the target; from then on they stay.
+        within_target: True once a step brought opset and IR version within the target; from then on they must stay.
     """
 
     def __init__(self, model: Model, frozen: Frozen | None = None, *, within_target: bool = False) -> None:
@@ -31,7 +31,7 @@ class Transactions:
 
     @property
     def frozen(self) -> Frozen | None:
-        """The model as the last step left it; ``None`` where that failed, or there was none."""
+        """The model after the last step; ``None`` where that failed, or there was none."""
         return self._now[0] if self._now is not None else None
 
     def run(self, name: str, step: AnyPass, context: Context, options: dict[str, object] | None = None) -> StepRecord:
@@ -65,7 +65,7 @@ class Transactions:
         )
 
     def _after(self, name: str, step: AnyPass, before: Frozen, context: Context) -> Frozen:
-        """The model after the pass; ``before`` itself where it changed nothing."""
+        """Return the model after the pass; ``before`` itself if the pass changed nothing."""
         try:
             changed = step.run(self._model, context)
             self.within_target = self.within_target or "opset" in step.promises()
@@ -121,7 +121,7 @@ def _same_signature(step: AnyPass, before: Frozen, new: onnx.GraphProto) -> None
     old = before.proto.graph
     weights = {t.name for t in old.initializer} | {t.name for t in new.initializer}
     for kind, olds, news in (("inputs", old.input, new.input), ("outputs", old.output, new.output)):
-        # Before IR 4 weights are inputs as well; a pass may mend that.
+        # Before IR 4 weights are inputs as well; a pass may change that.
         was = [v for v in olds if kind == "outputs" or (v.name not in weights and step.keeps_input(v.name))]
         is_ = [v for v in news if kind == "outputs" or v.name not in weights]
         if [v.name for v in was] != [v.name for v in is_]:
@@ -129,14 +129,14 @@ def _same_signature(step: AnyPass, before: Frozen, new: onnx.GraphProto) -> None
         for a, b in zip(was, is_, strict=True):
             had, has = _element_type(a.type), _element_type(b.type)
             if had not in (has, "tensor_type:0", "none:0") and step.keeps_type(a.name):
-                # A model that declared an output wrongly before the pass is refused: the pass is not to blame.
+                # A model that declared a wrong output type before the pass is refused: the pass is not to blame.
                 original = thaw(before)
                 refuse_wrong_types(original.graph, Inference.of(original), bodies=True)
                 raise InternalError(f"the pass changed the type of {a.name!r}", fix="please report this")
 
 
 def _element_type(kind: onnx.TypeProto) -> str:
-    """The type of a value without its shape: ``tensor_type:1``, ``sequence_type:tensor_type:1``; 0 where not known."""
+    """Return the type of a value without its shape: ``sequence_type:tensor_type:1``; 0 where it is not known."""
     which = kind.WhichOneof("value")
     if which is None:
         return "none:0"

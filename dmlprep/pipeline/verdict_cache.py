@@ -1,7 +1,7 @@
-"""Verdicts of DirectML that are kept: a proof that passed is not repeated for equal files on an equal device.
+"""A cache of DirectML verdicts: a proof that passed is not repeated for equal files on an equal device.
 
-Each is one file of the user's cache folder, named by a digest of all that it depends on (``pipeline/proof_key.py``).
-A file counts only if it is whole, which a digest shows, and only this user can write to the folder.
+Each verdict is one file in the user's cache folder, named by a digest of all that it depends on
+(``pipeline/proof_key.py``). A file is valid only if its digest matches, and only this user can write to the folder.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ DAYS = 90
 """Days after which a verdict is measured again."""
 
 MOST = 500
-"""Verdicts that are kept, the latest used ones; one takes some 2 kB."""
+"""Most verdicts in the cache, the latest used ones; one needs some 2 kB."""
 
 _LARGEST = 1 << 20
-"""Bytes of a file that is read."""
+"""Largest file to read, in bytes."""
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _SUFFIX = ".json"
@@ -49,7 +49,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def verdict_folder() -> Path | None:
-    """Where verdicts are kept: below ``$XDG_CACHE_HOME`` or ``~/.cache``, on Windows below ``%LOCALAPPDATA%``."""
+    """Return the cache folder: below ``$XDG_CACHE_HOME`` or ``~/.cache``, on Windows below ``%LOCALAPPDATA%``."""
     cache = cache_folder()
     return None if cache is None else cache / "dmlprep" / "verdicts"
 
@@ -58,8 +58,8 @@ class KeptVerdicts:
     """The verdicts of one folder.
 
     Args:
-        folder: made where it is not there; ``None`` keeps nothing.
-        fresh: measure again whatever is kept, and keep that.
+        folder: created if it does not exist; ``None`` turns the cache off.
+        fresh: True to measure again, and replace cached verdicts.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class KeptVerdicts:
 
     @property
     def active(self) -> bool:
-        """Whether anything is kept."""
+        """True if verdicts are cached."""
         return self._folder is not None
 
     def verdict(self, key: str, measure: Callable[[], Verdict]) -> Verdict:
-        """The verdict that is kept for ``key``, else what ``measure`` gives, which is kept where it passed.
+        """Return the cached verdict for ``key``, or that of ``measure``, which is cached if it passed.
 
         Args:
-            key: a digest in hexadecimal of all that the verdict depends on; empty for one that is not kept.
+            key: a digest in hexadecimal of all that the verdict depends on; empty for no caching.
         """
         if not key or self._folder is None or not _ours(self._folder):
             return measure()
@@ -103,7 +103,7 @@ class KeptVerdicts:
         return verdict
 
     def _believed(self, key: str, data: bytes) -> Verdict | None:
-        """The verdict of a file; ``None`` where anything about it is not as it was written, or it is too old."""
+        """Return the verdict in a file; ``None`` if the file was changed in any way, or is too old."""
         try:
             entry = parse_json(data, _Entry)
             if entry.key != key or entry.digest != _digest(key, entry.measured, bytes(entry.verdict)):
@@ -130,7 +130,7 @@ class KeptVerdicts:
         self._sweep(folder)
 
     def _sweep(self, folder: Path) -> None:
-        """Remove what is too much or too old, and what a killed run began."""
+        """Remove old and excess files, and remains of a killed run."""
         oldest = (self._now() - timedelta(days=DAYS)).timestamp()
         with os.scandir(folder) as entries:
             by_age = [(entry.stat(follow_symlinks=False).st_mtime, entry) for entry in entries]
@@ -145,7 +145,7 @@ class KeptVerdicts:
 
 
 def _ours(folder: Path) -> bool:
-    """Whether the folder is there and this user's alone; it is made where it is not there."""
+    """Return True if the folder belongs to this user alone; create it if it does not exist."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
@@ -157,10 +157,10 @@ def _ours(folder: Path) -> bool:
 
 
 def _contents(path: Path) -> bytes:
-    """A plain file of this user's.
+    """Return the content of a plain file of this user's.
 
     Raises:
-        OSError: it is none, or too large.
+        OSError: it is another kind of file, or too large.
     """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(path, flags), "rb") as file:

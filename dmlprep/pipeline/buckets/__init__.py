@@ -1,4 +1,4 @@
-"""Which few sizes cover all that an app sees: read from a log, and chosen so that little is padded."""
+"""Choose few sizes that cover all requests in an app's log, with little padding."""
 
 from dmlprep.pipeline.buckets.cover import Bucket, Cover, cover, cover_within
 from dmlprep.pipeline.buckets.log import Sizes, read_log

@@ -1,11 +1,11 @@
-"""Few buckets that cover all sizes, with the least padding.
+"""Find few buckets that cover all sizes, with the least padding.
 
-A request is padded to the bucket of the fewest elements that is as large as it in every dimension. What a set of
-buckets costs are the elements of all requests as they are padded; its waste is that over the elements that were asked
-for.
+A request is padded to the smallest bucket, by elements, that is large enough in every dimension. The cost of a set of
+buckets is the number of elements of all requests after padding. Its waste is that number divided by the elements of the
+requests before padding.
 
-One dimension: dynamic programming over the sizes in their order, which is exact. More: a greedy search. Each size
-begins as its own bucket, and the two buckets that cost least to merge are merged until few remain.
+One dimension: dynamic programming over the sorted sizes, which is exact. Several: a greedy search. Each size begins as
+its own bucket, and the two buckets that are cheapest to merge are merged until few remain.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from dmlprep.core.errors import UsageError
 from dmlprep.portable.bounds import MOST_BUCKETS, MOST_SIZE
 
 GRID = 512
-"""Different sizes of several dimensions that the greedy search begins with."""
+"""Most distinct sizes of several dimensions at the start of the greedy search."""
 
 LINE, SIDE = 2048, 512
-"""Sizes of one dimension that are looked at, where it is the only one and where it is one of several."""
+"""Most distinct sizes of one dimension: where it is the only one, and where it is one of several."""
 Size = tuple[int, ...]
 
 
@@ -33,7 +33,7 @@ class Bucket:
     """One bucket of a cover.
 
     Attributes:
-        waste: elements of it over those that were asked for, of all these requests together.
+        waste: its elements divided by those of its requests before padding, over all these requests.
     """
 
     sizes: Size
@@ -46,10 +46,10 @@ class Cover:
     """Buckets that cover all sizes.
 
     Attributes:
-        waste: elements after padding over those that were asked for, of all requests together.
-        worst: the same of the request that is padded most.
-        optimal: whether no set does better: no other set of as many buckets wastes less, or (where the waste is
-            bounded) no smaller set is within the bound. True only for one dimension of at most ``LINE`` sizes.
+        waste: elements after padding divided by those before, over all requests.
+        worst: the same for the request with the most padding.
+        optimal: True if no set is better: no other set of as many buckets wastes less, or (where the waste is bounded)
+            no smaller set is within the bound. True only for one dimension of at most ``LINE`` sizes.
     """
 
     buckets: list[Bucket]
@@ -59,7 +59,7 @@ class Cover:
 
 
 def cover(counts: Mapping[Size, int], count: int, multiple: int = 1) -> Cover:
-    """At most ``count`` buckets that cover all sizes with little waste; with the least in one dimension.
+    """Choose at most ``count`` buckets that cover all sizes with little waste; with the least in one dimension.
 
     Args:
         counts: requests by their sizes, in elements; all of the same dimensions.
@@ -74,7 +74,7 @@ def cover(counts: Mapping[Size, int], count: int, multiple: int = 1) -> Cover:
 
 
 def cover_within(counts: Mapping[Size, int], waste: float, multiple: int = 1) -> Cover:
-    """The first set of 1, 2, ... buckets whose waste is at most ``waste``.
+    """Return the first set of 1, 2, ... buckets whose waste is at most ``waste``.
 
     Raises:
         UsageError: ``waste`` is below 1, or no set of ``MOST_BUCKETS`` wastes so little; or as ``cover``.
@@ -91,7 +91,7 @@ def cover_within(counts: Mapping[Size, int], waste: float, multiple: int = 1) ->
 
 
 def _candidates(counts: Mapping[Size, int], most: int) -> tuple[list[list[Size]], bool]:
-    """Sets of 1, 2, ... ``most`` boxes, fewer where there are fewer sizes; and whether they are optimal."""
+    """Return sets of 1, 2, ... ``most`` boxes, fewer where there are fewer sizes; and True if they are optimal."""
     if len(next(iter(counts))) > 1:
         return _merged(_coarser(counts) if len(counts) > GRID else counts, most), False
     weights = Counter({size[0]: count for size, count in counts.items()})
@@ -105,14 +105,14 @@ def _candidates(counts: Mapping[Size, int], most: int) -> tuple[list[list[Size]]
 
 
 def _merged(counts: Mapping[Size, int], most: int) -> list[list[Size]]:
-    """Sets of 1, 2, ... ``most`` boxes: the two boxes that cost least to merge become one, again and again."""
+    """Return sets of 1, 2, ... ``most`` boxes: repeatedly merge the two boxes that are cheapest to merge."""
     order = sorted(counts)
     boxes, weights = np.array(order, np.int64), np.array([counts[size] for size in order], np.float64)
     number = len(boxes)
     live, extra = np.ones(number, bool), np.full((number, number), np.inf)
 
     def price(row: int) -> None:
-        """Elements that merging ``row`` with each other box adds; each pair has one cell, right of the diagonal."""
+        """Store the elements that merging ``row`` with each other box adds, in one cell above the diagonal."""
         padded = weights * boxes.prod(1, dtype=np.float64)
         both = np.maximum(boxes[row], boxes).prod(1, dtype=np.float64) * (weights[row] + weights)
         added = np.where(live, both - padded[row] - padded, np.inf)
@@ -145,7 +145,7 @@ def _rounded(counts: Mapping[Size, int], multiple: int) -> dict[Size, int]:
 
 
 def _coarser(counts: Mapping[Size, int]) -> dict[Size, int]:
-    """Round the sizes of each dimension up to those that waste least by themselves, so that ``GRID`` remain at most."""
+    """Round the sizes of each dimension up to its best levels, so that at most ``GRID`` sizes remain."""
     dims = len(next(iter(counts)))
     most = math.floor(GRID ** (1 / dims) + 1e-9)
     levels_by_axis = []
@@ -164,7 +164,7 @@ def _coarser(counts: Mapping[Size, int]) -> dict[Size, int]:
 
 
 def _spread(levels: Sequence[int], most: int) -> list[int]:
-    """At most so many of the levels, evenly chosen, the largest among them."""
+    """Return at most ``most`` of the levels, evenly chosen, the largest among them."""
     return sorted(levels[:: -max(1, -(-len(levels) // most))])
 
 
@@ -176,7 +176,7 @@ def _up_to(weights: Mapping[int, int], levels: Sequence[int]) -> Counter[int]:
 
 
 def _cover(counts: Mapping[Size, int], boxes: Iterable[Size], *, optimal: bool) -> Cover:
-    """What a set of boxes amounts to for all requests; boxes that no request goes into are left out."""
+    """Assign all requests to a set of boxes, and leave out unused boxes."""
     ordered = sorted(boxes, key=lambda box: (math.prod(box), box))
     points = np.array(list(counts), np.float64)
     weights = np.array(list(counts.values()), np.float64)
@@ -195,16 +195,17 @@ def _cover(counts: Mapping[Size, int], boxes: Iterable[Size], *, optimal: bool) 
 
 
 def best_levels(values: Sequence[int], counts: Sequence[int], most: int) -> list[list[int]]:
-    """For 1, 2, ... ``most`` levels, the ones with the least sum of rounded sizes; fewer where there are fewer values.
+    """Return the best 1, 2, ... ``most`` levels: those with the least sum of sizes rounded up to a level.
 
-    Time and memory grow with ``most * len(values)``, and time with the square of ``len(values)``.
+    There are fewer sets where there are fewer values. Time and memory grow with ``most * len(values)``, and time with
+    the square of ``len(values)``.
 
     Args:
-        values: in their order, each once.
+        values: distinct values, sorted.
     """
     number = len(values)
     sizes, before = np.array(values, np.float64), np.concatenate([[0.0], np.cumsum(np.array(counts, np.float64))])
-    # cost[j]: of the values below j; the last of them is a level.
+    # cost[j]: cost of the first j values, where the last of them is a level.
     cost = np.concatenate([[0.0], sizes * before[1:]])
     choices: list[np.ndarray] = []
     sets = [[values[-1]]]

@@ -1,4 +1,4 @@
-"""Read the sizes that an app saw: a request a line, as ``height=480 width=640``, JSON or CSV."""
+"""Read the sizes that an app logged: one request in each line, as ``height=480 width=640``, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dmlprep.core.files import Unfit, parse_json, read_text, unreadable
 from dmlprep.portable.bounds import MOST_SIZE
 
 MOST_DISTINCT = 100_000
-"""Different sizes in a log."""
+"""Most distinct sizes in a log."""
 
 MOST_DIMENSIONS = 8
 
 _LINE = 4096
-"""Characters of a line."""
+"""Most characters of a line."""
 
 _BETWEEN = re.compile(r"[\s,;]+")
 _FIX = "write one request per line: height=480 width=640; or JSON objects, or CSV with a first line of names"
@@ -28,10 +28,10 @@ _FIX = "write one request per line: height=480 width=640; or JSON objects, or CS
 
 @dataclass(frozen=True)
 class Sizes:
-    """What an app saw.
+    """The sizes in a log.
 
     Attributes:
-        counts: how often each size was asked for, by its elements in the order of ``names``.
+        counts: number of requests of each size, by its elements in the order of ``names``.
     """
 
     names: tuple[str, ...]
@@ -39,7 +39,7 @@ class Sizes:
 
     @property
     def requests(self) -> int:
-        """How many there were."""
+        """The number of requests."""
         return sum(self.counts.values())
 
 
@@ -47,10 +47,10 @@ def read_log(path: Path, dims: Sequence[str] = ()) -> Sizes:
     """Read a log. Empty lines, and those that begin with ``#``, are left out.
 
     Args:
-        path: the log, of at most 64 MiB: lines of ``NAME=SIZE``, or a JSON object a line, or CSV whose first line has
-            the names.
-        dims: names to read; then whatever else a line holds is left out. Without any, a line holds sizes and nothing
-            else, of the dimensions of the first one.
+        path: the log, of at most 64 MiB: lines of ``NAME=SIZE``, or a JSON object in each line, or CSV whose first line
+            has the names.
+        dims: names to read; everything else in a line is ignored. Without any, a line may only have sizes of the
+            dimensions in the first line.
 
     Raises:
         InputError: the file cannot be read or is too large, a line lacks a size or has another one, or there is none.
@@ -83,7 +83,7 @@ def read_log(path: Path, dims: Sequence[str] = ()) -> Sizes:
 
 
 def _requests(text: str, path: Path, some: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The lines that hold something, each with its number and what it says by name."""
+    """Yield the lines that are not empty, each with its number and its values by name."""
     header: list[str] | None = None
     first = True
     for number, raw in enumerate(io.StringIO(text), 1):

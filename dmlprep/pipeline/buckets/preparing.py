@@ -1,7 +1,7 @@
-"""One model at several sizes: a static graph a bucket, each proved, and one data file for all of them.
+"""Prepare one model at several sizes: a static graph for each bucket, each proved, and one data file for all.
 
-ONNX Runtime and onnx's checker take no data file outside the model's folder (``../weights``), nor a link to one. So the
-models of all buckets are next to each other, and appear together with ``buckets.json``: all of them, or none.
+ONNX Runtime and onnx's checker accept no data file outside the model's folder (``../weights``), and no link to one. So
+the models of all buckets are in one folder. They appear together with ``buckets.json``: all of them, or none.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ DATA = "buckets.data"
 
 @dataclass(frozen=True)
 class BucketRun:
-    """What became of the buckets.
+    """The result of preparing buckets.
 
     Attributes:
-        failed: names of buckets that failed, for which none is written.
-        written: what ``buckets.json`` says; ``None`` where one failed.
+        failed: names of buckets that failed; if there are any, none is written.
+        written: the content of ``buckets.json``; ``None`` where a bucket failed.
     """
 
     records: dict[str, RunRecord]
@@ -57,7 +57,7 @@ class BucketRun:
 
 
 def bucket_name(sizes: Mapping[str, int]) -> str:
-    """The name of a bucket's files: ``batch1-height512-width512``. Other sizes of the same dimensions have another."""
+    """Return the name of a bucket's files: ``batch1-height512-width512``; distinct sizes have distinct names."""
 
     def part(name: str, size: int) -> str:
         plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
@@ -67,14 +67,13 @@ def bucket_name(sizes: Mapping[str, int]) -> str:
 
 
 def check_buckets(buckets: Sequence[Mapping[str, int]], pins: Mapping[str, object]) -> dict[str, dict[str, int]]:
-    """Hold buckets against each other.
+    """Check a list of buckets.
 
     Returns:
         the sizes of each bucket by its name, every one with its dimensions in the order of the first.
 
     Raises:
-        UsageError: there are none or too many, they do not say the size of the same dimensions, two are alike, or a
-            dimension is pinned besides.
+        UsageError: there are none or too many, their dimensions differ, two are equal, or a dimension is also pinned.
     """
     where = "--bucket"
     if not buckets or not all(buckets):
@@ -111,11 +110,11 @@ def prepare_buckets(
     *,
     force: bool = False,
 ) -> BucketRun:
-    """Prepare a model once for each bucket; ``out`` gets all of them, or nothing.
+    """Prepare a model once for each bucket; write all of them to ``out``, or nothing.
 
     Args:
         buckets: sizes by the bucket's name (``check_buckets``).
-        pinned: the run for the sizes of a bucket; where it writes does not matter.
+        pinned: returns the request for the sizes of a bucket; its output path is not used.
 
     Returns:
         the records. Every bucket is tried, also where one before it failed; then none of them is written.
@@ -157,10 +156,10 @@ def prepare_buckets(
 def _fitting(
     source: Path, request: PrepareRequest, buckets: Mapping[str, Mapping[str, int]]
 ) -> dict[str, list[dict[str, Array]]]:
-    """The user's feeds of each bucket: those of its sizes. A bucket without any is proved on seeded ones.
+    """Return the user's feeds for each bucket: those of its sizes. A bucket without any is proved on seeded ones.
 
     Raises:
-        InputError: a feed is of no bucket's sizes.
+        InputError: a feed has the sizes of no bucket.
     """
     by_bucket: dict[str, list[dict[str, Array]]] = {name: [] for name in buckets}
     if not request.feeds:
@@ -179,13 +178,13 @@ def _fitting(
 
 def _fits(one: Input, array: Array | None, sizes: Mapping[str, int]) -> bool:
     if array is None or one.dims is None or len(one.dims) != array.ndim:
-        return True  # what is wrong with it, the run says
+        return True  # the run reports what is wrong with it
     wanted = [sizes.get(str(dim), sizes.get(f"{one.name}:{axis}")) for axis, dim in enumerate(one.dims)]
     return all(size is None or size == here for size, here in zip(wanted, array.shape, strict=True))
 
 
 def _take_back(run: BucketRun) -> None:
-    """Say of buckets that passed why they are not written: another one failed."""
+    """Record for buckets that passed why they are not written: another one failed."""
     bad, code = run.failed, run.exit_code
     for record in run.records.values():
         record.output = ""
@@ -195,10 +194,10 @@ def _take_back(run: BucketRun) -> None:
 
 
 def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force: bool) -> FileSet:
-    """Fail before the work; all files that are replaced together.
+    """Fail before the work; return all files that are replaced together.
 
     Raises:
-        OutputError: the folder is a file, or holds such files already.
+        OutputError: the folder is a file, or has such files already.
     """
     where = str(out)
     check_name(out, OutputError)
@@ -208,7 +207,7 @@ def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force:
         raise OutputError("a file of this name exists", where=where, fix="pass a folder")
     names = [DATA, *(f"{name}{suffix}" for name in buckets for suffix in (".onnx", ".run.json"))]
     FileSet(out, BUCKETS, tuple(names)).recover()
-    with suppress(InputError):  # what is no list of buckets says of no file that it is ours
+    with suppress(InputError):  # An invalid list of buckets does not mark any file as dmlprep's.
         names += [name for name in _ours(out, BucketsFile.read(out / BUCKETS)) if name not in names]
     for name in names:
         path = out / name
@@ -229,10 +228,10 @@ def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force:
 
 
 def _ours(out: Path, old: BucketsFile) -> Iterator[str]:
-    """Names of the models and records of earlier buckets.
+    """Yield names of the models and records of earlier buckets.
 
-    A list can name any file. Only a plain file with a name that we give and with the digest of the list counts; of a
-    record, the one that has the model's digest.
+    A list can name any file. Only a plain file with dmlprep's own name for it, and with the digest in the list, counts.
+    A record counts if it has the model's digest.
     """
     for one in old.buckets:
         model, record = (f"{bucket_name(one.sizes)}{suffix}" for suffix in (".onnx", ".run.json"))

@@ -1,7 +1,7 @@
-"""The project file: what ``prepare`` and its kin do by default in one folder, and for each of its models.
+"""The project file: defaults of ``prepare`` and similar commands in one folder, and for each of its models.
 
-``dmlprep.toml``, or the table ``[tool.dmlprep]`` of ``pyproject.toml``. ``file`` finds it, ``reading`` reads it,
-``defaults`` says what holds for a model and where its result goes; ``beginning`` writes one for models that are there.
+The file is ``dmlprep.toml``, or the table ``[tool.dmlprep]`` of ``pyproject.toml``. ``file`` locates it, ``reading``
+reads it, ``defaults`` returns the options and the output folder of a model, and ``beginning`` writes a new one.
 """
 
 from dmlprep.pipeline.project.defaults import add, defaults_for, in_words, merged, own_models, recipe_at, result_places

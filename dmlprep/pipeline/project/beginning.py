@@ -1,4 +1,4 @@
-"""Begin a project file: look at each model, and write what fits it."""
+"""Begin a project file: examine each model, and write a suitable recipe and sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dmlprep.pipeline.dry_run import look_ahead
 from dmlprep.pipeline.recipe import load_recipe, make_plan
 
 _LONGEST = 200
-"""Characters of a comment."""
+"""Most characters of a comment."""
 
 _RECURRENT = {"LSTM", "GRU", "RNN"}
 
@@ -30,11 +30,11 @@ _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What a model is taken for.
+    """The recipe suggested for a model.
 
     Attributes:
-        why: what in the model speaks for it.
-        guessed: those of them that are examples: the app knows better.
+        why: the property of the model that decided.
+        guessed: sizes that are only examples: the app knows the right ones.
     """
 
     path: str
@@ -45,7 +45,7 @@ class Suggestion:
 
 
 def suggest_for(model: Model) -> tuple[str, str]:
-    """The built-in recipe for a model, and why."""
+    """Return the built-in recipe for a model, and the reason."""
     graph = model.ir.graph
     inputs = [value for value in graph.inputs if value not in graph.initializers.values()]
     operators = {node.op_type for node in nodes(model.ir)}
@@ -76,13 +76,13 @@ def suggest_for(model: Model) -> tuple[str, str]:
 
 
 def _is_picture(value: ir.Value) -> bool:
-    """Return whether a value of four dimensions has 1, 3 or 4 channels, or a number of them that is not known."""
+    """Return True if a value of four dimensions has 1, 3 or 4 channels, or an unknown number of them."""
     channels = [dim for dim in (value.shape or ())[1::2] if isinstance(dim, int)]
     return value.shape is not None and len(value.shape) == 4 and (len(channels) < 2 or bool({1, 3, 4} & {*channels}))
 
 
 def _sides(value: ir.Value) -> list[object]:
-    """Height and width of a picture, as numbers or names; a size without a name equals no other."""
+    """Return height and width of a picture, as numbers or names; a size without a name equals no other."""
     return [dim if isinstance(dim, int) else dim.value or object() for dim in (value.shape or ())[2:]]
 
 
@@ -91,7 +91,7 @@ def _tokens(given: Sequence[ir.Value]) -> list[str]:
 
 
 def project_text(suggestions: Sequence[Suggestion], out: str) -> str:
-    """A project file, with a comment wherever something was guessed."""
+    """Return the text of a project file, with a comment on every guess."""
     lines = [
         "# Settings of dmlprep: docs/project-file.md",
         f"out = {toml_value(PurePath(out).as_posix())}          # of each model, a folder of its name in it",
@@ -110,10 +110,10 @@ def project_text(suggestions: Sequence[Suggestion], out: str) -> str:
 
 
 _MOST = 1000
-"""Models of one project file that nobody named."""
+"""Most models of one project file when the user names none."""
 
 Ask = Callable[[Path, str, int], int]
-"""Is told a model, a free dimension and an example of its size; says the size."""
+"""Asks the user for a size: receives a model, a free dimension and an example of its size."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ class Begun:
 
     Attributes:
         results: folder of the results, as the file names it.
-        models: what each model was taken for.
-        unreadable: models that were found and cannot be read, with the reason; they are not in the file.
+        models: the suggestion for each model.
+        unreadable: models that cannot be read, with the reason; they are not in the file.
     """
 
     file: Path
@@ -133,16 +133,16 @@ class Begun:
 
 
 def begin_project(models: Sequence[Path], file: Path, *, results: str, ask: Ask | None, force: bool) -> Begun:
-    """Write a project file for models: the recipe that fits each, and sizes for what is free.
+    """Write a project file for models: the recipe that fits each, and sizes for free dimensions.
 
     Args:
-        models: those that are meant; empty: those in the folder of the file and below.
-        ask: says the sizes; without it examples stand for them.
+        models: the models; empty: those in the folder of the file and below.
+        ask: asks for the sizes; without it, examples are written.
 
     Raises:
         InputError: a model that was named cannot be read.
-        OutputError: the file is there, or cannot be written.
-        UsageError: no model is there, none can be read, or they are too many.
+        OutputError: the file exists, or cannot be written.
+        UsageError: there is no model, none can be read, or they are too many.
     """
     check_output(file, force=force)
     folder = file.absolute().parent
@@ -163,7 +163,7 @@ def begin_project(models: Sequence[Path], file: Path, *, results: str, ask: Ask 
 
 
 def models_around(folder: Path) -> list[Path]:
-    """Models in a folder and below, without those that tools keep or ``prepare`` wrote.
+    """Return models in a folder and below, without those of tools and those that ``prepare`` wrote.
 
     Raises:
         UsageError: they are too many.

@@ -1,4 +1,4 @@
-"""What the project file says of one model."""
+"""The options that the project file sets for one model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dmlprep.pipeline.project.file import Entry, Project
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a file sets for a model.
+    """The options of a file for one model.
 
     Attributes:
         options: by the names of ``options.OPTIONS``; only those that the file sets.
@@ -30,7 +30,7 @@ class Defaults:
 
 
 def defaults_for(project: Project, model: Path) -> Defaults:
-    """The project's own options, and above them those of each entry that the model falls under, in their order.
+    """Merge the project's own options with those of each entry that matches the model, in their order.
 
     Pins and settings add up by name; of every other option the last entry counts.
     """
@@ -79,12 +79,12 @@ def _seen_from(folder: Path, name: str, value: Any, model: Path) -> object:
 
 
 def recipe_at(folder: Path, recipe: str) -> str:
-    """A recipe that a file in ``folder`` names: a built-in one, or a path."""
+    """Return a recipe that a file in ``folder`` names: a built-in one, or a path."""
     return recipe if recipe.startswith("@") else str(folder / recipe)
 
 
 def _feed(folder: Path, feed: str, model: Path) -> str:
-    """``NAME=file.npy`` and paths, as seen from the file; ``{name}`` in a path stands for the model's."""
+    """Return ``NAME=file.npy`` or a path relative to the file; ``{name}`` in a path becomes the model's name."""
     name, equals, path = feed.rpartition("=")
     if "{name}" in path:
         path = path.replace("{name}", stem_of(model))
@@ -103,10 +103,10 @@ def in_words(options: Mapping[str, Any]) -> str:
 
 
 def own_models(project: Project) -> list[Path]:
-    """The models that the project file names, each once.
+    """Return the models that the project file names, each once.
 
     Raises:
-        UsageError: it names none that is there.
+        UsageError: it names no existing model.
     """
     models = list(dict.fromkeys(one for pattern in project.models for one in project.files(pattern)))
     if not models:
@@ -116,14 +116,14 @@ def own_models(project: Project) -> list[Path]:
 
 
 def result_places(models: Sequence[Path], out: Path | None, project: Project | None) -> dict[Path, Path]:
-    """The folder, or file, that ``prepare`` writes for each model.
+    """Return the folder, or file, that ``prepare`` writes for each model.
 
     Args:
-        out: what the user says; of several models each has a folder of its name in it.
+        out: the user's choice; each of several models has a folder of its name in it.
 
     Raises:
         UsageError: no folder is set for a model, the project file names a place outside its own folder, or two models
-            would go to one place.
+            would have the same one.
         OutputError: a link is in the place of a model's folder.
     """
     places: dict[Path, Path] = {}
@@ -132,7 +132,7 @@ def result_places(models: Sequence[Path], out: Path | None, project: Project | N
         places[model] = _place(model, out, project, several=len(models) > 1)
         if out is not None:
             check_no_links(out, places[model])
-        # Windows and macOS take both cases for one name.
+        # Windows and macOS ignore case in names.
         other = taken.setdefault(str(places[model]).casefold(), model)
         if other is not model:
             what = f"{other} and {model} would both be written to {places[model]}"

@@ -1,7 +1,7 @@
-"""Find and read the project file.
+"""Locate and read the project file.
 
-It is looked for in the working folder and, inside a git repository, in the folders above up to the repository's root: a
-file that somebody else put into a folder above, such as the system's folder for temporary files, decides nothing.
+dmlprep searches the working folder and, inside a git repository, the folders above it up to the repository's root. So
+another user's file in a folder above, such as the system's temporary folder, has no effect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAME = "dmlprep.toml"
 _PYPROJECT = "pyproject.toml"
 
 Entry = dict[str, Any]
-"""What a file sets for a model, or for all of them: values by the names of ``options.OPTIONS``, and ``out``."""
+"""The options of a file for one model, or for all: values by the names of ``options.OPTIONS``, and ``out``."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Project:
     """A project file.
 
     Attributes:
-        defaults: for every model; ``out`` is the folder in which each has one of its name.
+        defaults: options for every model; ``out`` is the folder in which each model has a folder of its name.
         models: entries by path or pattern (``models/*.onnx``, ``**`` for any folders), relative to the file.
     """
 
@@ -40,7 +40,7 @@ class Project:
         return Path(self.file).absolute().parent
 
     def inside(self, place: Path) -> Path:
-        """A folder of results that the file names.
+        """Return a folder of results that the file names, after a check.
 
         Raises:
             UsageError: DP904, it is not in the file's folder.
@@ -48,7 +48,7 @@ class Project:
         return _reader(Path(self.file)).inside(place, "out")
 
     def files(self, pattern: str) -> list[Path]:
-        """The models that a pattern stands for, in the order of their names; relative to the working folder if below.
+        """Return the models that match a pattern, by name; relative to the working folder if they are below it.
 
         Raises:
             UsageError: they are too many.
@@ -62,7 +62,7 @@ class Project:
 
 
 def find_project(folder: Path | None = None) -> Path | None:
-    """The project file that holds in a folder (the working folder), ``None`` where there is none."""
+    """Return the project file that applies in a folder (the working folder), ``None`` where there is none."""
     start = (folder or Path.cwd()).absolute()
     above = [start, *start.parents]
     root = next((number for number, one in enumerate(above) if (one / ".git").exists()), 0)

@@ -1,4 +1,4 @@
-"""Read a file of settings (the project file, the file of a fleet), and say what in it is wrong and how to mend it."""
+"""Read a file of settings (the project file, the file of a fleet), and report faults with their fixes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 @cache  # a fleet has a table for each of its models
 def _entry_type(axes: tuple[tuple[str, object], ...]) -> type[msgspec.Struct]:
-    """The type of a table with options: those of ``prepare`` that files take, ``out``, and ``axes``."""
+    """Return the type of a table with options: those of ``prepare`` that files accept, ``out``, and ``axes``."""
     fields = {name: _field_type(one) for name, one in OPTIONS.items() if one.in_files}
     fields |= {"settings": list[str], "pins": dict[str, Value], "out": str, **dict(axes)}
     every = [(name, kind | None, None) for name, kind in fields.items()]
@@ -40,11 +40,11 @@ def _field_type(one: Option) -> Any:
 
 
 class Reader:
-    """Reads one kind of file.
+    """Reader of one kind of file.
 
     Args:
-        kind: what errors call it.
-        without: how one does without it, where one can.
+        kind: its name in errors.
+        without: how to continue without the file, if possible.
     """
 
     def __init__(self, path: Path, code: str, page: str, kind: str, without: str = "") -> None:
@@ -52,14 +52,14 @@ class Reader:
         self._without = without
 
     def wrong(self, what: str, fix: str) -> UsageError:
-        """The error."""
+        """Return the error about a fault in the file."""
         return UsageError(what, where=str(self.path), fix=fix, code=self._code)
 
     def document(self) -> dict[str, Any]:
-        """What the file holds.
+        """Return the content of the file.
 
         Raises:
-            UsageError: it cannot be read, or is no TOML.
+            UsageError: it cannot be read, or is not TOML.
         """
         try:
             data = parse_toml(read_text(self.path, _BYTES))
@@ -75,13 +75,13 @@ class Reader:
         return data
 
     def table(self, data: object, kind: type[T], name: str = "", **more: object) -> T:
-        """A table of the file.
+        """Return a table of the file.
 
         Args:
-            name: of the table, as it is written; empty for the top.
+            name: its name in the file; empty for the top.
 
         Raises:
-            UsageError: it is no table, or has an unknown or ill-typed field.
+            UsageError: it is not a table, or has an unknown or ill-typed field.
         """
         if not isinstance(data, Mapping):
             raise self.wrong(f"'{name}' is not a table", f"write it as [{name}]; see {self._page}")
@@ -96,7 +96,7 @@ class Reader:
             raise self.wrong(*wrong_value(error, kind, within=prefix, page=self._page)) from error
 
     def entry(self, data: object, *, name: str = "", axes: Mapping[str, object] | None = None) -> dict[str, Any]:
-        """The options that a table sets for models, by their names.
+        """Return the options that a table sets for models, by their names.
 
         Args:
             axes: types of other fields, by name.
@@ -115,10 +115,10 @@ class Reader:
         return values
 
     def inside(self, place: Path, name: str) -> Path:
-        """A place where results go, which the file names. It stays in the file's folder, wherever links lead.
+        """Return a place for results that the file names. It must stay in the file's folder, through links too.
 
         Raises:
-            UsageError: it leads out: then the user names it.
+            UsageError: it leads out: then the user has to name it.
         """
         folder, led = (Path(os.path.realpath(one)) for one in (self.path.absolute().parent, place))
         if not led.is_relative_to(folder):
@@ -129,7 +129,7 @@ class Reader:
         return place
 
     def check_owner(self) -> None:
-        """Settings name files that are run (``metric``) and read: they come from you, or from nobody.
+        """Refuse another user's file: its settings name files that dmlprep runs (``metric``) and reads.
 
         Raises:
             UsageError: the file belongs to another user.
@@ -138,7 +138,7 @@ class Reader:
             try:
                 owner = self.path.stat().st_uid
             except OSError:
-                return  # reading it says why
+                return  # reading it reports why
             if owner not in (os.getuid(), 0):
                 without = f", or {self._without}" if self._without else ""
                 raise self.wrong(f"the {self._kind} belongs to another user", f"own it{without}")

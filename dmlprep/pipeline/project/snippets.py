@@ -1,4 +1,4 @@
-"""What build systems need to prepare models at each build, as text to paste (docs/build-systems.md)."""
+"""Snippets for build systems that prepare models at each build, as text to paste (docs/build-systems.md)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dmlprep.portable.printable import printable
 
 
 def snippet(build: str, models: Sequence[Suggestion], results: str) -> str:
-    """The text for one build system: ``cmake``, ``msbuild``, ``hatch``, ``github`` or ``pre-commit``.
+    """Return the text for one build system: ``cmake``, ``msbuild``, ``hatch``, ``github`` or ``pre-commit``.
 
     Raises:
-        UsageError: another one.
+        UsageError: an unknown build system.
     """
     if build not in _TEXTS:
         raise UsageError(f"unknown build system {build!r}", where="build", fix=", ".join(_TEXTS))
@@ -49,7 +49,7 @@ def _cmake(models: Sequence[Suggestion], results: str) -> str:
 
 
 _NOT_OF_A_TARGET = re.compile("[^A-Za-z0-9_.+-]")
-"""Characters that names of CMake's targets do not have (policy CMP0037)."""
+"""Characters that names of CMake's targets cannot have (policy CMP0037)."""
 
 
 def _msbuild(models: Sequence[Suggestion], results: str) -> str:
@@ -57,7 +57,7 @@ def _msbuild(models: Sequence[Suggestion], results: str) -> str:
     lines += ['<Import Project="FOLDER\\dmlprep.targets" />', "<ItemGroup>"]
     for one in models:
         names = _pins(one)
-        # The targets hand both to a shell in double quotes, and split the sizes at semicolons.
+        # The targets pass both to a shell in double quotes, and split the sizes at semicolons.
         if any(_ACTS.search(name) or printable(name) != name for name in (one.path, *names)) or ";" in "".join(names):
             shown = re.sub("-(?=-)", "- ", xml_text(one.path))  # "--" would end the comment
             lines.append(f"  <!-- skipped, because MSBuild does not allow its path or the name of a size: {shown} -->")
@@ -69,7 +69,7 @@ def _msbuild(models: Sequence[Suggestion], results: str) -> str:
 
 
 _ACTS = re.compile('["%$`]')
-"""What acts in double quotes in sh or cmd."""
+"""Characters with a special meaning inside double quotes in sh or cmd."""
 
 
 def _hatch(models: Sequence[Suggestion], results: str) -> str:

@@ -1,4 +1,4 @@
-"""Turn a recipe into a plan: passes with checked options, and what holds of a model after all of them."""
+"""Turn a recipe into a plan: passes with checked options, and facts that are true after all of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Plan:
 
     @property
     def framing(self) -> Callable[[Model], Frame | None] | None:
-        """What tells the frame that a model will have; ``None`` where no step frames."""
+        """A function that returns the frame that a model will have; ``None`` where no step adds one."""
         return next((s.pass_.framed for s in self.steps if isinstance(s.pass_, FramePass)), None)
 
     @property
@@ -50,10 +50,10 @@ class Plan:
 
 
 def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
-    """Check a recipe whole and make its plan.
+    """Check a whole recipe and return its plan.
 
     Args:
-        pins: sizes, and under ``input:`` values, given on the command line; they go to the step ``pin``.
+        pins: sizes, and under ``input:`` values, from the command line; they go to the step ``pin``.
 
     Raises:
         RecipeError: unknown step or field, or pins without a pin step.
@@ -98,17 +98,17 @@ def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
 
 
 _BYTES = 1 << 20
-"""Of a configuration: those in use have a thousand."""
+"""Largest size of a configuration in bytes: those in use have a thousand."""
 
 
 def with_configs(options: dict[str, object], recipe: str, where: str) -> dict[str, object]:
-    """The options of a step ``frame`` with the fields of each ``config``; those that the table has itself win.
+    """Add the fields of each ``config`` to the options of a step ``frame``; the table's own fields win.
 
     Args:
         recipe: its name; a path in it is relative to its folder.
 
     Raises:
-        RecipeError: a configuration cannot be read, or asks for what a frame has no field for.
+        RecipeError: a configuration cannot be read, or needs something that a frame has no field for.
     """
     inputs = options.get("inputs")
     if not isinstance(inputs, dict):

@@ -20,7 +20,7 @@ from dmlprep.passes.catalog import CATALOG, suggest, wrong_value
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
 
 RECIPE_BYTES = 1 << 20
-"""Bytes of a recipe: those in use have a thousand."""
+"""Largest size of a recipe in bytes: those in use have a thousand."""
 
 
 class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,19 +28,19 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     Attributes:
         cpu: compare on the CPU provider.
-        fp16_emulation: where a step made the model FP16 and ``cpu`` is on, compare what FP16 hardware would compute:
-            ``storage`` (FP32 sums, stored in FP16), ``everywhere`` (partial sums in FP16 too), ``both`` (the first
-            decides, the second informs), ``off``.
+        fp16_emulation: emulate FP16 hardware if a step made the model FP16 and ``cpu`` is on. ``storage``: FP32 sums,
+            stored in FP16. ``everywhere``: partial sums in FP16 too. ``both``: the first decides, the second informs.
+            ``off``: no emulation.
         dml: compare on DirectML: ``auto`` where a session can run, ``require`` (exit 3 where none can), ``off``.
         tolerance: name of a tolerance, or ``auto``: FP16's when a step made the weights FP16, FP32's otherwise.
-        seeds: how many seeded feeds when the user gives none.
+        seeds: number of seeded feeds when the user passes none.
         sizes: sizes for dimensions that stay free, by name.
         time_limit: seconds for one load or run.
-        measures: outputs that are another kind than their makers tell (``metrics.output_groups``).
+        measures: kinds of outputs where the operators suggest another kind (``metrics.output_groups``).
         noise: measure the original's own noise: ``auto`` where it runs within some seconds, ``always``, ``off``.
-        metric: ``file.py:function``, the user's own, which decides in place of the tolerance. A recipe's is relative
-            to the recipe's folder.
-        metric_bound: the largest number of it that passes, where it does not decide itself.
+        metric: ``file.py:function``, the user's own, which decides instead of the tolerance. A recipe's is relative to
+            the recipe's folder.
+        metric_bound: the largest value of the metric that passes, if the metric returns only a number.
     """
 
     cpu: bool = True
@@ -74,7 +74,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def _builtin_folder() -> Traversable:
-    """The folder of built-in recipes: inside the package when installed, ``recipes/`` in a checkout."""
+    """Return the folder of built-in recipes: inside the package when installed, ``recipes/`` in a checkout."""
     inside = resources.files("dmlprep.pipeline.recipe") / "builtin"
     if inside.is_dir():
         return inside
@@ -82,7 +82,7 @@ def _builtin_folder() -> Traversable:
 
 
 def builtin_names() -> list[str]:
-    """Names of the built-in recipes, ``@`` first."""
+    """Return the names of the built-in recipes, with ``@`` as the first character."""
     return sorted("@" + entry.name[:-5] for entry in _builtin_folder().iterdir() if entry.name.endswith(".toml"))
 
 
@@ -96,7 +96,7 @@ def load_recipe(name: str) -> Recipe:
 
 
 def recipe_text(name: str) -> str:
-    """The text of a recipe as it is written.
+    """Return the text of a recipe as it is written.
 
     Raises:
         RecipeError: no such recipe, or text in another encoding than UTF-8, or UTF-16 with a byte-order mark.
@@ -119,7 +119,7 @@ def recipe_text(name: str) -> str:
 
 
 def parse_recipe(text: str, name: str) -> Recipe:
-    """Read a recipe from its text; ``name`` is what errors call it.
+    """Read a recipe from its text; ``name`` is its name in errors.
 
     Raises:
         RecipeError: not TOML, or an unknown or ill-typed field.
@@ -149,7 +149,7 @@ def _convert(data: dict[str, Any], name: str) -> Recipe:
     try:
         recipe = msgspec.convert({**data, "name": name}, Recipe)
     except msgspec.ValidationError as error:
-        text, fix = wrong_value(error, ParitySettings, "parity.")  # no field of [limits] takes words
+        text, fix = wrong_value(error, ParitySettings, "parity.")  # no field of [limits] has words as values
         raise RecipeError(text, where=name, fix=fix, code="DP901") from error
     if not recipe.doc.strip():
         fix = "describe the recipe in one line"
@@ -158,7 +158,7 @@ def _convert(data: dict[str, Any], name: str) -> Recipe:
 
 
 def read_settings(texts: Iterable[str]) -> dict[str, object]:
-    """Values by field, from ``FIELD=VALUE`` as a person writes it. The value is TOML; a bare word is a string.
+    """Return values by field, from the user's ``FIELD=VALUE``. The value is TOML; a bare word is a string.
 
     Raises:
         RecipeError: a text has another form.
@@ -202,7 +202,7 @@ def apply_settings(recipe: Recipe, settings: Mapping[str, object]) -> Recipe:
 
 
 def _misplaced(recipe: Recipe, data: Mapping[str, object], keys: list[str], value: object) -> tuple[str, str] | None:
-    """Why a setting is not a field of the recipe, and how to mend it."""
+    """Return why a setting is not a field of the recipe, and the fix; ``None`` if it is one."""
     if keys[0] == "step":
         if len(keys) > 1 and keys[1] not in recipe.step:
             return f"the recipe has no step {keys[1]!r}", suggest(keys[1], list(recipe.step))
@@ -217,7 +217,7 @@ def _misplaced(recipe: Recipe, data: Mapping[str, object], keys: list[str], valu
 
 
 def read_value(text: str) -> Any:
-    """A value as TOML writes it; a bare word stands for a string.
+    """Return a value as TOML writes it; a bare word is a string.
 
     Raises:
         RecipeError: it is nested too deep, or a whole number has more than 64 bits.
@@ -257,7 +257,7 @@ def _rows(table: dict[str, object]) -> list[str]:
 
 
 def _set(table: msgspec.Struct) -> dict[str, object]:
-    """The fields of a table that differ from what they are by default."""
+    """Return the fields of a table that differ from their defaults."""
     default = type(table)()
     every = msgspec.to_builtins(table)
     return {name: value for name, value in every.items() if getattr(table, name) != getattr(default, name)}

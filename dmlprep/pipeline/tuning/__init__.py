@@ -1,6 +1,6 @@
-"""Find the recipe that suits a model best: ranked by placement, proved, and timed where a GPU can be asked.
+"""Find the best recipe for a model: ranked by placement, proved, and timed where a GPU is available.
 
-``docs/tune.md`` says what is tried, in which order, and what is left out.
+``docs/tune.md`` describes what is tried, in which order, and what is left out.
 """
 
 from dmlprep.pipeline.tuning.proving import Proved, TuneRequest

@@ -1,6 +1,6 @@
-"""What candidates differ in: opset, com.microsoft's operators, FP16 inputs and outputs, fused forms.
+"""The axes in which candidates differ: opset, com.microsoft's operators, FP16 inputs and outputs, fused forms.
 
-Each axis is a change of a recipe. What a recipe says of an axis itself stays as it says.
+Each axis changes a recipe. Options that a recipe sets itself do not change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dmlprep.passes.fuse import FuseOptions
 from dmlprep.pipeline.recipe import Recipe
 
 Io = Literal["keep", "half", "any"]
-"""Types of graph inputs and outputs of FP16 candidates: as they are, FP16, or both tried."""
+"""Types of graph inputs and outputs of FP16 candidates: unchanged, FP16, or both tried."""
 
 _FORMS = {
     "rotary": "rotary",
@@ -29,51 +29,51 @@ _FORMS = {
     "attention": "attention",
     "grouped_attention": "grouped-attention",
 }
-"""Options of the fuse step, in the order they are added, and what a candidate's name calls them."""
+"""Options of the fuse step, in the order in which they are added, and their words in a candidate's name."""
 
 _ASKED = ("group_norm", "attention", "grouped_attention")
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """A recipe, and what of it was set otherwise in words."""
+    """A recipe, and its changed settings in words."""
 
     recipe: Recipe
     words: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """As tables have it."""
+        """The name in tables."""
         return ", ".join((self.recipe.name, *self.words))
 
     def set(self, step: str, words: str, **options: object) -> Variant:
-        """With options of a step, which is added at the end where the recipe does not have it."""
+        """Return the variant with options of a step, which is added at the end if the recipe does not have it."""
         tables = {**self.recipe.step, step: {**self.recipe.step.get(step, {}), **options}}
         return Variant(msgspec.structs.replace(self.recipe, step=tables), (*self.words, words))
 
 
 def step_of(recipe: Recipe, pass_name: str) -> str:
-    """Name of the last step that runs a pass; empty where none does."""
+    """Return the name of the last step that runs a pass; empty where none does."""
     return next((n for n, table in reversed(recipe.step.items()) if table.get("use", n) == pass_name), "")
 
 
 def says(recipe: Recipe, pass_name: str, option: str) -> bool:
-    """Whether a recipe itself says something of an option, or does not have the step."""
+    """Return True if a recipe itself sets an option, or does not have the step."""
     step = step_of(recipe, pass_name)
     return not step or option in recipe.step[step]
 
 
 def with_opset(one: Variant, version: int) -> Variant:
-    """Brought to another opset than ``auto`` finds."""
+    """Return the variant at another opset than ``auto`` selects."""
     return one.set(step_of(one.recipe, "opset"), f"opset {version}", version=version)
 
 
 def with_contrib(one: Variant) -> Variant:
-    """With operators of com.microsoft in the place of younger ones."""
+    """Return the variant with operators of com.microsoft instead of newer ones."""
     return one.set(step_of(one.recipe, "opset"), "com.microsoft", prefer_contrib=True)
 
 
 def half_io(one: Variant, io: Io) -> list[Variant]:
-    """With graph inputs and outputs in the types that are asked for; itself where no step makes FP16."""
+    """Return the variants with the requested types of graph inputs and outputs; only itself without an FP16 step."""
     step = step_of(one.recipe, "fp16")
     if not step or io == "keep":
         return [one]
@@ -82,11 +82,11 @@ def half_io(one: Variant, io: Io) -> list[Variant]:
 
 
 def fused(one: Variant, asked: Collection[str]) -> list[Variant]:
-    """Itself, and with more fused forms, one after the other.
+    """Return the variant itself, and with more and more fused forms.
 
     Args:
-        asked: options of forms that are tried only where they are asked for: ``group_norm``, which only DirectML has a
-            kernel for, and both forms of attention, of which only times tell whether they gain.
+        asked: options of forms that are tried only on request. ``group_norm`` has a kernel on DirectML only. Both forms
+            of attention need times to show whether they gain.
     """
     own = step_of(one.recipe, "fuse")
     table = one.recipe.step[own] if own else dict.fromkeys(_FORMS, False)
@@ -103,9 +103,10 @@ def fused(one: Variant, asked: Collection[str]) -> list[Variant]:
 
 
 def opset_classes(model: Model, target: Target) -> dict[int, int]:
-    """Opsets to try, with how many compute nodes would leave DirectML at each. Fewest first, then nearest to the own.
+    """Return opsets to try, with how many compute nodes would leave DirectML at each; fewest first.
 
-    Of opsets at which every operator of the model has the same version, one: that nearest to the model's own.
+    Of opsets with the same version of every operator in the model, only the nearest to the model's own is returned.
+    Ties: the nearest first.
 
     Raises:
         UsageError: the target's kernels are not known.

@@ -29,24 +29,25 @@ from dmlprep.record.tuning import Candidate, Tuned
 from dmlprep.runtime import SessionOptions
 
 INPUT = "input"
-"""What the model as it came is called beside the candidates."""
+"""The name of the original model among the candidates."""
 
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """What ``tune`` is asked for.
+    """The request of one run of ``tune``.
 
     Attributes:
-        recipes: where candidates start from; all for one target.
-        pins: sizes and values, as ``make_plan`` takes them; they become part of the recipe that is found.
+        recipes: recipes to start from; all for one target.
+        pins: sizes and values, as in ``make_plan``; they become part of the result's recipe.
         io: types of graph inputs and outputs of FP16 candidates.
-        only_directml: also operators that only DirectML runs.
-        search_seconds: after these the ranking tries no more.
-        prove: prove the best; without, the ranking alone decides.
-        top: how many are proved at most. With ``bench_seconds`` or ``keep`` all of these are, else until one passes.
+        only_directml: True to try operators that only DirectML runs, too.
+        search_seconds: time limit of the ranking.
+        prove: True to prove the best; without, the ranking alone decides.
+        top: most candidates to prove. With ``bench_seconds`` or ``keep`` all of these are proved, otherwise until one
+            passes.
         feeds, session, metric: as for ``prepare``.
-        proof: settings of recipes that hold for the proofs, and are no part of what is found.
-        bench_seconds: for timing those that passed; ``None`` where that is not asked for.
+        proof: settings of recipes for the proofs alone, not for the result.
+        bench_seconds: time for timing those that passed; ``None`` for no timing.
     """
 
     source: Path
@@ -67,7 +68,7 @@ class TuneRequest:
 
 @dataclass(frozen=True)
 class Proved:
-    """A candidate that passed, as it was prepared: ``model`` is there until ``tune`` returns."""
+    """A candidate that passed, as it was prepared; the file ``model`` exists until ``tune`` returns."""
 
     candidate: Candidate
     model: Path
@@ -82,13 +83,13 @@ def prove(
     files: Unchanged,
     keep: Callable[[Tuned, Sequence[Proved]], None] | None = None,
 ) -> Tuned:
-    """The candidates with their proofs, and with times where these are asked for.
+    """Return the candidates with their proofs, and with times on request.
 
-    Where neither times are, nor ``keep`` is given, proving ends with the first that passes and that none can be better
-    than: what a proof shows may be worse than what was foretold.
+    Without times and without ``keep``, proving ends with the first that passes, if no other can be better. A proof may
+    show worse figures than predicted.
 
     Raises:
-        InputError: the original was changed meanwhile; ``keep`` was given nothing.
+        InputError: the original was changed meanwhile; ``keep`` was not called.
     """
     every = how.bench_seconds is not None or keep is not None
     candidates = {one.name: one for one in tuned.candidates}
@@ -116,16 +117,16 @@ def prove(
 
 
 def _ordered(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Best first; refused ones last."""
+    """Sort candidates: best first, refused ones last."""
     return sorted(candidates, key=lambda one: (one.figures is None, one.figures.rank if one.figures else ()))
 
 
 def _prove(one: Candidate, how: TuneRequest, out: Path) -> tuple[Candidate, Proved | None]:
-    """Prepare a candidate: the same steps and the same proof as ``prepare``, and the figures of what it wrote."""
+    """Prepare a candidate: the same steps and proof as ``prepare``, and the figures of the written model."""
     path = out.with_suffix(".toml")
     path.write_text(one.recipe, encoding="utf-8")
     plan = make_plan(apply_settings(load_recipe(str(path)), how.proof))
-    # Fresh: what is chosen, and sent away in kits, was measured now.
+    # Fresh: a choice, and kits that are sent away, need a present measurement.
     options = PrepareOptions(fresh=True)
     request = PrepareRequest(
         how.source, out, plan, options, how.feeds, how.session, how.metric(plan), observer=how.observer
@@ -140,13 +141,13 @@ def _prove(one: Candidate, how: TuneRequest, out: Path) -> tuple[Candidate, Prov
 
 
 def _outcome(record: RunRecord) -> Any:
-    """Of the verdict that kept the result from appearing; of a step that refused, ``failed``."""
+    """Return the outcome of the verdict that kept the result from being written; ``failed`` for a refused step."""
     deciding = (v.outcome for v in record.verdicts if v.decides and v.exit_code == record.exit_code)
     return next(deciding, "failed" if record.exit_code == 1 else "not-run")
 
 
 def _timed(tuned: Tuned, best: Sequence[Proved], how: TuneRequest, original: Model) -> Tuned:
-    """With the times of those that passed, beside the model as it came."""
+    """Add the times of candidates that passed, and of the original model."""
     first = best[0]
     parity = first.plan.recipe.parity
     session = replace(first.request.on_target, time_limit=parity.time_limit)

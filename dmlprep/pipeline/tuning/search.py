@@ -1,8 +1,7 @@
-"""Rank candidates offline: the steps of each are run on a copy of the graph, as ``plan MODEL`` does; nothing is proved.
+"""Rank candidates offline: run the steps of each on a copy of the graph, as ``plan MODEL`` does, without proofs.
 
-Candidates begin alike, so each step is run once for all that come to it with the same graph and the same options, and
-graphs that turn out the same go on as one. First the opsets are tried; only the best of them go on to the steps that
-cost more.
+Candidates share their first steps. So each step runs once for all that have the same graph and options there, and equal
+graphs are merged. First the opsets are tried; only the best of them run the later, more expensive steps.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _DML = "DmlExecutionProvider"
 
 
 def figures(model: Model, target: Target) -> tuple[Figures, tuple[str, ...]]:
-    """A model's figures on ``target``, and the dimensions of its inputs that are free.
+    """Return a model's figures on ``target``, and the free dimensions of its inputs.
 
     Raises:
         UsageError: the target's kernels are not known.
@@ -64,22 +63,25 @@ def figures(model: Model, target: Target) -> tuple[Figures, tuple[str, ...]]:
 
 
 _OPSETS = 3
-"""So many opsets are tried besides the one that the recipe's step chooses: those at which, by the versions of operators
-alone, fewest nodes leave DirectML. The step itself has tried what operators become that are written in others."""
+"""Number of opsets to try in addition to the recipe step's choice.
+
+They are those at which, by operator versions alone, the fewest nodes leave DirectML. The step itself has already tried
+operators that it expands into others.
+"""
 
 _SURVIVORS = 3
-"""So many of what the opset step gives go on to the steps after it."""
+"""Number of results of the opset step that continue with the later steps."""
 
 
 @dataclass(frozen=True)
 class Ways:
-    """What may be tried.
+    """The scope of a search.
 
     Attributes:
         bases: recipes to start from, sizes included.
-        only_directml: also operators that only DirectML has a kernel for.
-        timed: times will decide among the best, so that what only times tell is tried too.
-        seconds: after these no more is tried; the recipes themselves always are.
+        only_directml: True to try operators that only DirectML has a kernel for, too.
+        timed: True if times will decide among the best; then forms that need times are tried too.
+        seconds: time limit; the recipes themselves are always tried.
     """
 
     bases: Sequence[Recipe]
@@ -90,13 +92,13 @@ class Ways:
 
     @property
     def asked(self) -> list[str]:
-        """Forms that are tried only where they are asked for."""
+        """Forms that are tried only on request."""
         return ["group_norm"] * self.only_directml + ["attention", "grouped_attention"] * self.timed
 
 
 @dataclass
 class Row:
-    """A candidate: its figures, or why a step refuses it; and others that give the same graph."""
+    """A candidate: its figures, or why a step refuses it; and others with the same graph."""
 
     variant: Variant
     figures: Figures | None
@@ -115,7 +117,7 @@ class Found:
 
 @dataclass
 class _State:
-    """A graph that some candidates come to, or why a step refuses to go there."""
+    """A graph that some candidates share, or the reason why a step refuses it."""
 
     model: Model
     within: bool = False
@@ -133,7 +135,7 @@ class _Tree:
         self._same: dict[tuple[str, bool], int] = {}
 
     def reach(self, plan: Plan, until: str = "") -> int:
-        """The state after all steps, or after the last one that runs the pass ``until``."""
+        """Return the state after all steps, or after the last one that runs the pass ``until``."""
         steps = list(plan.steps)
         while until and steps and steps[-1].pass_.name != until:
             steps.pop()
@@ -156,8 +158,8 @@ class _Tree:
         except (ModelRefused, ToolFailed) as error:
             state.refused = str(error)
             return len(self.states) - 1
-        # All are made of one model by fixed rules: graphs that agree in everything but the contents of large tensors,
-        # of which they agree in name, type and shape, agree in these too.
+        # All come from one model by fixed rules. So graphs that are equal except for the contents of large tensors,
+        # which have equal names, types and shapes, are equal in these contents too.
         graph = work.snapshot().proto.SerializeToString(deterministic=True)
         return self._same.setdefault((hashlib.sha256(graph).hexdigest(), state.within), len(self.states) - 1)
 
@@ -169,7 +171,7 @@ class _Tree:
 
 
 def search(model: Model, target: Target, ways: Ways, progress: Progress = lambda share, text: None) -> Found:
-    """Candidates for ``model``, ranked.
+    """Rank candidates for ``model``.
 
     Raises:
         UsageError: a recipe does not fit the model, or the target's kernels are not known.
@@ -194,7 +196,7 @@ def search(model: Model, target: Target, ways: Ways, progress: Progress = lambda
 
 
 class _Search:
-    """One search: what is left of its time, and what it leaves out."""
+    """One search: its remaining time, and what it leaves out."""
 
     def __init__(self, tree: _Tree, target: Target, ways: Ways, progress: Progress) -> None:
         self.left_out: list[str] = []
@@ -213,7 +215,7 @@ class _Search:
         return True
 
     def opsets(self, base: Variant) -> list[Variant]:
-        """What is worth going on with after the opset step: the recipe at other opsets, and in other operators."""
+        """Return the survivors of the opset step: the recipe at other opsets, and with other operators."""
         if says(base.recipe, "opset", "version"):
             return [base]
         plan = make_plan(base.recipe)
@@ -241,7 +243,7 @@ class _Search:
             tried.setdefault(self._tree.reach(make_plan(one.recipe), "opset"), one)
 
     def _best(self, tried: dict[int, Variant]) -> list[Variant]:
-        """What goes on: of equals by all figures the first, and where one is whole, no other that is not."""
+        """Return the survivors: ties keep the first; if one is whole, only whole ones survive."""
         equal: dict[tuple[int, ...], int] = {}
         for at in tried:
             if not self._tree.states[at].refused:
@@ -261,13 +263,13 @@ class _Search:
         )
 
     def _leave(self, text: str) -> None:
-        """Once: recipes that begin alike leave out the same."""
+        """Add the note if it is new: recipes with the same first steps leave out the same."""
         if text not in self._told:
             self._told.add(text)
             self.left_out.append(text)
 
     def rest(self, rows: dict[int, Row], base: Variant, begun: Sequence[Variant]) -> None:
-        """Run what has begun to its end, in each form of the axes after the opset; without any, the recipe itself."""
+        """Run each start through the later steps, in each form of the axes; without any, the recipe itself."""
         for start in begun or [base]:
             forms = [form for one in half_io(start, self._ways.io) for form in fused(one, self._ways.asked)]
             for one in forms if begun else forms[:1]:

@@ -25,15 +25,15 @@ from dmlprep.record.tuning import PLACEMENT, TIME, Candidate, Tuned
 
 
 def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] | None = None) -> Tuned:
-    """Find the recipe that suits a model best.
+    """Find the best recipe for a model.
 
     Args:
-        keep: is given all that is known, and those that passed, best first, while their files are there.
+        keep: receives the result, and the candidates that passed, best first, while their files exist.
 
     Raises:
         InputError: the model cannot be read, or was changed meanwhile.
         UsageError: a recipe, a size or the target is wrong, or the recipes are for several targets.
-        CheckNotRun: DirectML is demanded, and cannot answer here.
+        CheckNotRun: DirectML is required but not available.
     """
     began = time.perf_counter()
     bases = [_pinned(recipe, request.pins) for recipe in request.recipes]
@@ -69,7 +69,7 @@ def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] |
 
 
 def _pinned(recipe: Recipe, pins: dict[str, Value]) -> Recipe:
-    """The recipe with sizes and values in its step ``pin``, for the release that its target stands for now."""
+    """Return the recipe with sizes and values in its step ``pin``, for the release that its target means now."""
     planned = make_plan(recipe, pins)
     tables = {step.name: {**recipe.step[step.name], **step.options} for step in planned.steps}
     return msgspec.structs.replace(recipe, step=tables, target=planned.target.name)
@@ -95,10 +95,10 @@ def _candidate(row: Row, request: TuneRequest) -> Candidate:
 def base_recipes(
     names: Sequence[str], target: str | None = None, settings: Mapping[str, object] | None = None
 ) -> list[Recipe]:
-    """Read recipes; a setting is for those that have the step.
+    """Read recipes; a setting applies to those that have the step.
 
     Raises:
-        RecipeError: there is no such recipe, or no recipe takes a setting.
+        RecipeError: there is no such recipe, or no recipe has the step of a setting.
         UsageError: none is named.
     """
     if not names:
@@ -120,7 +120,7 @@ def base_recipes(
 
 
 def _with_whole_path(recipe: Recipe) -> Recipe:
-    """Its metric is relative to its own folder, and what is found may be written elsewhere."""
+    """Make a recipe's metric path absolute: it is relative to the recipe, and the result may be written elsewhere."""
     if recipe.name.startswith("@") or not recipe.parity.metric:
         return recipe
     whole = str(Path(recipe.name).absolute().parent / recipe.parity.metric)
@@ -128,12 +128,13 @@ def _with_whole_path(recipe: Recipe) -> Recipe:
 
 
 def choose(tuned: Tuned, *, proved: bool) -> Tuned:
-    """With the choice, its recipe and the exit code.
+    """Add the choice, its recipe and the exit code.
 
-    The best by rank is chosen; where times of a GPU are known, the best by rank that no other is surely faster than.
+    The best by rank is chosen. If times of a GPU are known, it is the best by rank that is not surely slower than
+    another.
 
     Args:
-        proved: only what passed its proof is good.
+        proved: True if only candidates that passed the proof may be chosen.
     """
     able = [one for one in tuned.candidates if one.figures is not None and one.figures.runs]
     good = [one for one in able if one.proof == "passed" or (not proved and not one.proof)]
@@ -164,7 +165,7 @@ def _notes(tuned: Tuned, one: Candidate, by: str) -> list[str]:
 
 
 def _none(tuned: Tuned) -> Tuned:
-    """Why there is no choice: what did not run may be good, so that it says more than what failed."""
+    """Return why there is no choice: one that did not run may be good, so it counts more than one that failed."""
     waiting = next((one for one in tuned.candidates if one.proof in ("not-run", "not-proven")), None)
     first = waiting or next((one for one in tuned.candidates if one.reason), None)
     why = f": {first.name}: {first.reason}" if first is not None else ""
