@@ -1,4 +1,4 @@
-"""The whole public surface: what the command line does to models, records, recipes and projects, from Python.
+"""The whole public API: everything that the command line does to models, records, recipes and projects, in Python.
 
 ``docs/start.md`` and the reference list the functions.
 
@@ -8,8 +8,8 @@
     if record.exit_code == 0:
         print(record.output, [str(v.device) for v in record.verdicts])
 
-Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.core.errors.DmlprepError``: they say what, where
-and how to fix.
+Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.core.errors.DmlprepError``: they name the fault,
+the place and the fix.
 """
 
 from dmlprep.api.checking import check, check_releases, explain, limits, plan_model

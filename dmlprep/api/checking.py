@@ -1,4 +1,4 @@
-"""Look at a model: what DirectML runs of it, and what ``prepare`` would do to it."""
+"""Check a model: which nodes DirectML runs, and what ``prepare`` would do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare models: their outputs, the node where they part and their times, on inputs made from files."""
+"""Compare models: their outputs, the first node that differs, and their times; and make inputs from files."""
 
 from __future__ import annotations
 

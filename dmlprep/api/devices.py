@@ -1,4 +1,4 @@
-"""This environment, what DirectML can run on here, its runtime on Linux, and the known releases of it."""
+"""This environment, the DirectML devices here, the runtime on Linux, and the known releases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Environment:
     Attributes:
         libraries: version by package.
         landlock: version of Landlock's ABI; 0 if the kernel lacks Landlock.
-        seccomp: whether the kernel takes filters of system calls.
+        seccomp: whether the kernel accepts filters of system calls.
         lacking: reasons why the worker that opens models on the CPU is not fully confined.
         dml: whether DirectML is available; ``None`` if it was not tried.
         windows_ml: a line for each provider in the catalog of Windows ML.

@@ -1,4 +1,4 @@
-"""Make a model ready for DirectML, at one size or at the few that cover what an app sees."""
+"""Prepare a model for DirectML, at one size or at the few that cover an app's requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def user_metric(
     plan: Plan | None = None,
     observer: Observer | None = None,
 ) -> UserMetric | None:
-    """Return the user's measure, or the recipe's, whose path is relative to it; ``observer`` hears of code in files."""
+    """Return the user's metric, or the recipe's, whose path is relative to it; ``observer`` is notified of its code."""
     from dmlprep.metrics import NamedMetric, UserMetric, load_metric
 
     if metric is None and plan is not None and (name := plan.recipe.parity.metric):
@@ -150,7 +150,7 @@ def _request(
         command_line=command_line,
         observer=observer or Observer(),
     )
-    _ = request.vram  # a size that cannot be read is an error before anything is opened
+    _ = request.vram  # a size that cannot be read is an error before any file is opened
     return request
 
 

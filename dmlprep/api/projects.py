@@ -178,7 +178,7 @@ def prepare_project(
         UsageError: there is no project file, it is wrong, no model in it exists, or a model has no output folder.
         TypeError: ``prepare`` has no such option.
     """
-    PrepareOptions(**options)  # what is wrong with them, before those of the file are added
+    PrepareOptions(**options)  # their own faults, before the file's options are added
     found = read_project(project)
     if found is None:
         raise UsageError("no project file", where=str(Path.cwd()), fix="dmlprep.init_project() writes one")

@@ -1,4 +1,4 @@
-"""The consoles of results and of progress, and bars on a terminal; plain text when piped."""
+"""The consoles for results and for progress, and progress bars on a terminal; plain text when piped."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from dmlprep.report.console import PlainConsole
 from dmlprep.report.text import PIPED
 
 _NARROWEST = 60
-"""Characters a line of the narrowest table that says what it must."""
+"""Characters in a line of the narrowest table that is still readable."""
 
 
 def out() -> Console:
-    """The console of results: no colour when piped or with NO_COLOR, no wrapping where there is no terminal."""
+    """Return the console of results: no colour when piped or with NO_COLOR, no wrapping without a terminal."""
     if not sys.stdout.isatty():
         return PlainConsole(file=own(sys.stdout), soft_wrap=True, width=PIPED)
     console = PlainConsole(file=own(sys.stdout), text_width=get_terminal_size().columns)
-    # A narrow terminal breaks the lines of a table itself, which can be read; one squeezed to "unc…  0.…" cannot.
+    # A narrow terminal breaks the lines of a table itself, which is readable; a table squeezed to "unc… 0.…" is not.
     console.width = max(console.width, _NARROWEST)
     return console
 
 
 def err(quiet: bool = False) -> Console:
-    """The console of progress."""
+    """Return the console of progress."""
     return PlainConsole(file=own(sys.stderr), quiet=quiet)
 
 
@@ -40,12 +40,12 @@ def say_code(console: Console, file: str, code: str) -> None:
 
 
 def words(form: str) -> ProgressColumn:
-    """A column of a bar that shows a field: ``{task.description}``."""
+    """Return a column of a bar that shows a field: ``{task.description}``."""
     return TextColumn(form, markup=False)
 
 
 class Bars:
-    """Bars of progress on stderr, and plain lines if stderr is not a terminal. A context manager.
+    """Progress bars on stderr, and plain lines if stderr is not a terminal. A context manager.
 
     Text that other code writes to stdout and stderr appears above the bars.
     """
@@ -54,7 +54,7 @@ class Bars:
         self._console = err(quiet)
         hidden = quiet or not sys.stderr.isatty()
         self._plain = hidden and not quiet
-        # What others write meanwhile is rich's to redirect, and it would take their codes for colours.
+        # rich redirects the output of other code meanwhile, and would read its escape codes as colours.
         self._bars = Progress(
             *columns, console=self._console, disable=hidden, redirect_stdout=False, redirect_stderr=False
         )
@@ -71,7 +71,7 @@ class Bars:
 
 
 def _beside(take: Callable[[str], None] | None) -> None:
-    """Let a function take what others write to stdout and stderr."""
+    """Let a function receive what other code writes to stdout and stderr."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, Guarded):
             stream.beside = take

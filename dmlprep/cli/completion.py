@@ -65,10 +65,10 @@ def command(shell: str, install: bool, force: bool) -> int:
 
 
 def answer(cli: click.Command) -> NoReturn:
-    """Answer a shell that asks, and exit. Nothing is swept or started: this happens at each press of Tab."""
+    """Answer a shell's request, and exit. Start and clean up nothing: this happens at each press of Tab."""
     instruction = os.environ.get(VARIABLE, "")
     try:
         code = shell_complete(cli, {}, "dmlprep", VARIABLE, instruction)
-    except Exception:  # in the middle of a line that is being typed, nothing is better than a message
+    except Exception:  # no output is better than a message in the middle of a command that is being typed
         code = 1
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""The bars that a person sees while a model, a fleet or an installation is worked on; plain lines when piped."""
+"""Progress bars for a model, a fleet or an installation; plain lines when piped."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def _show_adapters(output_format: str) -> None:
         driver = f", driver {one.driver}" if one.driver else ""
         ids_text = f"{one.vendor or 'unknown vendor'} {one.vendor_id:04x}:{one.model_id:04x}"
         echo_lines([str(one), f"  {ids_text}, {kind}{driver}"])
-        if one.luid:  # told by DXGI
+        if one.luid:  # from DXGI
             dedicated, shared = one.dedicated_memory >> 20, one.shared_memory >> 20
             echo(f"  memory {dedicated} MiB dedicated, {shared} MiB shared; LUID {one.luid:016x}")
             echo(f"  chosen by: {', '.join(ways)}")

@@ -68,8 +68,8 @@ def command(
     Each job writes to a folder with its name. The folder of all results also has fleet.json, fleet.md, index.html,
     fleet.sarif and junit.xml.
 
-    Exit codes: the worst of all jobs, in this order: 70 a bug; 2 bad command, recipe or input; 1 a model was refused
-    or its parity failed; 3 a required check could not run; 0 good. 130 after Ctrl-C: the next run continues.
+    The exit code is the worst of all jobs, in this order: 70 a bug; 2 bad command, recipe or input; 1 a model was
+    refused or its parity failed. 3 a required check could not run; 0 good. 130 after Ctrl-C: the next run continues.
     """
     from dmlprep.cli.console import FleetProgress
 
@@ -106,7 +106,7 @@ def _show(record: FleetRecord, file: Path, quiet: bool, output_format: str) -> N
 
 
 def _show_jobs(jobs: list[Job], quiet: bool, output_format: str) -> None:
-    """The matrix; ``quiet``: how many they are."""
+    """Show the matrix; ``quiet``: only the number of jobs."""
     if output_format == "json":
         print_json({"jobs": [_as_json(job) for job in jobs]})
         return
@@ -130,7 +130,7 @@ def _show_jobs(jobs: list[Job], quiet: bool, output_format: str) -> None:
 
 
 def _show_gone(names: list[str], quiet: bool, output_format: str) -> None:
-    """Jobs that the file no longer names; ``quiet``: how many they are."""
+    """Show jobs that the file no longer names; ``quiet``: only their number."""
     if output_format == "json":
         print_json({"gone": names})
     elif quiet:

@@ -118,7 +118,7 @@ def prepare(
 
 
 def _show_use(record: RunRecord) -> None:
-    """Print the lines with which an app loads the result."""
+    """Print the lines of code that load the result in an app."""
     assert record.facts.genai is not None, "a run that wrote a folder records it"
     fallback = record.facts.genai.fallback
     folder = Path(record.output)

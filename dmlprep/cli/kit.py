@@ -135,10 +135,10 @@ def pack(
 def choose(result: Path, out: Path | None, quiet: bool, output_format: str, **options: Any) -> int:
     """Choose the best candidate of a kit from dmlprep tune, by the RESULT from the other machine.
 
-    The outputs of each are compared again here. Times choose where a GPU ran.
+    The outputs of each are compared again here. If a GPU ran, times decide.
 
-    Exit codes: 0 one was chosen; 1 none computes what it should; 2 damaged, edited, not signed though --key asks for
-    it, or of another kit; 3 none ran, or the inputs prove nothing.
+    Exit codes: 0 one was chosen; 1 all compute wrong results. 2 the result is damaged, edited, of another kit, or not
+    signed as --key needs. 3 none ran, or the inputs prove nothing.
     """
     from dmlprep.cli.tune import show_found
 
@@ -165,11 +165,11 @@ def verify(result: Path, require_dml: bool, quiet: bool, output_format: str, **o
 
     RESULT is result.zip, or the result.json in it. The verdict goes into the record of the model.
 
-    The outputs are measured again here. Kit and result are refused where a file in them was changed, or where they do
-    not belong together. Without --key anybody can have written the result, and what ran it is its own word.
+    The outputs are measured again here. Kit and result are refused if a file in them was changed, or if they do not
+    belong together. Without --key, anyone could have written the result, and its device is not proved.
 
-    Exit codes: 0 within the tolerance; 1 not, or the model does not run there; 2 damaged, edited, not signed though
-    --key asks for it, or of another kit or model; 3 it did not run on DirectML, or the inputs prove nothing.
+    Exit codes: 0 within the tolerance; 1 not, or the model does not run there. 2 the result is damaged, edited, of
+    another kit or model, or not signed as --key needs. 3 it did not run on DirectML, or the inputs prove nothing.
     """
     verdict, merged = api.verify_kit(result, **options)
     show_verdict(verdict, output_format, quiet=quiet)

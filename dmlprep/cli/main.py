@@ -1,4 +1,4 @@
-"""Entry of the command line: finds the command, turns errors into one clear line and the right exit code."""
+"""Entry point of the command line: find the command, and turn errors into one clear line and the right exit code."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items()}
 
 _NEW_OBJECTS = 10_000
-"""New objects after which Python's collector looks at the youngest ones."""
+"""New objects after which Python's collector examines the youngest ones."""
 
 _SIGPIPE_EXIT = 141
 """Exit code that a shell shows for a process that SIGPIPE ended: 128 + 13."""
@@ -126,16 +126,16 @@ def cli(ctx: click.Context, debug: bool, limits: dict[str, Any]) -> None:
 
 
 def _reader_left(stdout: TextIO) -> NoReturn:
-    """The reader of our output (head, less) went away: no error of ours. Keeps Python from complaining at exit."""
+    """End without an error when the reader of the output (head, less) has ended, and without Python's complaint."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
     sys.exit(_SIGPIPE_EXIT)
 
 
 def choose_place() -> None:
-    """Choose the place for temporary files that Python would choose, without trying it with a file that has a name.
+    """Choose the folder for temporary files that Python would choose, without writing a named file to test it.
 
     Python's own file of eight random letters would stay if the program is killed just then, and no later start could
-    tell whose it is. Where none of these places will do, Python looks further.
+    recognise it. If none of these places works, Python tries its others.
     """
     if tempfile.tempdir is not None:
         return
@@ -156,7 +156,7 @@ def main() -> NoReturn:
 
         answer(cli)
     hold_descriptors()
-    # A graph is many objects that live on: Python's collector walked them all again every 700 new ones, and found none.
+    # A graph is many live objects: Python's collector visited them all for every 700 new ones, and freed none.
     gc.set_threshold(_NEW_OBJECTS)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for workers (portable/process.py)
     stopping = Stopping()
@@ -174,8 +174,8 @@ def main() -> NoReturn:
         stopping.over()
         end_run()
     if not (stopping.asked and code):  # a command that ended anyway reports its result
-        # Python's last collections would walk all that a run has made, a tenth of a short run's time, and free nothing
-        # that the end of the process does not.
+        # Python's last collections would visit all objects of the run, a tenth of a short run's time. The end of the
+        # process frees the same memory.
         gc.freeze()
         sys.exit(code)  # type: ignore[arg-type]
     for stream in (sys.stdout, sys.stderr):
@@ -188,7 +188,7 @@ def main() -> NoReturn:
 
 def command_line() -> NoReturn:
     """Run the command line and exit with its code."""
-    # onnx-ir logs its repairs of broken models; our errors are one line.
+    # onnx-ir logs its repairs of broken models; dmlprep's errors are one line.
     logging.getLogger("onnx_ir").setLevel(logging.CRITICAL)
     with guarded():
         _run()
@@ -199,7 +199,8 @@ def _run() -> NoReturn:
     try:
         code = cli(standalone_mode=False)
     except SystemExit as left:
-        # click (which then wraps stdout) and rich make a broken pipe exit code 1, which says that the model fails.
+        # click (which then wraps stdout) and rich turn a broken pipe into exit code 1, which means that the model
+        # fails.
         if sys.stdout is not stdout or isinstance(left.__context__, BrokenPipeError):
             _reader_left(stdout)
         raise
@@ -236,7 +237,7 @@ def _run() -> NoReturn:
             plain = "check the path, its permissions and the space on the disk"
             say(f"{where}{what or error.strerror or error}", fix or plain)
             sys.exit(UsageError.exit_code)
-        # our bug, said in one line; the traceback on request
+        # a bug of dmlprep, in one line; the traceback on request
         say(
             f"{type(error).__name__}: {error}",
             "please report this; dmlprep --debug COMMAND shows where it happened",

@@ -1,7 +1,7 @@
 """Output of several commands: lines and JSON on stdout; errors, and one line of progress, on stderr.
 
-Everything that we print leaves here or through ``cli.console``: names of a stranger's model, path or tool are made
-printable on the way out, not where they are put into words.
+All output goes through this module or ``cli.console``. They make names from models, paths and tools printable, so that
+messages need not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dmlprep.record.aliases import Progress
 
 _PROGRESS = 100
-"""Characters of a line of progress: one that the terminal breaks cannot be written over."""
+"""Most characters of a line of progress: a line that the terminal breaks cannot be overwritten."""
 
 
 def _write(text: str, stream: TextIO) -> None:
@@ -58,7 +58,7 @@ def echo_lines(lines: Iterable[str]) -> None:
 
 
 def echo_commands(lines: Iterable[str]) -> None:
-    """Write lines to stdout that a machine which runs builds takes for commands of ours."""
+    """Write lines to stdout that a CI machine reads as dmlprep's commands."""
     _write("".join(f"{shortened(printable(line))}\n" for line in lines), own(sys.stdout))
 
 
@@ -105,14 +105,14 @@ def print_usage(error: click.ClickException) -> None:
 
 
 def print_json(data: object) -> None:
-    """A record, or builtins, as indented JSON on stdout."""
+    """Print a record, or builtins, as indented JSON on stdout."""
     from dmlprep.core.text.documents import to_json
 
     print_json_text(to_json(data))
 
 
 def print_json_text(raw: bytes) -> None:
-    """JSON on stdout: as it is in UTF-8, else in ASCII with JSON's own escapes, which every reader takes."""
+    """Print JSON on stdout: unchanged in UTF-8, otherwise in ASCII with JSON's own escapes."""
     stream = own(sys.stdout)
     text = json_safe(raw.decode("utf-8"))
     utf8 = codecs.lookup(stream.encoding or "ascii").name.startswith("utf")
@@ -125,7 +125,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def show_verdict(verdict: Verdict, output_format: str, *, quiet: bool = False) -> None:
-    """A verdict with its findings on stdout, as text or JSON; ``quiet``: one line where it passed."""
+    """Print a verdict with its findings on stdout, as text or JSON; ``quiet``: one line if it passed."""
     if output_format == "json":
         print_json(verdict)
         return

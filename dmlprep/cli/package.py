@@ -79,8 +79,8 @@ def pack(run: Path, out: Path, language: str, quiet: bool, output_format: str, *
 def verify(folder: Path, key: Path | None, quiet: bool, output_format: str) -> int:
     """Check every file of the package in FOLDER against its contract.
 
-    Exit codes: 0 all are as they were made; 2 one is missing or changed, or not signed though --key asks for it, and
-    the error names it; 3 another version of dmlprep wrote the loader, so that nothing compared it.
+    Exit codes: 0 all files are unchanged. 2 a file is missing or changed, or not signed as --key needs; the error names
+    it. 3 another version of dmlprep wrote the loader, so the loader was not compared.
     """
     found = api.verify_package(folder, key=key)
     if output_format == "json":

@@ -88,10 +88,9 @@ def command(
     dmlprep prepare model.onnx -o out/ --bucket height=512,width=512 --bucket height=768,width=512
     dmlprep prepare                                         the models of the project file (dmlprep init)
 
-    Exit codes: 0 written and proved; 1 a step refused the model or parity failed, nothing written;
-    2 bad command, recipe or input; 3 a required check could not run, or its inputs prove nothing; nothing written.
-    Of several models or buckets the worst, in this order: 70, 2, 1, 3, 0; each is prepared. Where one bucket fails,
-    none is written.
+    Exit codes: 0 written and proved; 1 a step refused the model or parity failed. 2 bad command, recipe or input.
+    3 a required check could not run, or its inputs prove nothing. With 1, 2 and 3, nothing is written. For several
+    models or buckets: the worst, in the order 70, 2, 1, 3, 0. All are tried; if one bucket fails, none is written.
     """
     from dmlprep.cli.console import ProgressObserver
     from dmlprep.core.text.shell import command_line
@@ -118,7 +117,7 @@ def command(
                 wanted = completed(project, model, options, quiet=quiet)
                 wanted |= {"out": place, "observer": observer, "command_line": typed}
                 if buckets:
-                    # They go over what the project file pins.
+                    # They override pins of the project file.
                     named = {name for sizes in buckets for name in sizes} - set(options["pins"])
                     wanted["pins"] = {name: value for name, value in wanted["pins"].items() if name not in named}
                     run = api.prepare_buckets(model, buckets=buckets, **wanted)
@@ -195,9 +194,10 @@ class _Views:
             return
         why = RunError.of(error)
         record = RunRecord("prepare", str(model), version=__version__, exit_code=error.exit_code, error=why)
-        with contextlib.suppress(UsageError):  # an option is what is wrong
+        with contextlib.suppress(UsageError):  # an invalid option
             record.options = api.PrepareOptions(**options).chosen
-        with contextlib.suppress(OutputError):  # the error of the run goes before a record that cannot be written
+        # the error of the run is more important than a record that cannot be written
+        with contextlib.suppress(OutputError):
             api.write_record(record, self.record)
 
 

@@ -74,7 +74,7 @@ _PINS = {
 def status(again: bool, packages: bool, gpu: str | None, quiet: bool, output_format: str) -> None:
     """Show what is installed, and test it.
 
-    Every piece with its version and digest, the machine's Vulkan devices, and the self-test of each release. JSON has
+    Lists every part with its version and digest, the Vulkan devices, and the self-test of each release. JSON has
     Debian's packages as well.
     """
     found = installed_runtime(gpu=gpu, again=again)

@@ -19,7 +19,7 @@ from typing import NoReturn
 from dmlprep.core.files.run_folder import end_processes, end_run
 
 GRACE = 0.8
-"""Seconds that the main thread has to leave. All is over within two."""
+"""Seconds that the main thread has to end. The whole program ends within two."""
 
 STOPPED = "stopped; no partial files remain"
 
@@ -27,12 +27,14 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 """Ctrl-C; asked to end; the terminal went away; Ctrl-Break on Windows."""
 
 _CLOSE, _LOGOFF, _SHUTDOWN = 2, 5, 6
-"""Console events of Windows that end the program when their handler returns, and 5 s later in any case
-(learn.microsoft.com, "HandlerRoutine callback function"); Python knows of Ctrl-C and Ctrl-Break only."""
+"""Console events of Windows that end the program when their handler returns, and after 5 s in any case.
+
+Source: learn.microsoft.com, "HandlerRoutine callback function". Python knows only Ctrl-C and Ctrl-Break.
+"""
 
 
 def _high(descriptor: int) -> int:
-    """The same file above the standard streams: where one of these is closed, its number is the next that is given."""
+    """Move a descriptor above the standard streams: one of their numbers would be reused if the stream is closed."""
     import fcntl
 
     moved = int(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3))
@@ -53,7 +55,7 @@ class Stopping:
         self._over = False
 
     def install(self) -> None:
-        """Take the signals over, but for those that are ignored (``nohup``)."""
+        """Install handlers for the signals, except for ignored ones (``nohup``)."""
         for name in _SIGNALS:
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) != signal.SIG_IGN:
@@ -64,11 +66,11 @@ class Stopping:
             self._watch_signals()
 
     def over(self) -> None:
-        """The command has come to its end: a signal no longer changes what it says."""
+        """Record that the command has ended: a signal no longer changes its result."""
         self._over = True
 
     def _told(self, number: int, _frame: object) -> None:
-        # Once: a second Ctrl-C must not cut the cleaning short. It ends by itself, soon.
+        # Once: a second Ctrl-C must not interrupt the clean-up, which ends soon by itself.
         if self.asked or self._over:
             return
         self.asked = number
@@ -76,7 +78,7 @@ class Stopping:
         raise KeyboardInterrupt
 
     def _watch_signals(self) -> None:
-        """Hear of each signal in a thread too: where the main thread is in a library's code, no handler is called."""
+        """Receive each signal in a thread too: while the main thread runs a library's code, no handler is called."""
         heard, told = (_high(end) for end in os.pipe())
         os.set_blocking(told, False)
         signal.set_wakeup_fd(told, warn_on_full_buffer=False)
@@ -96,14 +98,14 @@ class Stopping:
         kernel.SetConsoleCtrlHandler(self._routine, 1)
 
     def console_event(self, event: int) -> int:
-        """Answer one event of the console, in the thread that Windows calls it in."""
+        """Handle one event of the console, in the thread in which Windows calls it."""
         if event in (_CLOSE, _LOGOFF, _SHUTDOWN):
             self._end(signal.SIGTERM)
         threading.Thread(target=self._end, args=(signal.SIGINT,), name="dmlprep-stopping", daemon=True).start()
         return 0  # Python handles Ctrl-C and Ctrl-Break too
 
     def _end(self, number: int) -> NoReturn:
-        """End the program, soon; in another thread than the main one."""
+        """End the program soon; runs outside the main thread."""
         last = time.monotonic() + GRACE
         while time.monotonic() < last:
             # Again and again: the main thread may be about to start one.

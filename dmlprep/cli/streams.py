@@ -1,6 +1,7 @@
-"""stdout and stderr while a command runs: what others write there acts on no terminal and looks like no line of ours.
+"""stdout and stderr while a command runs: output of other code cannot control a terminal or imitate dmlprep's lines.
 
-Our own words go through ``cli.output`` and ``cli.console``, which make them printable and write to the stream itself.
+dmlprep's own text goes through ``cli.output`` and ``cli.console``, which make it printable and write to the stream
+itself.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from typing import TextIO, cast
 from dmlprep.portable.printable import INDENT, OURS, inert, printable
 
 _LONGEST_COMMAND = 16
-"""Characters in which every begin of a command to a CI machine fits."""
+"""Most characters of the start of a command to a CI machine."""
 
 
 class Guarded(io.TextIOBase):
-    """A stream for words that are not ours.
+    """A stream for the output of other code.
 
     Attributes:
-        own: the stream itself, for words that are printable already, and for our colours.
+        own: the stream itself, for text that is printable already, and for dmlprep's colours.
         beside: receives whole texts while the terminal shows a bar of progress.
     """
 
@@ -32,7 +33,7 @@ class Guarded(io.TextIOBase):
         self._line = ""  # what the last line, which has no end yet, ends with
 
     def write(self, text: str) -> int:
-        """Write ``text``; its line ends are all that stays of what acts on a terminal or a CI machine."""
+        """Write ``text``. Line ends stay; other characters that control a terminal or a CI machine are escaped."""
         if not isinstance(text, str):
             raise TypeError(f"a text stream needs str, not {type(text).__name__}")
         if self.beside is not None:
@@ -79,14 +80,14 @@ class Guarded(io.TextIOBase):
 
 
 def own(stream: TextIO) -> TextIO:
-    """The stream itself, for words that were made printable."""
+    """Return the stream itself, for printable text."""
     return stream.own if isinstance(stream, Guarded) else stream
 
 
 def hold_descriptors() -> None:
-    """Give standard streams that were closed to the null device: they take everything and keep nothing.
+    """Redirect closed standard streams to the null device.
 
-    Otherwise the next file that is opened, a model, gets the number of one of them.
+    Otherwise the next file that is opened, a model, would get the number of one of them.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
@@ -99,10 +100,10 @@ def hold_descriptors() -> None:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Guard stdout and stderr, and let them take every character: one that they lack is written as ``\\u043c``.
+    r"""Guard stdout and stderr, and let them accept every character: one that they lack is written as ``\u043c``.
 
-    A pipe or a file on Windows has the code page of Windows (cp1252, cp437), which has few of the letters that paths
-    and tensor names may have. A stream that was closed before we began takes everything and keeps nothing.
+    A pipe or a file on Windows has the code page of Windows (cp1252, cp437), which has few of the letters in paths and
+    tensor names. A stream that was closed before the start discards its text.
     """
     before = sys.stdout, sys.stderr
     with open(os.devnull, "w", encoding="utf-8") as nowhere:

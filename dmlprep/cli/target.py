@@ -119,7 +119,7 @@ _FAULT = {
 
 
 def _kernels(target: Target, op: str | None) -> dict[str, list[dict[str, Any]]]:
-    """The kernels by operator; those of ``op`` alone where it is given."""
+    """Show the kernels by operator; only those of ``op`` if it is set."""
     table = target.tables.dml
     if op is not None and op not in table and op not in target.tables.cpu:
         close = get_close_matches(op, {**table, **target.tables.cpu}, 3)

@@ -93,7 +93,7 @@ def command(
     Tries opsets, FP32 and FP16, com.microsoft's operators and fused forms on the graph, and ranks them by: nodes on the
     CPU, fused partitions, crossings, bytes. The best are then prepared and proved as prepare does.
 
-    Exit codes: 0 found and proved (with --offline: found); 1 no candidate is good; 2 bad command, recipe or input;
+    Exit codes: 0 found and proved (with --offline: found); 1 no candidate is good. 2 bad command, recipe or input.
     3 a required check could not run, or its inputs prove nothing.
     """
     from dmlprep.cli.console import ProgressObserver
@@ -110,7 +110,7 @@ def command(
 
 
 def show_found(found: Tuned, out: Path | None, output_format: str, *, quiet: bool = False) -> None:
-    """The table and the recipe, or all of it as JSON; ``quiet``: the choice alone."""
+    """Show the table and the recipe, or everything as JSON; ``quiet``: the choice alone."""
     if output_format == "json":
         print_json(found)
     else:

@@ -1,6 +1,6 @@
-"""Many models at many sizes, for many targets, with many recipes: one file, one command, one table.
+"""Prepare many models at many sizes, for many targets, with many recipes: one file, one command, one table.
 
-``file`` and ``matrix`` make the list of jobs; ``keys`` and ``places`` find those that are done; ``run`` gives the rest
+``file`` and ``matrix`` make the list of jobs; ``keys`` and ``places`` find those that are done; ``run`` passes the rest
 to an ``engine``, such as ``local``.
 """
 

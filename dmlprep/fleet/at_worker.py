@@ -21,10 +21,10 @@ from dmlprep.fleet.places import Place
 from dmlprep.process.starting import allowed_memory
 
 _LOOK = 0.1
-"""Seconds between two looks at whether the job is still wanted."""
+"""Seconds between two checks whether the job is still needed."""
 
 _APPEARS = 5.0
-"""Seconds for what the fleet has just written to be seen here: network file systems keep what they looked up."""
+"""Seconds until files of the fleet are visible here: network file systems cache look-ups."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def run_task(task: Task, host: Host) -> Ended:
 
 
 class Gate:
-    """Lets jobs in as long as there is memory for all of them; 0 bytes are no limit. A single job always gets in."""
+    """Admits jobs as long as there is memory for all of them; 0 bytes are no limit. A single job is always admitted."""
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
@@ -127,7 +127,7 @@ def other_versions(there: Sequence[Any]) -> str:
 
 
 def _other(task: Task, host: Host) -> str:
-    """Describe why the job would be another one on this worker; empty if it is the same."""
+    """Describe why the job would give another result on this worker; empty if it is the same."""
     assert task.job is not None
     if not Path(task.job.model).is_file():
         return f"has no file {task.job.model}: workers and the submitting machine must share the folders"

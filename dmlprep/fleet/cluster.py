@@ -30,11 +30,10 @@ _AHEAD = 3
 """Jobs for each thread of all workers that are submitted before their turn."""
 
 _RECOUNT = 10.0
-"""Seconds after which the workers are counted anew; a tenth of it while there are none."""
+"""Seconds between counts of the workers; a tenth of it while there are none."""
 
 _LEAVE, _GONE = 2.0, 0.4
-"""Seconds for the connection to be closed, and before that for workers to report stopped jobs. Half a second
-is what Ctrl-C leaves."""
+"""Seconds for the connection to close, and before that for workers to report stopped jobs (Ctrl-C allows 0.5)."""
 
 _MEMORY = "memory"
 _ON_DML = ("dml", "gpu")
@@ -47,8 +46,10 @@ _BEGUN, _STOPPED = 0, 1
 """Events of a worker about a job, apart from its lines."""
 
 _BLAMELESS = 5
-"""How often a job is submitted again that Dask gave up though it had hardly begun: Dask counts every worker that was
-lost with the job, also where the job was only waiting there."""
+"""Most retries of a job that Dask gave up although it had hardly begun.
+
+Dask counts every worker that was lost with the job, also if the job was only waiting there.
+"""
 
 Run = Callable[[Task, Host], Ended]
 
@@ -128,7 +129,7 @@ class ClusterEngine:
         return self._threads
 
     def _recount(self) -> None:
-        """Look now and then what workers there are: they come and go."""
+        """Update the workers now and then: they come and go."""
         now = time.monotonic()
         if now - self._counted < (_RECOUNT if self._threads else _RECOUNT / 10):
             return
@@ -156,7 +157,7 @@ class ClusterEngine:
             self._topic,
             task.name,
             task.facts.get("here"),
-            # As bytes: a worker of another version must be able to say so before it reads what only this one writes.
+            # As bytes: a worker of another version must be able to report that before it decodes newer types.
             pickle.dumps((self._run, task)),
             key=f"{self._topic}-{self._given[task.name]}-{task.name}",
             pure=False,
@@ -206,7 +207,7 @@ class ClusterEngine:
         yield event
 
     def _hear(self, said: tuple[float, Any]) -> None:
-        """An event of a worker, in Dask's own thread."""
+        """Handle an event of a worker, in Dask's own thread."""
         _, (name, text) = said
         if text == _STOPPED:
             self._stopped.add(name)
@@ -215,7 +216,7 @@ class ClusterEngine:
             self._events.put(Started(name) if text == _BEGUN else Progress(name, text))
 
     def _ended(self, name: str, future: object) -> None:
-        """A task has come to its end, in a thread of Dask's."""
+        """Handle the end of a task, in a thread of Dask's."""
         try:
             self._events.put(self._outcome(name, future))
         except Exception as wrong:  # any error becomes a result, and the fleet continues
@@ -277,7 +278,7 @@ def _bounded(connect: Callable[[], object]) -> object:
 
 
 def _silenced() -> dict[str, int]:
-    """Silence what Dask logs of a connection that fails or is lost, which we say in a line; the levels before."""
+    """Silence Dask's logs about a lost connection, which dmlprep reports in one line; return the old levels."""
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
     levels = {name: logging.getLogger(name).level for name in names}
     for name in names:

@@ -20,7 +20,7 @@ from dmlprep.core.files.writing import write_file
 from dmlprep.core.text.documents import to_compact
 
 _MOST = 200_000
-"""Files that are kept."""
+"""Most files in the cache."""
 
 _YOUNG = 2_500_000_000
 """Nanoseconds: FAT stores times of last change in steps of two seconds."""
@@ -61,7 +61,7 @@ class Digests:
         with path.open("rb") as file:
             sha = hashlib.file_digest(file, "sha256").hexdigest()
         self.read += 1
-        if _identity(path) == identity:  # else it was written to meanwhile, and the next look reads it again
+        if _identity(path) == identity:  # otherwise the file was written meanwhile, and the next call reads it again
             self._seen[name] = _Seen(identity, sha)
         return sha
 

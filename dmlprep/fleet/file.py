@@ -23,8 +23,10 @@ _SIZE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _AXES = {"recipes": "recipe", "targets": "target"}
 
 _FIELDS: dict[str, object] = {"recipes": list[str], "targets": list[str], "sizes": dict[str, dict[str, Value]]}
-"""Axes of the matrix: recipes instead of ``recipe``, targets instead of ``target``, and pins by the name of the
-sizes, which go over ``pins``; ``sizes = {}`` takes the axis away."""
+"""Axes of the matrix: recipes instead of ``recipe``, targets instead of ``target``, and pins by the sizes' name.
+
+The pins of a size override ``pins``; ``sizes = {}`` removes the axis.
+"""
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -102,7 +104,7 @@ def _reader(path: Path) -> Reader:
 
 
 def _entry(reader: Reader, data: object, name: str) -> Entry:
-    """A table with options and axes."""
+    """Return a table with options and axes."""
     entry = reader.entry(data, name=name, axes=_FIELDS)
     for many, one in _AXES.items():
         choices = entry.get(many)

@@ -1,7 +1,7 @@
 """A digest of all that a job depends on: equal digests, equal results.
 
-The model's bytes, the recipe with everything that was set in it, the feeds, the measure, the device with its libraries,
-and dmlprep's own code. Data files, which only the run itself finds, are compared by the record of the run that was.
+It covers the model's bytes, the recipe with all settings, the feeds, the metric, the device with its libraries, and
+dmlprep's own code. Only the run itself finds data files: they are compared with the record of the earlier run.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from dmlprep.pipeline.recipe import Plan, apply_settings, load_recipe, make_plan
 from dmlprep.record.origin import code_digest, origin
 
 _MOST_FEED_FILES = 20_000
-"""Files of one folder of feeds."""
+"""Most files in one folder of feeds."""
 
 _LOOKED_INTO = {"feeds", "metric", "metric_bound", "device", "require_dml"}
-"""Options of which a key has more than their values, or what they do to the plan."""
+"""Options that enter the key in another form than their values."""
 
 
 class Keys:
@@ -70,7 +70,7 @@ class Keys:
             "parity": recipe.parity,
             "limits": recipe.limits,
             "options": {name: value for name, value in job.given.items() if name not in _LOOKED_INTO},
-            # The user's measure: its function, the bytes of its file, its bound.
+            # The user's metric: its function, the bytes of its file, its bound.
             "metric": [function, self._digests.of(file) if file is not None else "", bound],
             "feeds": [[name, self._digests.of(path)] for name, path in feed_files(job.given.get("feeds", ()))],
             "device": self._device(plan),
@@ -89,7 +89,7 @@ class Keys:
 
             session = SessionOptions(release=release)
             identity = dml_identity(session)
-            if not identity:  # no device, or one that cannot be told from others of its kind
+            if not identity:  # no device, or one that cannot be distinguished from others of its kind
                 status = dml_status(session=session)
                 identity = f"available: {status.device}" if status.available else "none"
             self._devices[release] = identity
@@ -97,12 +97,12 @@ class Keys:
 
 
 def key_of(facts: Mapping[str, object]) -> str:
-    """The key that ``facts`` make: SHA-256 in hexadecimal."""
+    """Return the key of ``facts``: SHA-256 in hexadecimal."""
     return hashlib.sha256(canonical(facts)).hexdigest()
 
 
 def metric_of(job: Job, plan: Plan) -> tuple[Path | None, str]:
-    """The file of the user's measure, ``None`` for one of dmlprep's, and the name of its function."""
+    """Return the file of the user's metric, ``None`` for one of dmlprep's, and the name of its function."""
     named, folder = job.given.get("metric", ""), Path()
     if not named:
         named = plan.recipe.parity.metric
@@ -112,7 +112,7 @@ def metric_of(job: Job, plan: Plan) -> tuple[Path | None, str]:
 
 
 def _proof(job: Job) -> dict[str, object]:
-    """The settings that the job's device asks for."""
+    """Return the settings that follow from the job's device."""
     try:
         return Session(**{name: job.given[name] for name in ("device", "require_dml") if name in job.given}).proof
     except UsageError as error:
@@ -121,7 +121,7 @@ def _proof(job: Job) -> dict[str, object]:
 
 
 def feed_files(feeds: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
-    """Every file of feeds, with what it is called: its input, or its path below the folder that was given."""
+    """Yield every file of feeds with its name: its input, or its path below the given folder."""
     for feed in feeds:
         path = Path(feed)
         if path.is_dir():

@@ -22,13 +22,13 @@ from dmlprep.process.starting import module_command, start
 from dmlprep.process.watching import Watch
 
 _LOOK = 0.5
-"""Seconds between two looks at a job's memory."""
+"""Seconds between two checks of a job's memory."""
 
 _LINES, _LONGEST = 3, 4000
 """Last lines of a job that an error shows where the job left no record, and bytes of a line."""
 
 _LEAVE = 5.0
-"""Seconds that a killed job has to be gone."""
+"""Most seconds for a killed job to end."""
 
 _AHEAD = 2
 """Tasks for each parallel job that are accepted before their turn."""
@@ -92,7 +92,7 @@ class LocalEngine:
             sweep()  # their temporary files
 
     def _dispatch(self) -> None:
-        """Start what there is room for, in order; one that is too large lets smaller ones go before."""
+        """Start the tasks that fit, in order; smaller ones may overtake one that is too large."""
         with self._lock:
             for task in [*self._waiting]:
                 if self._closed or not self._fits(task):
@@ -105,7 +105,7 @@ class LocalEngine:
 
     def _fits(self, task: Task) -> bool:
         if not self._running:
-            return True  # whatever it needs: it will not be less later
+            return True  # at any size: it will not need less later
         held = sum(one.memory for one in self._running.values())
         enough = not self._space.memory or held + task.memory <= self._space.memory
         return enough and len(self._running) < self._space.jobs
@@ -131,7 +131,7 @@ class LocalEngine:
         process = start(
             self._command(task.arguments),
             (subprocess.DEVNULL, subprocess.DEVNULL, subprocess.PIPE),
-            # Where ours are, so that ``sweep`` finds what it began.
+            # The same folder as dmlprep's own, so that ``sweep`` can find its remains.
             temporary=Path(tempfile.gettempdir()),
             variables=variables,
         )
@@ -154,7 +154,7 @@ class LocalEngine:
         ending = Watch(process, memory=limit).wait(_LOOK)
         if ending.kind == "memory":
             return CheckNotRun.exit_code, f"the job {ending.words} ({self._remedy})"
-        reader.join(_LOOK)  # a process that it left behind may hold the pipe
+        reader.join(_LOOK)  # a process that it left running may still hold the pipe
         said = " ".join(line.strip() for line in lines)
         if ending.kind == "exit" and ending.code in (0, 1, 2, 3, 70):
             return ending.code, said if ending.code else ""

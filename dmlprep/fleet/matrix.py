@@ -119,7 +119,7 @@ def selected(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
 
 
 def sharded(jobs: Sequence[Job], shard: Shard) -> list[Job]:
-    """The jobs of a part."""
+    """Return the jobs of a part."""
     return [job for job in jobs if shard.holds(job)]
 
 
@@ -160,7 +160,7 @@ def _fixed(folder: Path, pattern: str) -> Path:
 
 
 def _axes(entries: Sequence[Entry]) -> list[tuple[list[str], bool]]:
-    """Recipes, targets and names of sizes that hold, the last entry's, each with whether it is an axis."""
+    """Return the recipes, targets and names of sizes that apply (the last entry's), and whether each is an axis."""
     recipes, targets, sizes = ([_PLAIN], False), ([""], False), ([""], False)
     for entry in entries:
         if "recipes" in entry or "recipe" in entry:
@@ -207,7 +207,7 @@ def _check_names(fleet: FleetFile, jobs: Sequence[Job]) -> None:
                 what = f"a job of {job.shown} would have the folder {part!r}, which {wrong or _OWN}"
                 fix = "rename the recipe or the sizes; a file without targets uses the recipe's own target"
                 raise _wrong(fleet, what, fix)
-        # Windows and macOS take both cases for one name.
+        # Windows and macOS ignore case in names.
         other = taken.setdefault(job.name.casefold(), job)
         if other is not job:
             fix = "match both models by one pattern (**/x.onnx), so that their names include the folders"

@@ -13,8 +13,10 @@ from dmlprep.process.starting import allowed_memory
 
 _ON_CPU, _ON_DML = 250 << 20, 1536 << 20
 _TIMES = 2.5
-"""Bytes of a base, and how many times the weights are held: above all that ``tests/benchmarks/fleet.py --memory``
-measured (docs/figures.md). The base of DirectML is that on Linux: Wine, and a driver that computes on the CPU."""
+"""Bytes of a base, and multiples of the weights: above all values measured by ``tests/benchmarks/fleet.py --memory``.
+
+The figures are in docs/figures.md. The base of DirectML is that on Linux: Wine, and a driver that computes on the CPU.
+"""
 
 
 def memory_needed(nbytes: int, *, dml: bool) -> int:
@@ -36,7 +38,7 @@ def model_bytes(model: Path) -> int:
 
 
 def job_memory(job: Job) -> int:
-    """Bytes that a job is taken to need."""
+    """Estimate the bytes that a job needs."""
     return memory_needed(model_bytes(job.model), dml=job.given.get("device") != "cpu")
 
 
@@ -48,7 +50,7 @@ class Room:
     memory: int
 
     def limit(self, needed: int) -> int:
-        """Bytes that a job may hold: its part, or what it needs where that is more. 0 for no limit."""
+        """Return the most bytes for one job: its share of the memory, or its needs if larger; 0 for no limit."""
         return min(max(needed, self.memory // self.jobs), self.memory)
 
 

@@ -1,7 +1,7 @@
-"""The folder of one job: what was made there and of what, so that it is not made again, and is never half of two runs.
+"""The folder of one job: it shows if the job is done, so that it is not repeated, and never mixes two runs.
 
-``job.json`` names the run of the files next to it, with their digests. It is written before the job runs, without
-an outcome, and again when the job has ended. Files that no ``job.json`` speaks of are not the fleet's.
+``job.json`` names the run of the files next to it, with their digests. It is written before the job runs, without an
+outcome, and again when the job has ended. Files that no ``job.json`` lists are not the fleet's.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ FILES = (MODEL, f"{MODEL}.data", RECORD, REPORT)
 
 _FORMAT = 1
 _LASTING = (0, 1, 2)
-"""Exit codes that may follow from what a key holds: a good model, one that was refused, a file that is no model. The
-others say something of this machine, and are tried again."""
+"""Exit codes that depend on a job's key alone: a good model, a refused one, a file that is not a model.
+
+Jobs with other exit codes depend on the machine, and are tried again.
+"""
 
 
 def is_result(path: Path) -> bool:
@@ -89,7 +91,7 @@ class Place:
         files += [(self.folder / name, sha) for name, sha in state.files.items()]
         try:
             return state if all(digests.of(path) == sha for path, sha in files) else None
-        except (OSError, ValueError):  # gone, or not a path
+        except (OSError, ValueError):  # missing, or not a path
             return None
 
     def begin(self, key: str, *, force: bool) -> None:

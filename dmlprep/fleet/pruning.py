@@ -1,4 +1,4 @@
-"""Folders of jobs that the fleet's file no longer names: found, and emptied of what a fleet wrote, and no more."""
+"""Folders of jobs that the fleet's file no longer names: find them, and remove only what a fleet wrote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dmlprep.fleet.run import STATE_FOLDER, FleetObserver, lock_of
 from dmlprep.portable.locks import held
 
 _MOST = 1_000_000
-"""Names below the fleet's folder that are looked at."""
+"""Most names below the fleet's folder to examine."""
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 
@@ -58,7 +58,7 @@ def _pruned(out: Path, name: str, digests: Digests) -> bool:
                 # For a job that did not end, the name is enough.
                 if _plain(path) and (state.exit_code is None or state.files.get(file) == digests.of(path)):
                     remove(path)
-            remove(folder / STATE)  # the last: the next run continues a removal that was interrupted
+            remove(folder / STATE)  # removed last: the next run continues an interrupted removal
         except OSError as error:
             raise unwritable(error, folder, "close the program that uses it, and run again") from error
     remove_empty(folder, out)
@@ -81,7 +81,7 @@ def _plain(path: Path) -> bool:
 
 
 def _folders(out: Path) -> Iterator[Path]:
-    """Folders below ``out`` that hold a ``job.json``; no link is followed."""
+    """Yield folders below ``out`` with a ``job.json``; links are not followed."""
 
     def unreadable(error: OSError) -> None:
         raise unwritable(error, out, "choose another folder with -o") from error

@@ -32,29 +32,29 @@ from dmlprep.record import RunRecord
 from dmlprep.record.fleet import FleetRecord, JobRecord, worst
 
 STATE_FOLDER = ".dmlprep-fleet"
-"""Below the folder of results, which it makes a fleet's: digests that are kept, locks, records on their way."""
+"""Folder below the results, which marks them as a fleet's: cached digests, locks, temporary records."""
 
 
 class FleetObserver:
-    """Told what a fleet does. Every method may be left as it is."""
+    """Receiver of a fleet's events. No method has to be overridden."""
 
     def began(self, total: int) -> None:
-        """So many jobs."""
+        """Report the number of jobs."""
 
     def runs_code(self, file: str, code: str) -> None:
-        """A job is about to run code that a file names (a metric): ``FILE.py:FUNCTION``. Told once of each."""
+        """Report that a job will run code named in a file (a metric): ``FILE.py:FUNCTION``; once for each."""
 
     def job_started(self, name: str) -> None:
-        """A job runs."""
+        """Report that a job runs."""
 
     def job_progress(self, name: str, text: str) -> None:
-        """A step of it is done."""
+        """Report that a step of it is done."""
 
     def job_ended(self, row: JobRecord) -> None:
-        """A job has ended, or is known from before."""
+        """Report that a job has ended, or is known from before."""
 
     def job_removed(self, name: str, whole: bool) -> None:
-        """The results of a job that the file no longer names were removed; ``whole``: with its folder."""
+        """Report that results of a job that the file no longer names were removed; ``whole``: with its folder."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class _Run:
         try:
             self._work()
         finally:
-            self._abandon()  # again, now that nothing runs: folders that were not empty
+            self._abandon()  # again, now that no job runs: folders that were not empty
             self._digests.save()
         found = [self._done[job.name] for job in self._request.jobs]
         record = FleetRecord(
@@ -143,7 +143,7 @@ class _Run:
         return Ran(record, [one.findings for one in found])
 
     def _check_inputs(self) -> None:
-        """No result may replace a model that is prepared."""
+        """Refuse results that would replace a model that is prepared."""
         models = {os.path.normcase(os.path.realpath(job.model)) for job in self._request.jobs}
         for job in self._request.jobs:
             for name in FILES:

@@ -1,7 +1,7 @@
-"""Kits: a model, what it is fed and what is expected, with a runner, for a Windows machine without dmlprep.
+"""Kits: a model with feeds, expected outputs and a runner, for a Windows machine without dmlprep.
 
-``pack`` writes a kit. ``verify`` judges the result that comes back from the Windows machine. ``choose_candidate``
-picks the best of several models from such a result. See ``docs/kit.md``.
+``pack`` writes a kit. ``verify`` judges the result that comes back from the Windows machine. ``choose_candidate`` picks
+the best of several models from such a result. See ``docs/kit.md``.
 """
 
 from dmlprep.kit.choosing import choose_candidate

@@ -31,7 +31,7 @@ _DOCUMENT_BYTES = 64 << 20
 _PIECE = 1 << 20
 
 _KINDS = "biufU"
-"""Kinds of arrays that models take and give: never objects, which would be pickles."""
+"""Kinds of arrays that models read and write: never objects, which would be pickles."""
 
 
 def _safe(name: str) -> bool:
@@ -93,7 +93,7 @@ class Bundle:
             self._members[name] = info
 
     def wrong(self, what: str, fix: str) -> InputError:
-        """An error about this file."""
+        """Return an error about this file."""
         return InputError(what, where=str(self.path), code="DP810", fix=fix)
 
     def _has(self, name: str) -> bool:
@@ -170,7 +170,7 @@ class Bundle:
         digest = hashlib.sha256()
         left = size
         with self.open(name) as file:
-            # Never more than the document lists, whatever the member unpacks to.
+            # Never more than the document lists, however large the member unpacks.
             while left and (piece := file.read(min(_PIECE, left))):
                 digest.update(piece)
                 left -= len(piece)

@@ -1,4 +1,4 @@
-"""Choose among the candidates of a kit by its result: the fastest that is right."""
+"""Choose among the candidates of a kit by its result: the fastest with correct outputs."""
 
 from __future__ import annotations
 

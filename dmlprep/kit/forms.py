@@ -96,7 +96,7 @@ class Manifest(msgspec.Struct, frozen=True):
         )
 
     def to_json(self) -> bytes:
-        """The document; the same manifest gives the same bytes."""
+        """Return the document; the same manifest gives the same bytes."""
         return to_json(self, order="sorted", indent=1)
 
 

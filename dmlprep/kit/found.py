@@ -78,7 +78,7 @@ def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
 
 
 def _digests(record: RunRecord, original: str) -> dict[str, set[str]]:
-    """SHA-256 by file name; text of another length is not a digest."""
+    """Return SHA-256 by file name; text of another length is not a digest."""
     found: dict[str, set[str]] = {}
     for path, sha in (*record.facts.digests.items(), (original, record.input_sha256)):
         if len(sha) == 64:

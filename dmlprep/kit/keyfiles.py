@@ -1,4 +1,4 @@
-"""Files of keys on the packer's side, and the seals that they ask for."""
+"""Files of keys on the packer's side, and the seals that need them."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def pack(request: KitRequest) -> Packed:
     try:
         return _pack(request, files)
     except (ModelRefused, ToolFailed, CheckNotRun, InternalError):
-        files.check()  # a model is not to blame for what it was for a while
+        files.check()  # a model is not to blame for a temporary state of its file
         raise
 
 
@@ -131,7 +131,7 @@ def _pack(request: KitRequest, files: Unchanged) -> Packed:
                 total = sum(file.stat().st_size for file in contents.sources)
                 with ZipWriter(raw, total, request.progress) as kit:
                     manifest, document = contents.add_to(kit, files, by)
-                files.check()  # the last look before the kit appears
+                files.check()  # the last check before the kit appears
                 if key is not None and request.key is not None and is_new:
                     keep_key(key, request.key)
                 writer.commit(force=request.force)
@@ -179,11 +179,11 @@ class _Contents:
 
     @property
     def sources(self) -> list[Path]:
-        """The files of all models."""
+        """Yield the files of all models."""
         return [file for one in self.candidates for file in one.files]
 
     def add_to(self, kit: ZipWriter, files: Unchanged, reference: KitReference) -> tuple[Manifest, bytes]:
-        """Put everything into the kit; returns its manifest, and the same as bytes."""
+        """Put everything into the kit; return its manifest, and the same as bytes."""
         request, expected = self.request, self.expected
         _runner(kit)
         folders = ["model", *(f"candidates/{number}" for number in range(1, len(self.candidates)))]
@@ -281,7 +281,7 @@ def _check_out(request: KitRequest) -> None:
 
 
 def _check_values(model: Model, request: KitRequest) -> None:
-    """Types that numpy's files hold, and dimensions that the model has."""
+    """Refuse types that numpy's files cannot hold, and session options for dimensions that the model does not have."""
     odd = [v for v in (*model.ir.graph.inputs, *model.ir.graph.outputs) if not _plain(v)]
     if odd:
         what = f"{odd[0].name!r} is {odd[0].type or 'of no known type'}: a kit supports only plain arrays"
@@ -324,7 +324,7 @@ def _data_files(model: Model) -> dict[str, Path]:
 
 
 def _feeds(reference: Reference, model: Model, request: KitRequest) -> list[dict[str, Array]]:
-    """Compute the reference; returns the feeds in the types that the model takes."""
+    """Compute the reference; return the feeds in the model's types."""
     where = str(request.model)
     types = [ValueInfo(i.name, _type_name(i.dtype), ()) for i in graph_inputs(model)]
     # Before the work as well: the reference may change its feeds while it computes.

@@ -1,4 +1,4 @@
-"""Runs this kit: python run.py. What it needs and what it does: README.txt; options: python run.py --help."""
+"""Run this kit: python run.py. Requirements and a description: README.txt. Options: python run.py --help."""
 
 import sys
 from pathlib import Path

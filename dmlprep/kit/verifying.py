@@ -1,4 +1,4 @@
-"""Judge the result of a kit: is it of this kit and this model, and are its outputs those expected?"""
+"""Judge the result of a kit: does it belong to this kit and model, and are its outputs the expected ones?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dmlprep.runtime.types import is_software
 
 _DML = "DmlExecutionProvider"
 _ROOM = 64 << 20
-"""Bytes by which outputs may be larger than twice what was expected: sets of rows come in other numbers."""
+"""Bytes by which outputs may exceed twice the expected size: the number of rows may differ."""
 
 
 def verify(
@@ -42,8 +42,8 @@ def verify(
     """Judge a result, and put the verdict into the record; the arguments are those of ``dmlprep.api.verify_kit``.
 
     Returns:
-        the verdict, and the path of the record. ``passed`` and ``failed`` are about the provider in the check: a run on
-        the CPU provider is never a verdict on DirectML, nor is one in which DirectML ran no node.
+        the verdict, and the path of the record. ``passed`` and ``failed`` are about the provider in the check. A run
+        on the CPU provider is never a verdict on DirectML, nor is one in which DirectML ran no node.
 
     Raises:
         InputError: the kit or the result is damaged, edited or hostile, they do not belong together, or a seal that the
@@ -140,7 +140,7 @@ def _record(path: Path, manifest: Manifest) -> RunRecord:
 
 
 def _merged(record: RunRecord, verdict: Verdict) -> RunRecord:
-    """The record with the verdict instead of an earlier one of the same check, and of those that did not run."""
+    """Return the record with the verdict, without an earlier one of the same check, and those that did not run."""
     # A run that fails by its own checks leaves no model for a kit.
     failed_before = any(v.check.kit and v.outcome == "failed" for v in record.verdicts)
     record.verdicts = [
@@ -223,7 +223,7 @@ def _not_run(result: Result, on_dml: bool) -> str:
 
 
 def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
-    """Who answered, in the words of the other verdicts."""
+    """Return the device that answered, in the words of the other verdicts."""
     facts, session = result.device, result.session
     told = [f"ONNX Runtime {result.system.get('onnxruntime', '?')}", result.system.get("system", "")]
     if result.provider == _DML:
@@ -251,7 +251,7 @@ def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
 
 
 def _other_options(asked: Mapping[str, str], used: Mapping[str, str]) -> list[str]:
-    """Options that were not those of the kit."""
+    """Return options that differ from the kit's."""
     return [
         f"{key} {used[key]} set by hand" if key in used else f"{key} omitted by hand"
         for key in sorted({*asked, *used})

@@ -24,7 +24,7 @@ _PIECE = 1 << 20
 
 
 class ZipWriter:
-    """A zip in the making; ``files`` is what is in it. Leaving it closes the zip."""
+    """A zip under construction; ``files`` is its content. Leaving the context closes the zip."""
 
     def __init__(self, file: BinaryIO, total: int, progress: Progress) -> None:
         self.files: dict[str, FileEntry] = {}
@@ -61,7 +61,7 @@ class ZipWriter:
     def add_array(self, name: str, array: Array) -> None:
         """Add an array as ``.npy``."""
         if array.dtype.kind == "V":
-            # numpy's files hold no bfloat16; FP32 holds its values exactly.
+            # A numpy file cannot hold bfloat16; FP32 represents its values exactly.
             array = array.astype(np.float32)
         array = array.astype(str) if array.dtype.kind == "O" else np.ascontiguousarray(array).reshape(array.shape)
         with self._member(name, array.nbytes + 1024) as member:

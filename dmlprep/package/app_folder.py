@@ -105,7 +105,7 @@ class _Inspection:
         return found
 
     def _folders(self) -> Iterator[tuple[Path, dict[str, str]]]:
-        """Every folder with its files, by their names in lower case."""
+        """Yield every folder with its files, by their names in lower case."""
         count = 0
 
         def stop(error: OSError) -> None:
@@ -119,7 +119,7 @@ class _Inspection:
             yield Path(here), {name.lower(): name for name in sorted(names)}
 
     def _package(self, here: Path, surely: bool) -> None:
-        """A package, whose model must fit its contract; another program's ``model.json`` is not one."""
+        """Read a package, whose model must fit its contract; another program's ``model.json`` is not one."""
         try:
             contract, _ = read_contract(here)
         except InputError as error:
@@ -139,7 +139,7 @@ class _Inspection:
         self._tell("DP822", f"{name}: {error.what}")
 
     def _places(self, folders: dict[Path, dict[str, str]]) -> Iterator[tuple[Path, dict[str, str]]]:
-        """Folders in which ONNX Runtime lies, or whose programs will look for it."""
+        """Return folders that contain ONNX Runtime, or whose programs will load it."""
         runtimes = [here for here, names in folders.items() if _RUNTIME in names or _PYTHON in names]
         for here, names in folders.items():
             programs = [name for name in names if name.endswith(".exe")]
@@ -156,7 +156,8 @@ class _Inspection:
         if _PYTHON in names or _RUNTIME in names:
             path = here / names[_PYTHON if _PYTHON in names else _RUNTIME]
             image, runtime = self._library(path, self._name(path))
-            if runtime.version == "?" and _RUNTIME in names:  # that of Python says none, and is of the same build
+            # Python's library has no version, and is of the same build
+            if runtime.version == "?" and _RUNTIME in names:
                 beside = self._library(here / names[_RUNTIME], "")[1]
                 runtime = replace(runtime, version=beside.version)
             directml = self._runtime(here, names, image)
@@ -176,7 +177,7 @@ class _Inspection:
         self._found.places.append(Place(self._name(here), list(programs), runtime, directml))
 
     def _runtime(self, here: Path, names: dict[str, str], image: Image | None) -> Library | None:
-        """The DirectML.dll that the ONNX Runtime of a folder loads, and what else it needs."""
+        """Return the DirectML.dll that the ONNX Runtime of a folder loads, and its other requirements."""
         others = [name for name in names if name.startswith("onnxruntime_providers_") and name.endswith(".dll")]
         if others and _SHARED not in names:
             what = f"{self._name(here)} has {names[others[0]]} without {_SHARED}, so the provider is never loaded"

@@ -1,4 +1,4 @@
-"""The runs that a package is made of, one or one for each bucket, and their contract."""
+"""The runs for a package, one or one for each bucket, and their contract."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _memory(record: RunRecord) -> Memory | None:
 
 
 def _fixed(record: RunRecord) -> dict[str, int]:
-    """Sizes that the pin steps gave to free dimensions."""
+    """Return sizes that the pin steps set for free dimensions."""
     sizes: dict[str, int] = {}
     for step in record.steps:
         found = step.options.get("sizes")
@@ -238,10 +238,10 @@ def _tensor(value: ir.Value, path: Path, known: Known) -> Tensor:
 
 
 def _layout(denotations: list[str]) -> str:
-    """``NCHW`` of denotations; empty where one is missing, or has no letter of its own."""
+    """Return a layout such as ``NCHW`` from denotations; empty if one is missing, or has no letter."""
     spatial = iter(_SPATIAL.get(denotations.count("DATA_FEATURE"), ""))
     letters = [_LETTERS.get(one) or (next(spatial, "") if one == "DATA_FEATURE" else "") for one in denotations]
-    # A hidden size is a feature too: only images have letters for it.
+    # A hidden size counts as features too: only images have letters for it.
     image = "DATA_CHANNEL" in denotations or "DATA_FEATURE" not in denotations
     return "".join(letters) if letters and all(letters) and image else ""
 
@@ -269,7 +269,7 @@ def _versions(model: Model, target: Target) -> TargetVersions:
 
 
 def _lowest(model: Model, target: Target, on_directml: int) -> Target:
-    """The oldest of the releases, counted back from the target, that run as many nodes on DirectML."""
+    """Return the oldest of the releases, counted back from the target, that run as many nodes on DirectML."""
     lowest = target
     for name in reversed(target_names()):
         older = find_target(name)

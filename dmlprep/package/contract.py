@@ -1,4 +1,4 @@
-"""``model.json``, the contract between a packaged model and the app: types that JSON is held to, and their schema."""
+"""``model.json``, the contract between a packaged model and the app: types that validate the JSON, and their schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dmlprep.record.buckets import Count, FileEntry, FileName
 CONTRACT, DIGEST, SIGNATURE, SCHEMA = "model.json", "model.json.sha256", "model.json.sig", "model.schema.json"
 
 FORMAT = 1
-"""Version of the contract. Raised when a field changes its meaning or goes away; loaders refuse another one."""
+"""Version of the contract. It increases if a field changes its meaning or is removed; loaders refuse other versions."""
 
 
 class PackagedModel(msgspec.Struct, frozen=True):
@@ -204,11 +204,11 @@ class Contract(msgspec.Struct, frozen=True):
         return list(dict.fromkeys(name for one in models for name in (one.file, *one.data)))
 
     def to_json(self) -> bytes:
-        """The document; the same contract gives the same bytes."""
+        """Return the document; the same contract gives the same bytes."""
         return to_json(self)
 
 
 def schema() -> dict[str, object]:
-    """The contract as JSON Schema, version 2020-12."""
+    """Return the contract as JSON Schema, version 2020-12."""
     found = msgspec.json.schema(Contract)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dmlprep package contract", **found}

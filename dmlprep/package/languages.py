@@ -26,13 +26,13 @@ class Language:
     modules: tuple[tuple[str, str], ...] = ()
 
     def files(self) -> dict[str, bytes]:
-        """Name and content of every file but the README."""
+        """Yield name and content of every file but the README."""
         own = resources.files("dmlprep.package") / self.folder
         texts = {name: (own / name).read_bytes().replace(b"\r\n", b"\n") for name in self.names}
         return texts | {name: _flat(module) for name, module in self.modules}
 
     def usage(self) -> str:
-        """The README's part about this language."""
+        """Return the README's part about this language."""
         return read_part(f"{self.folder}/usage.md")
 
 
@@ -46,7 +46,7 @@ LANGUAGES: dict[str, Language] = {
     "node": Language("Node", "node", ("dmlprep_model.js", "sample.js", "package.json")),
     "python": Language("Python", "python", ("requirements.txt",), tuple(_PYTHON.items())),
 }
-"""By the words that ``--for`` takes."""
+"""Languages by their words for ``--for``."""
 
 
 def _flat(module: str) -> bytes:
@@ -57,7 +57,7 @@ def _flat(module: str) -> bytes:
 
 
 def read_part(name: str) -> str:
-    """A text of this room, by its path below it."""
+    """Return a text of this package, by its path below it."""
     return (resources.files("dmlprep.package") / name).read_text(encoding="utf-8").replace("\r\n", "\n")
 
 

@@ -31,7 +31,7 @@ TEXTS: dict[Meaning, str] = {
     "top values": "the largest numbers, falling",
     "top indices": "the indices of the largest numbers",
 }
-"""By the contract's word."""
+"""Meanings by the contract's words."""
 
 _BYTE = (0.0, 255.0)
 _SHARE = (0.0, 1.0)
@@ -106,7 +106,7 @@ def _picture(picture: Picture, model: Model) -> Known:
 
 
 def _fit(picture: Picture) -> Literal["stretch", "crop", "letterbox"]:
-    """How a picture comes to the model's size, from the numbers of the frame."""
+    """Describe how a picture is brought to the model's size, from the numbers of the frame."""
     rows, columns = picture.offset
     inner, model = picture.resized, picture.model_size
     if rows < 0 or columns < 0 or inner[0] > model[0] or inner[1] > model[1]:
@@ -131,7 +131,7 @@ def _result(result: Result, model: Model) -> Iterator[tuple[str, Known]]:
 
 
 def _sides(model: Model, result: Result) -> tuple[int, int]:
-    """Height and width of a picture that comes out."""
+    """Return height and width of an output picture."""
     shape = next((v.shape for v in model.ir.graph.outputs if v.name in result.made), None)
     sizes = [d if isinstance(d, int) else 0 for d in shape or ()]
     if len(sizes) != 4:

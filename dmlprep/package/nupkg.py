@@ -29,7 +29,7 @@ from dmlprep.portable.printable import printable
 _ID = re.compile(r"^[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*$")
 _VERSION = re.compile(r"^(0|[1-9]\d*)(\.(0|[1-9]\d*)){1,3}(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$")
 _LONGEST_ID = 100
-"""Characters of an id that nuget.org takes."""
+"""Most characters of an id on nuget.org."""
 
 _WHERE = "app"
 """The folder of the package's own files."""
@@ -127,7 +127,7 @@ def _write(request: NuGetRequest, found: Verified, file: BinaryIO) -> None:
 
 
 def _texts(request: NuGetRequest, contract: Contract) -> Iterator[tuple[str, str]]:
-    """Every part but the package's own files and the list of content types."""
+    """Yield every part but the package's own files and the list of content types."""
     name = request.name
     core = f"package/services/metadata/core-properties/{hashlib.sha256(name.encode()).hexdigest()[:32]}.psmdcp"
     relations = (f"{_MANIFEST}", f"/{name}.nuspec"), (f"{_SCHEMAS}/relationships/metadata/core-properties", f"/{core}")
@@ -209,7 +209,7 @@ def _copied(name: str, contract: Contract) -> str:
 
 
 def _native(request: NuGetRequest, contract: Contract) -> str:
-    """Targets for C++ projects: the loader is compiled, and the model copied after the build."""
+    """Return targets for C++ projects, which compile the loader, and copy the model after the build."""
     name, here = request.name, f"$(MSBuildThisFileDirectory)..\\..\\{_WHERE}\\"
     word = re.sub(r"\W", "_", name)
     files = "".join(f'    <{word}_File Include="{here}{msbuild_text(file)}" />\n' for file in shipped_files(contract))
@@ -252,7 +252,7 @@ def _content_types(parts: list[str]) -> str:
 
 
 def _entry(part: str) -> zipfile.ZipInfo:
-    """An entry with its name as NuGet writes it: what is special in a URI as percent and two digits."""
+    """Return an entry with its name as NuGet writes it: special characters of a URI as percent and two digits."""
     name = part if part == "[Content_Types].xml" else quote(part)
     entry = zipfile.ZipInfo(name, _DAY)
     entry.compress_type = zipfile.ZIP_DEFLATED
@@ -265,11 +265,11 @@ def _put(archive: zipfile.ZipFile, part: str, text: str) -> None:
 
 
 def _copy(archive: zipfile.ZipFile, part: str, path: Path) -> str:
-    """Copy a file of any size; its SHA-256."""
+    """Copy a file of any size; return its SHA-256."""
     digest = hashlib.sha256()
     entry = _entry(part)
     entry.file_size = path.stat().st_size
-    if entry.file_size > _PIECE:  # weights hardly get smaller, and that takes minutes
+    if entry.file_size > _PIECE:  # compressed weights are hardly smaller, and need minutes
         entry.compress_type = zipfile.ZIP_STORED
     with path.open("rb") as source, archive.open(entry, "w") as target:
         while piece := source.read(_PIECE):

@@ -79,7 +79,7 @@ def package(
     gone = before.replaced_by([*texts, *(file.name for file in sources), CONTRACT, DIGEST, SIGNATURE])
     files: dict[str, FileEntry] = {}
     try:
-        # The staging folder makes the package's, and takes it away again where the package does not appear.
+        # The staging folder creates the package's folder, and removes it if the package does not appear.
         with staging_folder(out), Writer() as writer:
             total, done = max(sum(file.stat().st_size for file in sources), 1), 0
             for file in sources:
@@ -197,7 +197,7 @@ def _own(folder: Path) -> Iterator[str]:
 
 
 def _copy(file: Path, target: BinaryIO, files: dict[str, FileEntry], done: int, total: int, progress: Progress) -> int:
-    """Copy a file of any size, 1 MiB at a time; the bytes that were copied of all files."""
+    """Copy files of any size, 1 MiB at a time; return the total number of bytes copied."""
     digest, size = hashlib.sha256(), 0
     with file.open("rb") as source:
         while piece := source.read(_PIECE):

@@ -51,7 +51,7 @@ class SigningKey:
         self._is_new = False
 
     def sign(self, document: bytes) -> bytes:
-        """The file with the signature of a document: base64 (RFC 4648) of its 64 bytes, and a line end."""
+        """Return the file with the signature of a document: base64 (RFC 4648) of its 64 bytes, and a line end."""
         return base64.b64encode(self._private.sign(document)) + b"\n"
 
 

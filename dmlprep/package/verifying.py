@@ -37,7 +37,7 @@ class Verified:
 
     @property
     def exit_code(self) -> int:
-        """3 where nothing compared the loader."""
+        """The exit code: 3 if the loader was not compared."""
         return CheckNotRun.exit_code if self.loader == "not compared" else 0
 
 

@@ -1,6 +1,6 @@
-"""The results of a run: findings, verdicts, steps, and the run record that holds them.
+"""The results of a run: findings, verdicts, steps, and the run record with all of them.
 
-Values and their codes belong here; how they are shown belongs in ``report``.
+Values and their codes belong here; their presentation belongs in ``report``.
 """
 
 from dmlprep.portable.output_metrics import OutputMetrics

@@ -1,4 +1,4 @@
-"""Types that many rooms name: the device of a session, and the observer of progress."""
+"""Types that many packages use: the device of a session, and the observer of progress."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from typing import Literal
 SessionDevice = Literal["cpu", "dml"]
 
 Progress = Callable[[float, str], None]
-"""Is called with the share done, 0 to 1, and what is done."""
+"""A function that receives the share done, 0 to 1, and the present work."""

@@ -1,4 +1,4 @@
-"""Buckets of sizes: ``buckets.json``, which says what models a folder has and which sizes each one takes."""
+"""Buckets of sizes: ``buckets.json``, which lists the models of a folder and the sizes that each accepts."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class BucketsFile(msgspec.Struct, frozen=True):
             yield bucket.record
 
     def to_json(self) -> bytes:
-        """The document as indented JSON, UTF-8."""
+        """Return the document as indented JSON, UTF-8."""
         return to_json(self)
 
     @classmethod
@@ -104,7 +104,7 @@ class BucketsFile(msgspec.Struct, frozen=True):
         """Read the document.
 
         Raises:
-            InputError: it is not there, or is no such document; the message says what is wrong.
+            InputError: it does not exist, or is not such a document; the message has the reason.
         """
         fix = "prepare the buckets again"
         try:

@@ -10,13 +10,15 @@ import msgspec
 from dmlprep.core.text.documents import to_json
 
 FORMAT = 1
-"""Version of the JSON form. Raised when a field changes its meaning or goes away."""
+"""Version of the JSON form. It increases if a field changes its meaning or is removed."""
 
 Outcome = Literal["good", "failed", "wrong-input", "not-run", "internal-error"]
 
 OUTCOMES: dict[int, Outcome] = {70: "internal-error", 2: "wrong-input", 1: "failed", 3: "not-run", 0: "good"}
-"""Outcome by exit code, the worst first. ``wrong-input``: a model, recipe or feed cannot be used. ``not-run``: a check
-could not run here; the model may be good."""
+"""Outcomes by exit code, the worst first.
+
+``wrong-input``: a model, recipe or feed cannot be used. ``not-run``: a check could not run here; the model may be good.
+"""
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,7 +69,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def word(self) -> str:
-        """The word of every table for it: its outcome, or ``review`` for a good one with a warning."""
+        """The word for it in tables: its outcome, or ``review`` for a good one with a warning."""
         return "review" if self.outcome == "good" and self.level == "warn" else self.outcome.replace("-", " ")
 
 
@@ -90,12 +92,12 @@ class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[JobRecord] = []
 
     def counts(self) -> dict[Outcome, int]:
-        """How many jobs have each outcome, the worst first; only outcomes that occur."""
+        """Return how many jobs have each outcome, the worst first; only outcomes that occur."""
         every = [job.outcome for job in self.jobs]
         return {outcome: every.count(outcome) for outcome in OUTCOMES.values() if outcome in every}
 
     def to_json(self) -> bytes:
-        """``fleet.json``, UTF-8: the record, each job with its outcome as a word."""
+        """Return ``fleet.json``, UTF-8: the record, each job with its outcome as a word."""
         data = msgspec.to_builtins(self)
         data["jobs"] = [{"name": job.name, "outcome": job.outcome, **msgspec.to_builtins(job)} for job in self.jobs]
         return to_json(data)
@@ -107,6 +109,6 @@ def outcome_of(exit_code: int) -> Outcome:
 
 
 def worst(exit_codes: Iterable[int]) -> int:
-    """The worst of exit codes, 0 for none."""
+    """Return the worst of exit codes, 0 for none."""
     order = {code: place for place, code in enumerate(OUTCOMES)}
     return min(exit_codes, key=lambda code: order.get(code, -1), default=0)

@@ -54,7 +54,7 @@ class Perplexity(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """The prepared model's as a multiple of the original's."""
+        """The prepared model's perplexity divided by the original's."""
         return self.prepared / self.original
 
 

@@ -1,6 +1,7 @@
-"""The nodes of a model as a record holds them, column by column: where each runs, why, and what it makes.
+"""The nodes of a model in a record, column by column: where each runs, why, and its output.
 
-A run record is JSON that people read: one text a column takes a line, where a list would take a line a node.
+A run record is JSON that people read: a text for each column needs one line, where a list would need a line for each
+node.
 """
 
 from __future__ import annotations
@@ -10,22 +11,22 @@ from collections.abc import Iterator
 import msgspec
 
 FORMAT = 1
-"""Version of the tables. Raised when a column changes its meaning."""
+"""Version of the tables. It increases if a column changes its meaning."""
 
 NODES = 10_000
-"""Nodes that a table holds, so that a record stays a few megabytes whatever the model is."""
+"""Most nodes of a table, so that a record of any model stays within a few megabytes."""
 
 CROSSINGS = 1_000
-"""Crossings that a table holds, those of most bytes first."""
+"""Most crossings of a table, those of most bytes first."""
 
 INPUTS = 16
-"""Inputs of one node that a table holds."""
+"""Most inputs of one node in a table."""
 
 NAME_LENGTH = 200
 """Characters of a name; a longer one loses its middle."""
 
 _CHARACTERS = 20
-"""Characters of one number of a column, with its separator."""
+"""Most characters of one number of a column, with its separator."""
 
 _PROVIDERS, _FLOATS, _ROLES = frozenset("dc"), frozenset("hsmn"), frozenset("cskf")
 
@@ -155,7 +156,7 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
                 raise ValueError("a copy names a node that does not exist")
 
     def reads(self) -> Iterator[list[int]]:
-        """The nodes that each node reads."""
+        """Return the nodes that each node reads."""
         for row in self.inputs.split():
             yield [] if row == "-" else [_number(one) for one in row.split(",")][:INPUTS]
 

@@ -32,7 +32,7 @@ from dmlprep.record.steps import StepRecord
 from dmlprep.record.verdicts import Verdict
 
 FORMAT = 1
-"""Version of the JSON form. Raised when a field changes its meaning or goes away."""
+"""Version of the JSON form. It increases if a field changes its meaning or is removed."""
 
 Level = Literal["good", "warn", "bad"]
 
@@ -142,11 +142,11 @@ class RunRecord(msgspec.Struct):
         return _notebook_html(self)
 
     def to_json(self) -> bytes:
-        """The record as indented JSON, UTF-8."""
+        """Return the record as indented JSON, UTF-8."""
         return to_json(self.document())
 
     def document(self) -> RunRecord:
-        """Return the record as it is written: with its headline, which readers of records make again."""
+        """Return the record as it is written, with its headline, which readers compute again."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
         return _Document(**fields | {"headline": headline(self)})
 
@@ -283,7 +283,7 @@ def _operators(table: NodeTable | None) -> str:
 
 
 def _changes(record: RunRecord) -> Iterator[str]:
-    """Yield the size of the weights beside the original's."""
+    """Yield the size of the weights compared with the original's."""
     if record.command != "prepare" or not record.steps:
         return
     before, after = record.steps[0].bytes_before, record.steps[-1].bytes_after

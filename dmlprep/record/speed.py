@@ -1,4 +1,4 @@
-"""How fast models ran, side by side on one device: what ``bench`` finds, and ``prepare --bench`` records."""
+"""Times of models, side by side on one device, from ``bench`` and ``prepare --bench``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ON_CPU = "times of the CPU, not of a GPU"
 """The note for a choice for a GPU by such times."""
 
 _EQUAL = 0.02
-"""A ratio that is nearer to 1 makes no difference to a user."""
+"""Least distance of a ratio from 1 that makes a difference to a user."""
 
 BUSY = 2.0
-"""The p90 as a multiple of p10 from which something else used the device."""
+"""Ratio of p90 to p10 above which another program probably used the device."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Ratio:
     rounds: int = 0
 
     def __str__(self) -> str:
-        """``2.8 times as fast as model.onnx (2.6 to 3.0)``."""
+        """Return the ratio in words: ``2.8 times as fast as model.onnx (2.6 to 3.0)``."""
         if self.low is None or self.high is None or min(self.low, self.value) <= 0:
             return f"not compared with {self.to}: too few rounds"
         if self.low <= 1 <= self.high or abs(self.value - 1) < _EQUAL:
@@ -139,5 +139,5 @@ class Bench:
 
     @property
     def exit_code(self) -> int:
-        """3 where a model did not run, else 0."""
+        """The exit code: 3 if a model did not run, otherwise 0."""
         return 3 if any(one.not_run for one in self.models) else 0

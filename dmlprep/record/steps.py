@@ -69,7 +69,7 @@ class FreeDimension(msgspec.Struct, frozen=True):
 
 
 class Inlined(msgspec.Struct, frozen=True):
-    """How many functions and branches were inlined."""
+    """The number of inlined functions and branches."""
 
     functions: int
     branches: int
@@ -175,5 +175,5 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def title(self) -> str:
-        """The step, with its model where there are several, for people."""
+        """The step in words, with its model if there are several."""
         return f"{self.model}: {self.step}" if self.model else self.step

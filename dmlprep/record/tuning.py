@@ -43,12 +43,12 @@ class Figures:
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that a run reads or copies at least: weights, inputs, outputs and what crosses."""
+        """Bytes that a run reads or copies at least: weights, inputs, outputs and copies between devices."""
         return self.model_bytes + (self.feed_bytes or 0) + self.crossing_bytes
 
     @property
     def rank(self) -> tuple[int, ...]:
-        """The order of candidates: the smallest is the best."""
+        """The key for sorting candidates: the smallest is the best."""
         return (
             not self.runs,
             self.cpu_compute,
@@ -60,7 +60,7 @@ class Figures:
 
     @property
     def whole(self) -> bool:
-        """One fused graph holds all of it: no other candidate can be better but in bytes and nodes."""
+        """True if one fused graph contains all nodes: other candidates can be better only in bytes and nodes."""
         return self.runs and self.cpu_nodes == 0 and self.partitions + self.alone <= 1 and not self.crossings
 
 

@@ -11,7 +11,7 @@ from dmlprep.record.check import Check, FailureKind, Provider
 from dmlprep.record.findings import Finding, finding
 
 REAL_INPUTS = "pass real inputs with --feeds; dmlprep feeds makes them from pictures, audio or text"
-"""The remedy for inputs that were made."""
+"""The remedy for synthetic inputs."""
 
 EXIT_CODES = {"passed": 0, "failed": 1, "not-proven": 3, "not-run": 3}
 """The exit code of the command line by the outcome that decides."""
@@ -35,7 +35,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     driver: str = ""
 
     def also(self, *details: str) -> DeviceInfo:
-        """The same with more details; empty ones are left out."""
+        """Return the device with more details; empty ones are left out."""
         return msgspec.structs.replace(self, details=[*self.details, *filter(None, details)])
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
             raise ValueError("a verdict that did not pass needs a reason")
 
     def on(self, inputs: Literal["", "given", "seeded"], *, remind: bool = True) -> Verdict:
-        """The same, with where its inputs came from; ``remind``: with a finding that made ones prove less (DP710)."""
+        """Return the verdict with its inputs' origin; ``remind``: add a note that seeded ones prove less (DP710)."""
         verdict = msgspec.structs.replace(self, inputs=inputs)
         if not (verdict.on_made_inputs and remind):
             return verdict

@@ -15,7 +15,7 @@ from dmlprep.record.steps import Profile
 from dmlprep.report.fp16 import FP16_MAX, HalfStep
 
 _ROWS = 24
-"""Outputs that the figure of errors has; the tables have all."""
+"""Most outputs in the figure of errors; the tables have all."""
 
 _FULL = 100.0
 """Length of a scale."""
@@ -24,10 +24,10 @@ _DECADES = (-8, 2)
 """Powers of ten at the ends of the scale of relative errors."""
 
 _BELOW = 100.0
-"""How far the scale of errors reaches at least below and above the bound."""
+"""Reach of the scale of errors below and above the bound, at least."""
 
 _STRETCH = re.compile(r"the (?P<count>\d+) nodes from (?P<first>.+) to .+", re.DOTALL)
-"""How an island search names a block of several nodes (``precision.search.blocks``)."""
+"""The name of a block of several nodes in an island search (``precision.search.blocks``)."""
 
 
 class Tickmark(NamedTuple):
@@ -119,7 +119,7 @@ def step_bars(record: RunRecord) -> list[StepBar]:
 
 def share(value: float, most: float) -> float:
     """Return the length of a bar, 0 to 100."""
-    # A record may say anything; a bar stays in its chart.
+    # A record may have any value; a bar stays in its chart.
     return min(max(_FULL * value / most, 0.0), _FULL) if most > 0 else 0.0
 
 

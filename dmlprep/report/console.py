@@ -1,4 +1,4 @@
-"""A console for texts that quote strangers: no markup, no codes for emoji, and no control characters."""
+"""A console for text from untrusted sources: no markup, no codes for emoji, and no control characters."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class PlainConsole(Console):
         super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """A string as text: cells of tables, and what is printed as it is."""
+        """Return a string as text: cells of tables, and text that is printed unchanged."""
         return super().render_str(apart(shortened(printable(text))), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Everything that is shown comes through here, at each level of what holds something else."""
+        """Make a renderable printable, and everything that it contains, at each level."""
         return super().render(_plain(renderable) if isinstance(renderable, Text) else renderable, options)
 
 
@@ -61,7 +61,7 @@ def _plain(text: Text) -> Text:
     said = apart(paragraph(text.plain))
     if said == text.plain:
         return text
-    # Its parts lose their colours: where they lie has moved.
+    # Its parts lose their colours, because their positions have changed.
     plain = text.blank_copy()
     plain.append(said)
     return plain

@@ -29,14 +29,14 @@ _RENAME = "rename the file, or omit --depfile"
 
 
 def _named(record: RunRecord) -> list[str]:
-    """Absolute paths. ``core/_version.py`` comes first: it is a new file where another dmlprep is installed."""
+    """Return absolute paths. ``core/_version.py`` comes first: it is a new file if another dmlprep is installed."""
     files = (Path(_version.__file__), *map(Path, record.facts.files))
     return list(dict.fromkeys(str(file.absolute()) for file in files))
 
 
 def _whole(name: str, who: str) -> str:
     if any(character < " " for character in name):
-        # A line end would begin a rule of its own.
+        # A line end would begin another rule.
         raise OutputError(f"{who} no such name: {name!r}", where=name, fix=_RENAME)
     return name
 

@@ -33,7 +33,7 @@ def numbers_of(job: JobRecord) -> tuple[str, str, str, str]:
 
 
 def counted(record: FleetRecord) -> str:
-    """``30 jobs: 1 failed, 4 review, 25 good (20 known from before)``."""
+    """Return the counts: ``30 jobs: 1 failed, 4 review, 25 good (20 known from before)``."""
     kept = sum(job.kept for job in record.jobs)
     words = Counter(job.word for job in worst_first(record.jobs))
     parts = ", ".join(f"{count} {word}" for word, count in words.items())

@@ -57,7 +57,7 @@ def write_reports(out: Path, record: FleetRecord, findings: Sequence[RunRecord])
     write_file(log, sarif.render(list(findings)))
     write_file(junit, render_junit(record))
     write_file(summary, render_markdown(record).encode())
-    write_file(json, record.to_json())  # the last: who finds it finds the others
+    write_file(json, record.to_json())  # the last: if it exists, the others do too
 
 
 def render_markdown(record: FleetRecord) -> str:
@@ -133,7 +133,7 @@ class _Row(NamedTuple):
 
 
 def render_index(record: FleetRecord) -> str:
-    """The index. It shows all rows without a script; the script sorts and filters them."""
+    """Return the index. It shows all rows without a script; the script sorts and filters them."""
     from dmlprep.report.rendering import render_page
 
     rows = [_row(job) for job in record.jobs]
@@ -159,7 +159,7 @@ def _row(job: JobRecord) -> _Row:
 
 
 def _link(report: str) -> str:
-    """An address below the index. It begins with a dot, so that no name makes another kind of address of it."""
+    """Return an address below the index. It begins with a dot, so that no name can form another kind of address."""
     parts = PurePosixPath(report).parts
     if not report or ".." in parts or PurePosixPath(report).is_absolute():
         return ""

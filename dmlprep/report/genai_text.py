@@ -71,7 +71,7 @@ def brief_line(check: FolderCheck) -> str:
 
 
 def render_json(check: FolderCheck) -> bytes:
-    """The folder as indented JSON, UTF-8 (docs/language-models.md)."""
+    """Return the folder as indented JSON, UTF-8 (docs/language-models.md)."""
     models = []
     for one in check.models:
         placed = None
@@ -107,7 +107,7 @@ def show_proof(proof: GenaiProof, console: Console, *, brief: bool = False) -> N
 
 
 def figure_lines(check: GenaiCheck) -> Iterator[str]:
-    """The figures of a check, a line for each kind."""
+    """Yield the figures of a check, a line for each kind."""
     if check.logits is not None:
         yield from _logits(check.logits)
     if check.cache is not None:

@@ -19,7 +19,7 @@ _COMMAND = {"note": "notice", "warning": "warning", "error": "error"}
 
 
 def annotation_lines(record: RunRecord) -> Iterator[str]:
-    """A line for each code of findings, and one for the verdict, or for what stopped the run or did not pass."""
+    """Yield a line for each code of findings, and one for the verdict or the error that ended the run."""
     for group in grouped(record.all_findings()):
         lines = [group.head, *group.items]
         lines += [f"and {group.left_out} more"] if group.left_out else []
@@ -42,7 +42,7 @@ def job_lines(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
 
 
 def error_line(title: str, text: str) -> str:
-    """An error that is of no file."""
+    """Return an error that belongs to no file."""
     return f"::error title={_property(f'dmlprep {title}')}::{_data(text)}"
 
 

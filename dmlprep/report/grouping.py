@@ -9,7 +9,7 @@ from dmlprep.portable.printable import printable
 from dmlprep.record import CODES, SEVERITIES, Finding
 
 _SHOWN = 8
-"""Findings of one code that are shown; the others are counted."""
+"""Most findings of one code that are shown; the others are counted."""
 
 _NAMED = 4
 """Nodes that are named if more have the same message."""
@@ -31,7 +31,7 @@ class FindingGroup:
 
 
 def grouped(findings: Sequence[Finding]) -> Iterator[FindingGroup]:
-    """The groups, the severest first, else in the order in which they were found."""
+    """Return the groups, the severest first, otherwise in the order of the findings."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in sorted(findings, key=lambda f: SEVERITIES.index(f.severity)):
         remedy = "" if finding.severity == "note" else finding.remedy
@@ -48,7 +48,7 @@ def grouped(findings: Sequence[Finding]) -> Iterator[FindingGroup]:
 
 
 def finding_lines(findings: Sequence[Finding]) -> list[str]:
-    """The groups as lines of a terminal."""
+    """Return the groups as lines of a terminal."""
     lines = []
     for group in grouped(findings):
         lines.append(f"{group.severity} {group.code} {group.head}")
@@ -59,13 +59,13 @@ def finding_lines(findings: Sequence[Finding]) -> list[str]:
 
 
 def _item(finding: Finding) -> str:
-    """The message, with the node before it where it does not name it."""
+    """Return the message, after the node if it does not name it."""
     node = printable(finding.node)
     return f"{node}: {finding.message}" if node and node not in finding.message else finding.message
 
 
 def _where(findings: list[Finding]) -> str:
-    """``Conv_1, Conv_2 and 6 more: ``."""
+    """Return the nodes of a group: ``Conv_1, Conv_2 and 6 more: ``."""
     names = list(dict.fromkeys(printable(one.node) for one in findings if one.node))
     if not names:
         return f"{len(findings)} times: " if len(findings) > 1 else ""

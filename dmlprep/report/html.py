@@ -52,7 +52,7 @@ class _Group:
 
 
 def render_html(record: RunRecord) -> str:
-    """The record as HTML. Every name of the model is escaped: a model is hostile until checked.
+    """Return the record as HTML. Every name of the model is escaped: a model is hostile until checked.
 
     Scripts, styles, addresses and unquoted attributes contain no text of the record. The nodes are in a block of JSON
     that no name can end.
@@ -122,9 +122,9 @@ def _table(table: NodeTable, label: str, *, half: bool) -> dict[str, object]:
 
 
 def _behind_one_another(names: Iterable[str]) -> tuple[str, list[str]]:
-    """How many characters each name shares with the one before, and the rest of it: nodes of one block stand together.
+    """Return how many characters each name shares with the one before, and the rest of it.
 
-    Only ASCII is shared: beyond it JavaScript counts some characters twice.
+    Nodes of one block are next to each other. Only ASCII is shared: beyond it JavaScript counts some characters twice.
     """
     shared, rest, last = [], [], ""
     for name in names:
@@ -160,7 +160,7 @@ def _figures(record: RunRecord, half: HalfStep) -> list[tuple[str, object]]:
 
 
 def _groups(record: RunRecord) -> list[_Group]:
-    """Findings by code, the worst severity first."""
+    """Return findings by code, the worst severity first."""
     found = sorted(record.all_findings(), key=lambda f: (SEVERITIES.index(f.severity), f.code))
     groups = []
     for (severity, code), run in groupby(found, key=lambda f: (f.severity, f.code)):

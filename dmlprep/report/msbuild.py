@@ -16,7 +16,7 @@ from dmlprep.record import RunRecord
 
 
 def lines(record: RunRecord) -> Iterator[str]:
-    """A line for each code of warnings and errors, and one that says what was written, or why nothing was."""
+    """Return a line for each code of warnings and errors, and one with the result, or why there is none."""
     findings = record.all_findings()
     has_error = False
     for code, count in Counter(finding.code for finding in findings).items():
@@ -32,14 +32,14 @@ def lines(record: RunRecord) -> Iterator[str]:
 
 
 def error_line(error: DmlprepError, model: str) -> str:
-    """An error that ended the run. It is about the file that it names, else about the model."""
+    """Return an error that ended the run, for the file that it names, or for the model."""
     named = bool(error.where) and os.path.isfile(error.where)
     what = error.what if named or not error.where else f"{error.where}: {error.what}"
     return _line(error.where if named else model, "error", error.code, what, error.fix)
 
 
 def _origin(file: str) -> str:
-    """The file in a form that is not itself read as an error: MSBuild takes ``error: text`` for one."""
+    """Return the file in a form that is not read as an error, as MSBuild does with ``error: text``."""
     return f"./{file}" if re.match(r"\s*(error|warning)\b", file, re.IGNORECASE) else file
 
 

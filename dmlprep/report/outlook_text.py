@@ -35,7 +35,8 @@ def in_short(outlook: Outlook, model: str) -> list[str]:
     if not effect:
         return []
     said = [f"prepare would {' and '.join(effect)}: {_command(outlook, model)}"]
-    if best.memory is None or not best.memory.known or not best.sizes:  # otherwise the text above has the model's own
+    # otherwise the text above contains the model's own
+    if best.memory is None or not best.memory.known or not best.sizes:
         return said
     return [*said, f"  then {memory_line(best.memory)}"]
 
@@ -147,7 +148,7 @@ def _copies(number: int) -> str:
 
 
 def memory_line(found: MemoryEstimate) -> str:
-    """``memory of the device: about 120.1 MB (weights 102.2 MB, activations 16.8 MB, ...), and 107.9 MB shared``."""
+    """Return the memory in words: ``about 120.1 MB (weights 102.2 MB, ...), and 107.9 MB shared``."""
     if not found.known:
         return f"memory of the device: unknown, {found.unknown}"
     parts = [("weights", found.weights), ("activations", found.activations), ("inputs and outputs", found.feeds)]

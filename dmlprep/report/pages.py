@@ -23,7 +23,7 @@ def page(code: str) -> str:
             return source.read_text(encoding="utf-8")
     if code in CODES:
         raise InternalError(f"no page of {code}", fix="install dmlprep again")
-    if code in codes():  # the quirks are loaded only here: that takes a second
+    if code in codes():  # the quirks are loaded only here, because that takes a second
         return quirk_page(code)
     from difflib import get_close_matches
 

@@ -10,11 +10,13 @@ from dmlprep.record import RunRecord
 from dmlprep.record.run_record import headline
 
 FORMAT = 1
-"""Version of this JSON. Raised when a field changes its meaning or goes away."""
+"""Version of this JSON. It increases if a field changes its meaning or is removed."""
 
 NODES = 50_000
-"""Nodes of one document, of all models and targets in it: some 20 MB. Functions let a file of 4 KB have 10,000 nodes,
-and ``--target all`` lists each of them 16 times."""
+"""Most nodes of one document, of all its models and targets: some 20 MB.
+
+Functions let a file of 4 KB have 10,000 nodes, and ``--target all`` lists each of them 16 times.
+"""
 
 
 def to_object(record: RunRecord, placement: Placement | None, most: int = NODES) -> dict[str, object]:
@@ -70,7 +72,7 @@ def to_object(record: RunRecord, placement: Placement | None, most: int = NODES)
 
 
 def render(models: list[list[dict[str, object]]], *, several: bool = False) -> bytes:
-    """The objects of each model, one a target; UTF-8.
+    """Return the objects of each model, one for each target; UTF-8.
 
     One model on one target is its object; on several ``{"format", "targets": [...]}``; of ``several`` models
     ``{"format", "models": [...]}`` of these.

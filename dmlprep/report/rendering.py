@@ -1,4 +1,4 @@
-"""Pages of HTML that load nothing from elsewhere: one style, one script, and text that is never taken for HTML."""
+"""Pages of HTML that load nothing from elsewhere: one style, one script, and text that is never read as HTML."""
 
 from __future__ import annotations
 

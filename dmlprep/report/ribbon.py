@@ -18,10 +18,10 @@ Kind = Literal["dml", "single", "cpu"]
 
 _RANK: dict[Kind, int] = {"dml": 0, "single": 1, "cpu": 2}
 _APART = 120
-"""Nodes up to which each has a cell of its own."""
+"""Most nodes for a ribbon with a cell for each."""
 
 _LISTED = 60
-"""Crossings and groups of nodes that are listed."""
+"""Most crossings and groups of nodes in a list."""
 
 _REACH = 13.0
 """Height of the longest tick."""
@@ -52,7 +52,7 @@ class Tick(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """One crossing as the list has it."""
+    """One crossing in the list."""
 
     value: str
     up: bool
@@ -75,7 +75,7 @@ class Away:
 
 @dataclass(frozen=True)
 class Ribbon:
-    """The figure of one placement; ``cut`` crossings are not listed. ``apart``: each node has a cell of its own."""
+    """The figure of one placement; ``cut`` crossings are not listed. ``apart``: each node has its own cell."""
 
     name: str
     table: NodeTable
@@ -185,7 +185,7 @@ def _copied(table: NodeTable) -> Iterator[Copied]:
 
 
 def _away(table: NodeTable) -> list[Away]:
-    """Nodes on the CPU by operator and reason, most first, compute before the rest."""
+    """Return nodes on the CPU by operator and reason, most first, compute before the rest."""
     found: dict[tuple[str, Reason, str], list[int]] = {}
     operator, reason = numbers(table.operator), numbers(table.reason)
     for index, provider in enumerate(table.providers):

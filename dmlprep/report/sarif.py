@@ -1,7 +1,7 @@
 """Findings as SARIF 2.1.0, for code scanning and editors.
 
-Source of the format: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0, sections 3.13 to 3.52;
-what code scanning asks for beyond it: GitHub Docs, "SARIF support for code scanning". Microsoft's validator is a test.
+Source of the format: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0, sections 3.13 to 3.52.
+Further requirements of code scanning: GitHub Docs, "SARIF support for code scanning". Microsoft's validator is a test.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from dmlprep.report.pages import page
 VERSION = "2.1.0"
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _TOOL = f"pkg:generic/dmlprep@{__version__}"
-"""Says which tool it was: a package URL, as the project has no page of its own on the web. It is in no registry, which
-the type ``generic`` says (package-url, purl-spec, PURL-TYPES)."""
+"""The tool's identity: a package URL, because the project has no web page. Type ``generic``: it is in no registry.
+
+Source: package-url, purl-spec, PURL-TYPES.
+"""
 
 _FULL = 1000
 """Characters of a description; GitHub takes 1,024."""
 
 _REGION = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
-"""A model has no lines, and code scanning shows no result without one: the begin of the file."""
+"""The start of the file: a model has no lines, and code scanning shows no result without one."""
 
 
 def _uri(path: str) -> str:
-    """A URI of a file: relative as it was given, ``file://`` where it is absolute."""
+    """Return a URI of a file: relative as it was written, ``file://`` if it is absolute."""
     given = Path(path)
     try:
         return given.as_uri() if given.is_absolute() else quote(os.fsencode(given.as_posix()))
@@ -44,18 +46,18 @@ def _uri(path: str) -> str:
 
 
 def _message(text: str) -> str:
-    """Plain text (section 3.11): printable, and without the form of an embedded link, ``[text](target)``."""
+    """Return plain text (section 3.11): printable, and without the form of an embedded link, ``[text](target)``."""
     return printable(text).replace("](", "] (")
 
 
 def _pascal(title: str) -> str:
-    """A rule's name in one word, in Pascal case (section 3.49.7): ``NoDirectmlKernelForThisOperator``."""
+    """Return a rule's name in one word, in Pascal case (section 3.49.7): ``NoDirectmlKernelForThisOperator``."""
     words = "".join(c if c.isalnum() else " " for c in title).split()
     return "".join(word.capitalize() for word in words if word.lower() not in ("a", "an", "the"))
 
 
 def _section(text: str, heading: str) -> str:
-    """A section of a page, on one line; empty where there is none."""
+    """Return a section of a page, on one line; empty where there is none."""
     found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     return " ".join(found[1].split()) if found else ""
 
@@ -95,7 +97,10 @@ def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> d
 
 
 def to_object(records: list[RunRecord]) -> dict[str, object]:
-    """A SARIF log with one run for each target, of all models: code scanning takes 20 runs, no two of one category."""
+    """Return a SARIF log with one run for each target, of all models.
+
+    Code scanning accepts 20 runs, no two of one category.
+    """
     of: dict[str, list[RunRecord]] = {}
     for record in records:
         of.setdefault(f"dmlprep/{record.command}/{record.target}/", []).append(record)
@@ -128,5 +133,5 @@ def _run(category: str, records: list[RunRecord]) -> dict[str, object]:
 
 
 def render(records: list[RunRecord]) -> bytes:
-    """The log as indented JSON, UTF-8."""
+    """Return the log as indented JSON, UTF-8."""
     return to_json(to_object(records))

@@ -16,7 +16,7 @@ from dmlprep.report.tables import show_table
 
 
 def ratio_text(ratio: Ratio | None) -> str:
-    """``0.352 (0.341 to 0.36)``; empty for ``None``."""
+    """Return a ratio with its interval: ``0.352 (0.341 to 0.36)``; empty for ``None``."""
     if ratio is None:
         return ""
     if ratio.low is None or ratio.high is None:
@@ -100,7 +100,7 @@ class SpeedRow:
 
 
 def speed_rows(found: Bench) -> list[SpeedRow]:
-    """The rows of the page."""
+    """Return the rows of the page."""
     longest = max((one.times.p90 for one in found.models if one.times is not None), default=0.0)
     return [_row(one, longest) for one in found.models]
 

@@ -51,7 +51,7 @@ def _folded(cell: Text, width: int) -> Text:
 
 
 def _least(name: str, cells: Sequence[str]) -> int:
-    """Characters of a column at least: a head is broken between words, a cell after an arrow."""
+    """Return the least characters of a column: a head is broken between words, a cell after an arrow."""
     pieces = [*name.split(), *(piece.strip() for cell in cells for piece in cell.replace("-> ", "->\n").split("\n"))]
     return min(max(map(len, pieces), default=0), _WHOLE)
 
@@ -68,7 +68,7 @@ def _parts(said: Sequence[int], least: Mapping[int, int], width: int) -> Iterato
 
 
 def _widths(widths: dict[int, int], least: Mapping[int, int], width: int) -> dict[int, int]:
-    """Characters of each column: those that can spare most are narrowed until all fit."""
+    """Return the characters of each column: the widest are narrowed until all fit."""
     while sum(widths.values()) + _BETWEEN * (len(widths) - 1) > width:
         index = max(widths, key=lambda one: widths[one] - least[one])
         if widths[index] <= least[index]:

@@ -33,7 +33,7 @@ PIPED = 120
 
 
 def render_text(record: RunRecord) -> str:
-    """The whole record in plain text, as ``dmlprep report`` writes it into a file."""
+    """Return the whole record in plain text, as ``dmlprep report`` writes it into a file."""
     written = io.StringIO()
     show_record(record, PlainConsole(file=written, width=PIPED, color_system=None, soft_wrap=True))
     return written.getvalue()
@@ -53,7 +53,7 @@ def _change(before: str, after: str) -> str:
 
 
 def show_findings(findings: list[Finding], console: Console) -> None:
-    """Findings in groups, errors first."""
+    """Return findings in groups, errors first."""
     for group in grouped(findings):
         _show_group(group, console)
 

@@ -15,7 +15,7 @@ _COLUMNS = ("opset", "FP16", "on the CPU", "partitions", "crossings", "bytes", "
 
 
 def show_tuned(found: Tuned, console: Console, *, with_recipe: bool, brief: bool = False) -> None:
-    """Print the table, best first, and what there is to say about it; ``brief``: the choice alone, if there is one."""
+    """Print the table, best first, and notes on it; ``brief``: the choice alone, if there is one."""
     if brief and found.chosen:
         console.print(_choice(found))
         if with_recipe:

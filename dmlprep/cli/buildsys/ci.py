@@ -47,13 +47,13 @@ class _GitHub:
         self._outputs, self._summary, self.said = outputs, summary, ""
 
     def output(self, values: Mapping[str, str]) -> None:
-        """Hand values on to later steps, by name."""
-        # One line each: a line end in a value would begin another output.
+        """Pass values to later steps, by name."""
+        # One line each: a line end in a value would start another output.
         self._append(self._outputs, "".join(f"{name}={printable(value)}\n" for name, value in values.items()))
 
     def path(self, path: Path) -> str:
-        """Return a path as later steps need it."""
-        return str(path)  # relative where it can be: caches are known by their paths
+        """Return a path in the form that later steps need."""
+        return str(path)  # relative if possible: caches are identified by their paths
 
     def summarize(self, path: Path | None, text: str) -> None:
         """Show Markdown with the run; ``path`` is its file, if there is one."""
@@ -118,10 +118,10 @@ class _Inputs:
 
     @property
     def folder(self) -> Path:
-        """The folder of all results: the input, or that of the fleet's file, or ``build/dmlprep``."""
+        """Return the folder of all results: the input, or that of the fleet's file, or ``build/dmlprep``."""
         folder = Path(self.out or _OUT)
         if not self.out and not self.model:
-            with contextlib.suppress(DmlprepError):  # the fleet says what is wrong with its file
+            with contextlib.suppress(DmlprepError):  # the fleet reports what is wrong with its file
                 folder = fleet_folder(self.file or _FILE) or folder
         here = Path.cwd()
         return folder.relative_to(here) if folder.is_relative_to(here) else folder
@@ -192,7 +192,7 @@ def _install(inputs: _Inputs) -> int:
 
 
 def _run(inputs: _Inputs, system: _GitHub, work: Path) -> None:
-    """Run the fleet, and hand its results to the system."""
+    """Run the fleet, and pass its results to the system."""
     folder = inputs.folder
     record, index, sarif, junit, table = (folder / name for name in report_names(inputs.shard))
     before = _stamp(record)
@@ -201,7 +201,7 @@ def _run(inputs: _Inputs, system: _GitHub, work: Path) -> None:
         file = _written(inputs, work) if inputs.model else Path(inputs.file or _FILE)
         shard = [f"--shard={inputs.shard}"] if inputs.shard else []
         options = [line.strip() for line in inputs.options.splitlines() if line.strip()]
-        # Ours are the last: they override earlier options.
+        # These options come last, and override earlier ones.
         code = _dmlprep("fleet", *options, *shard, f"--format={system.name}", f"--out={folder}", "--", str(file))
     except DmlprepError as error:
         system.error(str(error))
@@ -222,7 +222,7 @@ def _run(inputs: _Inputs, system: _GitHub, work: Path) -> None:
 
 
 def _written(inputs: _Inputs, work: Path) -> Path:
-    """The file of a fleet of the given model, or of those that the pattern stands for."""
+    """Return the file of a fleet for the given model, or for those that match the pattern."""
     here = Path.cwd()
     fields: dict[str, object] = {}
     if inputs.recipe:
@@ -251,5 +251,5 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _dmlprep(*arguments: str) -> int:
-    """The exit code of a command. ``-P``: no module of the working folder is taken for one of dmlprep's."""
+    """Return the exit code of a command. ``-P``: modules in the working folder cannot replace dmlprep's."""
     return subprocess.run([sys.executable, "-P", "-m", "dmlprep", *arguments], check=False).returncode
