@@ -1,4 +1,4 @@
-"""The whole public API: everything that the command line does to models, records, recipes and projects, in Python.
+"""The public API: everything that the command line does, in Python.
 
 ``docs/start.md`` and the reference list the functions.
 
