@@ -28,7 +28,7 @@ _ESCAPED = re.compile(r"\\u[0-9A-Fa-f]{4}")
 
 
 class JsonObject(dict[str, Any]):
-    """An object of the file; ``twice`` has its duplicate keys, of which the last value counts."""
+    """An object of the file; ``twice`` has its duplicate keys, whose last value counts."""
 
     twice: tuple[str, ...] = ()
 

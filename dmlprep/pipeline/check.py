@@ -161,7 +161,7 @@ def _foretell(model: Model, examined: Examined) -> None:
 
 
 def _remedy(one: Finding, names: list[str], outlook: Outlook) -> str:
-    """Return a remedy for nodes on the CPU: the command that moves them to DirectML, or that there is none."""
+    """Return a remedy for nodes on the CPU: the command that moves them to DirectML, or that no command does."""
     if outlook.refused:
         return f"dmlprep prepare refuses this model: {outlook.refused}"
     steps = [f.step for f in outlook.fates if f.step and f.node in names]

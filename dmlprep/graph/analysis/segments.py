@@ -24,7 +24,7 @@ PIECE_BYTES = 128 << 20
 """Weights of one piece, in bytes; a single node with larger weights is a separate piece."""
 
 WHOLE_BYTES = 1 << 30
-"""Largest weights, in bytes, of a model that runs whole: a gigabyte of memory is there, and each load takes time."""
+"""Largest weights, in bytes, of a model that runs whole: a gigabyte of memory is common, and each load takes time."""
 
 V = TypeVar("V")
 """The data of a value: an array, or one array for each of several feeds."""

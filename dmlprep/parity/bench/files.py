@@ -30,7 +30,7 @@ class BenchRequest:
     """A request to time models.
 
     Attributes:
-        models: at least one; the same one may come several times.
+        models: at least one; a model may be listed several times.
         feeds: the user's feeds, of which the first is used; a seeded one without any.
         pins: sizes that the sessions override, by dimension or by ``input:axis``; seeded feeds have them too.
         sizes: sizes of free dimensions in seeded feeds.

@@ -137,7 +137,7 @@ def begin_project(models: Sequence[Path], file: Path, *, results: str, ask: Ask 
 
     Args:
         models: the models; empty: those in the folder of the file and below.
-        ask: asks for the sizes; without it, examples are written.
+        ask: the function that asks for the sizes; without it, examples are written.
 
     Raises:
         InputError: a model that was named cannot be read.
