@@ -6,9 +6,9 @@
 | python scripts/windows.py test [-j N] | run tests in N prefixes in parallel; ``--all`` runs all tests |
 | python scripts/windows.py run ARGUMENTS | python.exe with these arguments, in a copy of the checkout |
 
-Without ``--all``, ``test`` runs the tests whose result depends on the system, and a tenth of the others. DirectML tests
-are among them. ``--package`` chooses between onnxruntime-directml (1.24.4) and onnxruntime-windowsml (the newest), as
-users must.
+Without ``--all``, ``test`` runs the tests whose result depends on the system, and a tenth of the other files. DirectML
+tests are among them. ``--package`` chooses between onnxruntime-directml (1.24.4) and onnxruntime-windowsml (the
+newest), as users must.
 
 ``docs/directml-on-windows.md`` lists what this proves and what not. Exit codes: 0 good, 1 a test failed, 3 not run.
 """
@@ -584,7 +584,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def commit() -> str:
-    """Return the first digits of the checkout's commit, which choose another tenth of the tests for each commit."""
+    """Return the first digits of the checkout's commit, which choose another tenth of the files for each commit."""
     line = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
     return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
 

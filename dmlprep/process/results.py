@@ -43,4 +43,4 @@ def read_result(path: Path, limit: int) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             raise ValueError(f"{path.name} has {size} bytes, at most {limit} are read")
-        return file.read(size)  # what is appended meanwhile is not read
+        return file.read(size)  # data that is appended meanwhile is not read

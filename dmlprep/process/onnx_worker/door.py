@@ -113,7 +113,7 @@ def limited(limits: Limits) -> Iterator[None]:
         ("onnx_bytes", limits.memory, MOST_MEMORY_MIB << 20),
         ("answer", limits.answer, MOST_MEMORY_MIB << 20),
     ):
-        if not 0 < given <= most:  # NaN is neither
+        if not 0 < given <= most:  # false for NaN
             raise UsageError(f"{given!r} is not a limit", where=name, fix=f"a number above 0 and at most {most:g}")
     token = _limits.set(limits)
     try:
@@ -310,7 +310,7 @@ class Door:
                     raise _out_of_memory(word, limits) from None
                 if process.over:
                     raise _failed(word, f"did not finish on this model within {_within(ending)}", "DP013") from None
-                if ending.killed and again:  # from outside, maybe for the memory of another program
+                if ending.killed and again:  # maybe by the system, for the memory of another program
                     again = False
                     self._end()
                     continue

@@ -1,8 +1,8 @@
 """The Debian packages of the root file system.
 
-Debian 13 (trixie), which is stable and changes only by security updates, holds all but two pieces: libvkd3d is 1.2
-there, DirectML needs 2.1. That library, and the C library it was built for, come from Debian 14 (forky); a newer C
-library serves older programs, that is its promise.
+Debian 13 (trixie) is stable, changes only by security updates, and has all but two parts. Its libvkd3d is 1.2, but
+DirectML needs 2.1. That library and its C library come from Debian 14 (forky); a newer C library supports older
+programs.
 """
 
 from __future__ import annotations
