@@ -73,7 +73,7 @@ def test_values_of_other_inputs(model: Path, tmp_path: Path, run: Run) -> None:
         (["--mean", "a"], "'a' is not a list of numbers"),
         (["--set", "gain"], "'gain' sets no value"),
         (["--set", "gain=x"], "'gain=x' sets no value"),
-        (["--input", "gain"], "no input that takes pictures ('gain')"),
+        (["--input", "gain"], "no input for pictures ('gain')"),
     ],
 )
 def test_bad_options_end_in_2(options: list[str], says: str, model: Path, tmp_path: Path, run: Run) -> None:
