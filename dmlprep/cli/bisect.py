@@ -102,7 +102,7 @@ def _outcome(found: Bisection) -> str:
 
 
 _FIELDS = (
-    *("outcome", "reason", "kind", "nodes", "op_types", "values", "hidden", "reproduced", "on_cpu", "runs"),
+    *("outcome", "reason", "kind", "nodes", "op_types", "sources", "values", "hidden", "reproduced", "on_cpu", "runs"),
     *("total_nodes", "device", "tolerance", "along", "bound", "settings", "files"),
 )
 """Attributes of a bisection, in their order in JSON."""
@@ -113,6 +113,7 @@ def _show(found: Bisection, output_format: str) -> None:
         import msgspec
 
         data: dict[str, Any] = {name: getattr(found, name) for name in _FIELDS}
+        data["sources"] = msgspec.to_builtins(found.sources)
         data["values"] = msgspec.to_builtins(found.values)
         data["device"] = str(found.device or "")
         data["along"] = [

@@ -100,7 +100,7 @@ def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
     walk = _Walk(model.copy(), before, [_away(before)])
     changed = False
     take_unread(walk.work.ir)
-    steps = Transactions(walk.work)
+    steps = Transactions(walk.work, is_forecast=True)
     for step in plan.steps:
         try:
             done = _ahead(steps, step, plan.target)

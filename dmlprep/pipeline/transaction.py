@@ -12,6 +12,7 @@ from dmlprep.core.errors import DmlprepError, InternalError, ModelRefused, Outpu
 from dmlprep.graph.analysis.shapes import Inference, refuse_wrong_types
 from dmlprep.graph.model import Frozen, Model, thaw
 from dmlprep.graph.model.checking import check
+from dmlprep.graph.model.sources import Sources, hand_on
 from dmlprep.graph.model.walk import nodes
 from dmlprep.passes import AnyPass, Context
 from dmlprep.passes.framing.frame import check_interface
@@ -21,12 +22,17 @@ from dmlprep.record import StepRecord
 class Transactions:
     """Steps that run one after another on a model that no other code changes: each starts where the last one ended.
 
+    Args:
+        is_forecast: whether the caller drops the model, whose new nodes then need no source.
+
     Attributes:
         within_target: True once a step brought opset and IR version within the target; from then on they must stay.
     """
 
-    def __init__(self, model: Model, frozen: Frozen | None = None, *, within_target: bool = False) -> None:
-        self._model, self.within_target = model, within_target
+    def __init__(
+        self, model: Model, frozen: Frozen | None = None, *, within_target: bool = False, is_forecast: bool = False
+    ) -> None:
+        self._model, self.within_target, self._is_forecast = model, within_target, is_forecast
         self._now = (frozen, model.statistics()) if frozen is not None else None
 
     @property
@@ -60,7 +66,7 @@ class Transactions:
             bytes_before=counts.nbytes,
             bytes_after=self._now[1].nbytes,
             options=dict(options or {}),
-            findings=list(context.findings),
+            findings=Sources(self._model.ir).locate(context.findings, before.proto),
             facts=context.facts,
         )
 
@@ -69,6 +75,8 @@ class Transactions:
         try:
             changed = step.run(self._model, context)
             self.within_target = self.within_target or "opset" in step.promises()
+            if changed and not self._is_forecast:
+                hand_on(self._model.ir, before.proto)
             return self._held_to_contract(step, before, changed, context)
         except (Exception, KeyboardInterrupt) as error:
             self._model.restore(before)

@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from dmlprep.record.source import Source
+
 Severity = Literal["note", "warning", "error"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -43,6 +45,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
         severity: ``error`` fails the model, ``warning`` needs a review, ``note`` is information.
         node: the node (or value) concerned, if any.
         remedy: how to fix it; empty: the code's general remedy.
+        source: module and source line of the node, if the exporter wrote them.
     """
 
     code: str
@@ -51,6 +54,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str = ""
     facts: dict[str, Fact] = {}
     remedy: str = ""
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         if self.code not in CODES and not _QUIRK.fullmatch(self.code):
@@ -64,6 +68,7 @@ def finding(
     node: str = "",
     severity: Severity | None = None,
     remedy: str | None = None,
+    source: Source | None = None,
     **facts: Fact,
 ) -> Finding:
     """Make a finding with the severity and the remedy that its code has by default."""
@@ -75,4 +80,5 @@ def finding(
         node=node,
         facts=facts,
         remedy=row.remedy if remedy is None else remedy,
+        source=source,
     )

@@ -90,7 +90,8 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where each node of a model runs on the target, in the order of the file; nodes of a body follow their owner.
 
     Columns of letters have one letter a node. Columns of numbers have one number a node, separated by spaces:
-    ``operator``, ``reason``, ``not_fused``, ``type`` and ``graph`` are places in the lists of shared texts.
+    ``operator``, ``reason``, ``not_fused``, ``type``, ``graph``, ``module`` and ``place`` are places in the lists of
+    shared texts.
 
     Attributes:
         total: nodes of the model, Constant nodes left out. ``names`` holds the first ``NODES`` of them.
@@ -102,6 +103,8 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
         type: type of its first output (``float16[1,64,56,56]``); ``-1`` if unknown.
         graph: path of its graph; empty if all nodes are in the main graph.
         partition: number of its fused partition in its graph, ``-1`` if it is not fused.
+        module, place: its module, and the line of its source file (``model.py:16``); ``-1`` if unknown. Empty if the
+            model has neither, and if they are in the names of its nodes.
         inputs: the nodes that it reads, ``,`` between them; ``-`` for none. At most ``INPUTS`` of a node.
     """
 
@@ -121,6 +124,10 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
     inputs: str
     graphs: list[str] = []
     graph: str = ""
+    modules: list[str] = []
+    module: str = ""
+    places: list[str] = []
+    place: str = ""
     cpu_left_out: int = 0
     crossings: CrossingTable = CrossingTable()
 
@@ -139,12 +146,15 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
         )
         for column, most, least in texts:
             _within(column, least, most, count)
-        for bounded in (self.names, self.operators, self.types, self.graphs):
+        for bounded in (self.names, self.operators, self.types, self.graphs, self.modules, self.places):
             _bounded(bounded, count)
         for bounded in ([one.code for one in self.reasons], [one.text for one in self.reasons]):
             _bounded(bounded, 2 * count)
         if self.graph:
             _within(self.graph, 0, len(self.graphs), count)
+        for column, texts_of in ((self.module, self.modules), (self.place, self.places)):
+            if column:
+                _within(column, -1, len(texts_of), count)
         _within(self.partition, -1, self.total, count)
         if len(self.inputs) > INPUTS * _CHARACTERS * NODES:
             raise ValueError("a column is too long")

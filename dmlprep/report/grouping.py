@@ -59,14 +59,16 @@ def finding_lines(findings: Sequence[Finding]) -> list[str]:
 
 
 def _item(finding: Finding) -> str:
-    """Return the message, after the node if it does not name it."""
-    node = printable(finding.node)
-    return f"{node}: {finding.message}" if node and node not in finding.message else finding.message
+    """Return the message after the node, if it does not name it, and the node's module and source line."""
+    node, source = printable(finding.node), printable(str(finding.source or ""))
+    names = filter(None, (node if node not in finding.message else "", source))
+    return ": ".join(filter(None, ("  ".join(names), finding.message)))
 
 
 def _where(findings: list[Finding]) -> str:
-    """Return the nodes of a group: ``Conv_1, Conv_2 and 6 more: ``."""
-    names = list(dict.fromkeys(printable(one.node) for one in findings if one.node))
+    """Return the nodes of a group: ``Conv_1, Conv_2  layer1.0.conv2  model.py:16 and 6 more: ``."""
+    places = ("  ".join(filter(None, (one.node, str(one.source or "")))) for one in findings if one.node)
+    names = list(dict.fromkeys(map(printable, places)))
     if not names:
         return f"{len(findings)} times: " if len(findings) > 1 else ""
     named = names if len(names) <= _NAMED else names[: _NAMED - 1]

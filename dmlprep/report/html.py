@@ -36,7 +36,8 @@ _SCRIPTS = ("model.js", "ribbon.js", "layout.js", "drawing.js", "graph.js", "pag
 _ROWS = 200
 """Rows of one table; the record has the rest."""
 
-_COLUMNS = ("total", "roles", "operator", "reason", "type", "partition", "inputs", "graph")
+_COLUMNS = ("total", "roles", "operator", "reason", "type", "partition", "inputs", "graph", "module", "place")
+_TEXTS = ("operators", "types", "graphs", "modules", "places")
 _LETTERS = {"dml": "d", "single": "s", "cpu": "c"}
 
 
@@ -113,7 +114,7 @@ def _table(table: NodeTable, label: str, *, half: bool) -> dict[str, object]:
         "reasons": [printable(str(one)) for one in table.reasons],
         "notFused": table.not_fused,
         **{name: getattr(table, name) for name in _COLUMNS},
-        **{name: list(map(printable, getattr(table, name))) for name in ("operators", "types", "graphs")},
+        **{name: list(map(printable, getattr(table, name))) for name in _TEXTS},
         "crossings": {
             "values": list(map(printable, crossings.values)),
             **{name: getattr(crossings, name) for name in ("to", "producer", "consumer", "nbytes")},

@@ -53,6 +53,7 @@ def to_object(record: RunRecord, placement: Placement | None, most: int = NODES)
             "role": n.role,
             "origin": n.origin,
             "flops": n.flops,
+            "source": msgspec.to_builtins(n.source),
         }
         for n in placement.nodes[:most]
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dmlprep.core.text.sizes import bytes_text, count_text
 from dmlprep.directml.placement import Placement
@@ -13,6 +13,9 @@ from dmlprep.record import CODES, Finding, RunRecord
 from dmlprep.record.run_record import brief_line
 from dmlprep.report.grouping import finding_lines
 from dmlprep.report.outlook_text import in_short, memory_line
+
+_NAMED = 3
+"""Modules of a group of nodes that are named."""
 
 
 def lines(record: RunRecord, placement: Placement | None, target: Target) -> list[str]:
@@ -79,6 +82,7 @@ def _groups(placement: Placement, remedies: Mapping[tuple[object, ...], str]) ->
     for (op, since, code, role), nodes in sorted(away.items(), key=lambda item: -len(item[1])):
         if role == "compute":
             compute.append(f"  {len(nodes):>5} x {op}-{since}  {code} {nodes[0].reason}")
+            compute += _sources(op, nodes)
             compute.append(f"          {remedies.get((op, since, code)) or CODES[code].remedy}")
     for (op, since, code, role), nodes in away.items():
         if role != "compute" and code != "DP506":
@@ -88,10 +92,21 @@ def _groups(placement: Placement, remedies: Mapping[tuple[object, ...], str]) ->
     fused = []
     for code, nodes in sorted(loose.items(), key=lambda item: -len(item[1])):
         noun = "node" if len(nodes) == 1 else "nodes"
-        fused.append(f"  {len(nodes):>5} {noun}  {code} {nodes[0].not_fused_reason} (first: {nodes[0].name})")
+        fused.append(f"  {len(nodes):>5} {noun}  {code} {nodes[0].not_fused_reason} (first: {_first(nodes[0])})")
         fused.append(f"          {CODES[code].remedy}")
     titles = {"compute on the CPU:": compute, "on the CPU, no compute:": other, "on DirectML, not fused:": fused}
     return [line for title, texts in titles.items() if texts for line in ("", title, *texts)]
+
+
+def _sources(op: str, nodes: Sequence[PlacedNode]) -> list[str]:
+    """Lines such as ``Gelu  layers.0.mlp.act  model.py:16``, for the first modules that have the nodes."""
+    sources = list(dict.fromkeys(node.source for node in nodes if node.source is not None))
+    more = [f"          and {len(sources) - _NAMED} more"] if len(sources) > _NAMED else []
+    return [f"          {op}  {source}" for source in sources[:_NAMED]] + more
+
+
+def _first(node: PlacedNode) -> str:
+    return node.name if node.source is None else f"{node.name}  {node.source}"
 
 
 def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]) -> list[str]:

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -81,9 +82,14 @@ def _rule(code: str) -> dict[str, object]:
 
 def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> dict[str, object]:
     text = _message(finding.message + (f". Fix: {finding.remedy}" if finding.remedy else "")) or finding.code
-    location: dict[str, object] = {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": _REGION}}
+    location: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": _REGION}}
     if finding.node:
         location["logicalLocations"] = [{"fullyQualifiedName": finding.node, "kind": "element"}]
+    source = finding.source
+    if source is not None:
+        text = f"{_message(str(source))}: {text}"
+        if source.module:
+            location.setdefault("logicalLocations", []).append({"fullyQualifiedName": source.module, "kind": "module"})
     key = f"{finding.code}\0{finding.node}\0{target}"
     return {
         "ruleId": finding.code,
@@ -92,7 +98,11 @@ def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> d
         "message": {"text": text},
         "locations": [location],
         "partialFingerprints": {"dmlprep/v1": hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:32]},
-        "properties": {"target": target, **msgspec.to_builtins(finding.facts)},
+        "properties": {
+            "target": target,
+            **({"source": msgspec.to_builtins(source)} if source is not None else {}),
+            **msgspec.to_builtins(finding.facts),
+        },
     }
 
 

@@ -158,6 +158,8 @@ def _instantiate(call: onnx.NodeProto, body: onnx.FunctionProto, names: Names) -
     for index, node in enumerate(body.node):
         new = onnx.NodeProto.FromString(node.SerializeToString())
         new.name = f"{prefix}/{node.name or f'{node.op_type}_{index}'}"
+        if not new.metadata_props:
+            new.metadata_props.extend(call.metadata_props)
         _rewrite(new, rename, attributes)
         yield new
     for formal, actual in outputs.items():

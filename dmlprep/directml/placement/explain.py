@@ -55,6 +55,8 @@ def _value(value: Value | None) -> str:
 def _explain(graph: GraphFacts, node: NodeFacts, placed: PlacedNode, target: Target) -> list[str]:
     where = f" in {node.graph}" if node.graph else ""
     lines = [f"{node.label}: {node.key}, version {node.since} (opset {node.opset}){where}"]
+    if placed.source is not None:
+        lines.append(f"  exported from {placed.source}")
     if node.origin:
         lines.append(f"  inlined from {node.origin}: no provider has a kernel for that operator as a whole")
     lines += [f"  input {i}: {_value(v)}" for i, v in enumerate(node.inputs)]

@@ -174,6 +174,7 @@ def place_facts(
                     role=kind[id(node)],
                     origin=node.origin,
                     flops=flops(node),
+                    source=node.source,
                 )
             )
     crossed = crossings(graph, on_dml, kernels)

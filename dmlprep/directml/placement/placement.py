@@ -9,6 +9,7 @@ import msgspec
 from dmlprep.portable.shares import rounded_share
 from dmlprep.record.aliases import SessionDevice
 from dmlprep.record.placement import PlacementFacts
+from dmlprep.record.source import Source
 
 FORMAT = 1
 """Version of the JSON form. It increases when a field changes its meaning or is removed."""
@@ -33,6 +34,7 @@ class PlacedNode(msgspec.Struct, frozen=True, omit_defaults=True):
         role: ``compute``; ``shape`` arithmetic; ``control`` flow and containers; ``constant``: folded at load.
         origin: the node that it was inlined from; empty for a node of the model itself.
         flops: floating-point operations; ``None`` if its shapes are unknown.
+        source: module and source line that it was exported from; ``None`` if unknown.
     """
 
     name: str
@@ -48,6 +50,7 @@ class PlacedNode(msgspec.Struct, frozen=True, omit_defaults=True):
     role: Literal["compute", "shape", "control", "constant"] = "compute"
     origin: str = ""
     flops: int | None = None
+    source: Source | None = None
 
 
 class Crossing(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -29,6 +29,7 @@ from dmlprep.graph.model.checking import check
 from dmlprep.graph.model.collector import paused_collector
 from dmlprep.graph.model.input_watch import named_data_files
 from dmlprep.graph.model.pinned import pinned_values, short_value
+from dmlprep.graph.model.sources import Sources
 from dmlprep.graph.model.walk import join_path
 from dmlprep.record import CODES, Finding, RunRecord, finding
 from dmlprep.record.nodes import NodeTables
@@ -179,7 +180,7 @@ def _examined(model: Model, target: Target, files: list[Finding], shared: _Share
 def _file_findings(model: Model) -> list[Finding]:
     wrong = check(model.ir)
     found = [finding("DP003", wrong, node=str(model.path or ""))] if wrong else []
-    found += [*model.notes, *_value_findings(model)]
+    found += [*Sources(model.ir).locate(model.notes), *_value_findings(model)]
     if model.path is not None:
         found += _name_findings(model)
     return found
@@ -258,6 +259,7 @@ def _on_cpu(nodes: Sequence[PlacedNode], remedy: str | None) -> Finding:
         severity=CODES[first.code].severity if first.role == "compute" or first.code == "DP507" else "note",
         node=names[0],
         remedy=remedy,
+        source=first.source,
         count=len(nodes),
         op=first.op,
         since_version=first.since_version,
@@ -271,7 +273,8 @@ def _unfused(nodes: Sequence[PlacedNode]) -> Finding:
     ops = ", ".join(f"{op} {n}" for op, n in Counter(n.op for n in nodes).most_common(4))
     text = f"{_count(nodes)} on DirectML run unfused ({ops}): {nodes[0].not_fused_reason}"
     names = _names(nodes)
-    return finding(nodes[0].not_fused, text, node=names[0], count=len(nodes), nodes=names)
+    first = nodes[0]
+    return finding(first.not_fused, text, node=names[0], source=first.source, count=len(nodes), nodes=names)
 
 
 def _names(nodes: Sequence[PlacedNode]) -> list[str]:

@@ -23,7 +23,9 @@ def node_table(graph: GraphFacts, placement: Placement) -> NodeTable:
     shown = order[:NODES]
     rows = [placed[id(node)] for node in shown]
     number = {id(node): index for index, node in enumerate(shown)}
-    operators, types, graphs = (dict[str, int]() for _ in range(3))
+    operators, types, graphs, modules, places = (dict[str, int]() for _ in range(5))
+    in_names = any(node.sources is not None and node.sources.in_names for node in shown[:1])
+    sources = [None if in_names else row.source for row in rows]
     reasons: dict[tuple[str, str], int] = {}
     return NodeTable(
         total=len(order),
@@ -45,6 +47,12 @@ def node_table(graph: GraphFacts, placement: Placement) -> NodeTable:
         inputs=" ".join(_inputs(node, number) for node in shown),
         graph=_column(_place(graphs, row.graph) for row in rows) if any(row.graph for row in rows) else "",
         graphs=list(map(recorded_name, graphs)),
+        module=_column(_place(modules, s.module) if s is not None else -1 for s in sources) if any(sources) else "",
+        modules=list(map(recorded_name, modules)),
+        place=_column(_place(places, s.place) if s is not None and s.place else -1 for s in sources)
+        if any(sources)
+        else "",
+        places=list(map(recorded_name, places)),
         cpu_left_out=sum(_provider(placed[id(node)]) == "c" for node in order[NODES:]),
         crossings=_crossings(placement, rows),
     )

@@ -45,6 +45,7 @@ class Hit:
                 "fixed_by": "fix-quirks" if self.quirk.rewrite is not None else "",
             },
             remedy=row.remedy,
+            source=self.node.source,
         )
 
 

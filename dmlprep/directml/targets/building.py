@@ -14,6 +14,7 @@ from dmlprep.graph.analysis.knowledge import Knowledge, constant_of, dims_of, ty
 from dmlprep.graph.analysis.schemas import type_string
 from dmlprep.graph.analysis.shapes import Inference
 from dmlprep.graph.analysis.symbolic import known_in_parts
+from dmlprep.graph.model.sources import Sources
 from dmlprep.graph.model.walk import attribute_graphs, join_path
 
 _TENSOR_BYTES = 1024  # limit of an initializer whose values the rules read
@@ -28,6 +29,7 @@ class _Builder:
     def __init__(self, model: ir.Model, known: Knowledge, origins: Mapping[str, str]) -> None:
         self.known = known
         self.origins = origins
+        self.sources = Sources(model)
         self.ir_version = model.ir_version
         self.opsets = {("" if domain == "ai.onnx" else domain): v for domain, v in model.graph.opset_imports.items()}
         self.values: dict[ir.Value, Value] = {}
@@ -66,7 +68,7 @@ class _Builder:
             facts.tensor = tensor
 
     def _node(self, node: ir.Node, graph: GraphFacts) -> None:
-        facts = NodeFacts(node, graph.path, self.opsets.get(node.domain, 1), len(graph.nodes))
+        facts = NodeFacts(node, graph.path, self.opsets.get(node.domain, 1), len(graph.nodes), sources=self.sources)
         for output in node.outputs:
             made = self._value(output, graph.path) if output.name else None
             if made is not None:

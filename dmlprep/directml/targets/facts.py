@@ -17,8 +17,10 @@ import onnx_ir as ir
 
 from dmlprep.graph.analysis.schemas import schema_of
 from dmlprep.graph.model.dims import Dim
+from dmlprep.graph.model.sources import Sources
 from dmlprep.graph.model.walk import join_path
 from dmlprep.portable.arrays import Array
+from dmlprep.record.source import Source
 
 INTERNAL_SINCE = {"SimplifiedLayerNormalization": 1, "LayerNormalization": 1, "Affine": 1, "Crop": 1, "ImageScaler": 1}
 """Operators that ONNX Runtime itself defines in ai.onnx, if ONNX has no schema at the model's opset
@@ -139,6 +141,7 @@ class NodeFacts:
         implicit: outer values that its subgraphs read.
         subgraphs: attribute name -> graph.
         origin: label of the node that it was inlined from; empty for a node of the model itself.
+        sources: the reader of the model's sources.
         supported: the last result of the kernel search, with its tables: each target searches several times.
         name: its name in the model; may be empty.
         key: ``Conv`` for ai.onnx, ``com.microsoft::Gelu`` for other domains.
@@ -154,6 +157,7 @@ class NodeFacts:
     implicit: list[Value] = field(default_factory=list)
     subgraphs: dict[str, GraphFacts] = field(default_factory=dict)
     origin: str = ""
+    sources: Sources | None = None
     supported: tuple[object, int, object] | None = None
     name: str = field(init=False)
     op: str = field(init=False)
@@ -175,6 +179,11 @@ class NodeFacts:
     def path(self) -> str:
         """Its label with the path of its graph."""
         return join_path(self.graph, self.label)
+
+    @property
+    def source(self) -> Source | None:
+        """Module and source line that it was exported from; ``None`` if unknown."""
+        return None if self.sources is None else self.sources.of(self.ir)
 
     def has(self, name: str) -> bool:
         """Return whether the node has the attribute."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from dmlprep.core.errors import CheckNotRun, InputError
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import Unchanged
+from dmlprep.graph.model.sources import Sources
 from dmlprep.graph.model.walk import label
 from dmlprep.metrics import Tolerance, tolerance_for
 from dmlprep.parity.bisection.error_profile import MOST_VALUES, fit_shapes, seen_along, sweep
@@ -304,6 +305,7 @@ class _Search:
         nodes = culprits(self.cuts, part)
         labels, kinds = [label(n) for n in nodes], [n.op_type for n in nodes]
         result = Bisection("found", "", nodes=labels, op_types=kinds, values=self.apart, hidden=self.hidden)
+        result.sources = list(map(Sources(self.prober.models["candidate"].ir).of, nodes))
 
         def shown(part: Model, expected: dict[str, Array]) -> bool:
             result.part, result.expected = part, expected

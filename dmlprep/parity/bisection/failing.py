@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from dmlprep.graph.model import Model
+from dmlprep.graph.model.sources import Sources
 from dmlprep.graph.model.walk import label
 from dmlprep.metrics import TOLERANCES
 from dmlprep.parity.bisection.finding import Bisection, culprits, inputs_at, named
@@ -41,6 +42,7 @@ def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, pro
         kind="failure",
         nodes=[label(n) for n in nodes],
         op_types=[n.op_type for n in nodes],
+        sources=list(map(Sources(prober.models["candidate"].ir).of, nodes)),
         failure=part.said or ended,
         reproduced=bool(part.said),
         part=part.model,

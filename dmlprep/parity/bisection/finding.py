@@ -26,6 +26,7 @@ from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.origin import origin
 from dmlprep.record.run_record import RunFacts
+from dmlprep.record.source import Source
 from dmlprep.runtime import SessionOptions
 from dmlprep.runtime.types import Optimization
 
@@ -89,6 +90,7 @@ class Bisection:
         kind: ``values`` (numbers differ) or ``failure`` (the candidate does not run).
         nodes: labels of the nodes between the last cut that agrees and the first that does not. Several where values
             between them have no counterpart in the reference, or exposing them as outputs hides the fault.
+        sources: module and source line of each of ``nodes``, where the candidate has them.
         values: metrics of the values that differ after the nodes.
         hidden: True if exposing the values between the nodes as outputs hides the fault: then their fusion causes it.
         fused_by: who fuses the nodes, in words; empty where it is not known.
@@ -107,6 +109,7 @@ class Bisection:
     kind: Literal["values", "failure"] = "values"
     nodes: list[str] = field(default_factory=list)
     op_types: list[str] = field(default_factory=list)
+    sources: list[Source | None] = field(default_factory=list)
     values: list[OutputMetrics] = field(default_factory=list)
     hidden: bool = False
     fused_by: str = ""
@@ -138,9 +141,12 @@ class Bisection:
 
 def named(result: Bisection) -> str:
     """Name the nodes of a result, in words."""
+    of = [f" of {source}" if source is not None else "" for source in result.sources or [None]]
     if len(result.nodes) == 1:
-        return f"{result.op_types[0]} node {result.nodes[0]!r}"
-    return f"{len(result.nodes)} nodes, {result.nodes[0]!r} to {result.nodes[-1]!r}" if result.nodes else "no node"
+        return f"{result.op_types[0]} node {result.nodes[0]!r}{of[0]}"
+    if not result.nodes:
+        return "no node"
+    return f"{len(result.nodes)} nodes, {result.nodes[0]!r}{of[0]} to {result.nodes[-1]!r}{of[-1]}"
 
 
 def culprits(cuts: Cuts, part: Model) -> list[ir.Node]:
@@ -185,7 +191,8 @@ def bisect_record(found: Bisection, *, command_line: str = "") -> RunRecord:
     error, findings = RunError(found.reason) if found.outcome == "not-run" else None, []
     if found.outcome == "found":
         error = RunError(f"the models first differ at {named(found)}")
-        findings = [finding("DP706", found.reason, node=found.nodes[0] if found.nodes else "")]
+        node, source = (*found.nodes[:1], "")[0], (*found.sources[:1], None)[0]
+        findings = [finding("DP706", found.reason, node=node, source=source)]
     outcome = {"agree": "passed", "found": "failed", "not-run": "not-run"}[found.outcome]
     return RunRecord(
         command="bisect",

@@ -120,9 +120,14 @@ function tag(context, text, right, y, hue) {
   context.font = FONT;
 }
 
+// The kind of the worst node in a block, which gives the block its colour.
+function worst({ kinds }) {
+  return ['cpu', 'single'].find((kind) => kinds[kind]) ?? 'dml';
+}
+
 function drawClosed(context, block, x, y, { hue, scale }) {
   context.fillStyle = hue.track;
-  context.strokeStyle = block.kinds.cpu ? hue.cpu : hue.line;
+  context.strokeStyle = hue[worst(block)];
   context.lineWidth = block.kinds.cpu ? 2 : 1;
   box(context, x, y, block.width, block.height, 6);
   // What is inside, as a bar: how much of it runs where.

@@ -1,4 +1,5 @@
-// The nodes of the page as objects, and their blocks: the scopes that their names write (/encoder/layer.0/...).
+// The nodes of the page as objects, and their blocks: their modules, or the scopes that their names write
+// (/encoder/layer.0/...).
 
 const SECTION = 60; // children of a block beyond which they are put into sections
 const KIND = { d: 'dml', s: 'single', c: 'cpu' };
@@ -10,7 +11,7 @@ const numbers = (text) => (text ? text.split(' ').map(Number) : []);
 function readTable(data) {
   const shared = numbers(data.shared);
   const columns = {};
-  for (const name of ['operator', 'reason', 'notFused', 'type', 'partition', 'graph']) columns[name] = numbers(data[name]);
+  for (const name of ['operator', 'reason', 'notFused', 'type', 'partition', 'graph', 'module', 'place']) columns[name] = numbers(data[name]);
   const inputs = data.inputs ? data.inputs.split(' ') : [];
   let last = '';
   const nodes = data.names.map((rest, at) => {
@@ -26,6 +27,8 @@ function readTable(data) {
       type: columns.type[at] < 0 ? '' : data.types[columns.type[at]],
       partition: columns.partition[at],
       graph: columns.graph.length ? data.graphs[columns.graph[at]] : '',
+      module: data.modules[columns.module[at]] ?? null,
+      place: data.places[columns.place[at]] ?? '',
       reads: inputs[at] === '-' ? [] : inputs[at].split(',').map(Number),
       readers: [],
       crossings: [],
@@ -54,6 +57,8 @@ function facts(node) {
   if (node.notFused) found.push(['not fused', node.notFused]);
   if (node.type) found.push(['makes', node.type]);
   if (node.graph) found.push(['in', node.graph]);
+  if (node.module) found.push(['module', node.module]);
+  if (node.place) found.push(['source', node.place]);
   for (const one of node.crossings.slice(0, 8)) {
     found.push(['copied', `${one.value}, to ${one.up ? 'DirectML' : 'the CPU'}, ${bytesText(one.bytes)}`]);
   }
@@ -66,10 +71,12 @@ function blocksOf(nodes) {
   const scopes = scopesOf(nodes);
   for (const node of nodes) {
     let block = root;
+    const join = node.module === null ? '/' : '.';
     for (const word of scopes[node.at]) {
       let inner = block.named.get(word);
       if (!inner) {
-        inner = newBlock(word, block.path ? `${block.path}/${word}` : word, block);
+        inner = newBlock(word, block.path ? `${block.path}${join}${word}` : word, block);
+        inner.join = join;
         block.named.set(word, inner);
         block.children.push(inner);
       }
@@ -83,12 +90,14 @@ function blocksOf(nodes) {
   return root;
 }
 
-// The scopes of each node. One without (tools that join nodes give new names) has what the nodes around it share.
+// The scopes of each node: its module's, where that is known, otherwise its name's. One without (tools that join nodes give
+// new names) has what the nodes around it share.
 function scopesOf(nodes) {
-  const own = nodes.map((node) => (node.graph ? `${node.graph}/` : '').concat(node.name).split('/').filter(Boolean).slice(0, 24).slice(0, -1));
+  const named = (node) => (node.graph ? `${node.graph}/` : '').concat(node.name).split('/').filter(Boolean).slice(0, 24).slice(0, -1);
+  const own = nodes.map((node) => (node.module === null ? named(node) : node.module.split('.').filter(Boolean).slice(0, 24)));
   const shared = (a, b) => a.slice(0, a.findIndex((word, at) => word !== b[at]) >>> 0);
   for (const node of nodes) {
-    if (own[node.at].length) continue;
+    if (own[node.at].length || node.module !== null) continue;
     const above = own[node.reads.find((at) => own[at].length)];
     const below = own[node.readers.find((at) => own[at].length)];
     own[node.at] = above && below ? shared(above, below) : above ?? below ?? [];
@@ -106,7 +115,7 @@ function settle(block) {
     if (child.node) return child;
     while (child.children.length === 1 && !child.children[0].node) {
       const inner = child.children[0];
-      child = Object.assign(inner, { title: `${child.title}/${inner.title}`, parent: block });
+      child = Object.assign(inner, { title: `${child.title}${inner.join}${inner.title}`, parent: block });
     }
     return child;
   });

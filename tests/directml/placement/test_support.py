@@ -35,7 +35,11 @@ def test_a_release_gains_a_kernel(target: str, provider: str) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "says"),
     [
-        ("g (double[2,2] x) => (double[2,2] y) { y = MatMul (x, x) }", "DP503", "x is double, T supports float, float16"),
+        (
+            "g (double[2,2] x) => (double[2,2] y) { y = MatMul (x, x) }",
+            "DP503",
+            "x is double, T supports float, float16",
+        ),
         ("g (int64[2,2] x) => (int64[2,2] y) { y = MatMul (x, x) }", "DP503", "x is int64"),
         ("g (bfloat16[2] x) => (bfloat16[2] y) { y = Identity (x) }", "DP503", "x is bfloat16"),
         ("g (bfloat16[2] x) => (bfloat16[2] y) { y = Relu (x) }", "DP507", "x is bfloat16"),
