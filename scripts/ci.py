@@ -59,7 +59,7 @@ class Stage:
     counts: bool = True
 
 
-_TESTS = "{python} -m pytest -q -n 3 --junitxml {report} -o junit_family=xunit2"
+_TESTS = "{python} -m pytest -q -n 3 --durations=20 --durations-min=5 --junitxml {report} -o junit_family=xunit2"
 
 STAGES = (
     # The newest release, and the last of onnxruntime-directml, which most cases of quirks need.
