@@ -37,8 +37,8 @@ def find_pass(name: str, where: str = "") -> type[AnyPass]:
     if name not in CATALOG:
         raise RecipeError(f"unknown step {name!r}", where=where, fix=suggest(name, list(CATALOG)), code="DP901")
     module, _, cls = CATALOG[name].partition(":")
-    found: type[AnyPass] = getattr(import_module(module), cls)
-    return found
+    pass_class: type[AnyPass] = getattr(import_module(module), cls)
+    return pass_class
 
 
 def make_pass(name: str, options: dict[str, object], where: str = "") -> AnyPass:

@@ -128,7 +128,7 @@ def _set(value: ir.Value, axis: int, denotation: str) -> None:
 
 def _name_free(ends: list[ir.Value], graph: ir.Graph) -> None:
     """Name each dimension with size -1, "None" or no name. ONNX Runtime can override only named dimensions by name."""
-    taken = {name for _, _, name in _dims(ends)}
+    names = {name for _, _, name in _dims(ends)}
     for value in _inputs(graph):
         if value.shape is None:
             continue
@@ -137,9 +137,9 @@ def _name_free(ends: list[ir.Value], graph: ir.Graph) -> None:
             text = dim if isinstance(dim, int) else (dim.value or "")
             if (isinstance(text, int) and text < 0) or text in ANONYMOUS:
                 text = f"{value.name}_dim_{axis}"
-                while text in taken:
+                while text in names:
                     text += "_"
-                taken.add(text)
+                names.add(text)
             dims.append(text)
         if dims != [d if isinstance(d, int) else (d.value or "") for d in value.shape]:
             value.shape = ir.Shape(dims, [value.shape.get_denotation(i) for i in range(len(dims))])

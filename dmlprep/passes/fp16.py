@@ -132,12 +132,12 @@ class Fp16Pass(Pass[Fp16Options]):
         if not text:
             return
         text += gain.mostly_quantised
-        kept = facts.kept_fp32
-        rules = Counter("search" if name in facts.islands else one.rule for name, one in kept.items())
+        fp32_nodes = facts.kept_fp32
+        rules = Counter("search" if name in facts.islands else one.rule for name, one in fp32_nodes.items())
         if rules:
             text += f" (nodes in FP32: {', '.join(f'{rule} {count}' for rule, count in rules.most_common())})"
-        if "little-gain" in self.options.allow or 2 * rules["user"] > len(kept):
-            context.report(code, text, kept=len(kept))
+        if "little-gain" in self.options.allow or 2 * rules["user"] > len(fp32_nodes):
+            context.report(code, text, kept=len(fp32_nodes))
             return
         fix = smaller_question(facts, self.options.tolerance)
         anyway = 'allow = ["little-gain"] in step.fp16 writes the file anyway'
@@ -153,14 +153,14 @@ class Fp16Pass(Pass[Fp16Options]):
                 raise RecipeError(text, where="keep_io", fix=suggest(name, list(known)))
         keep, convert_anyway, inlined = self._chosen(model)
 
-        def run(one: Model, kept: Mapping[int, str], anyway: Mapping[int, str], half: bool) -> Converted:
-            rewritten = sum_squares(one, kept, context.target, options.policy)
+        def run(one: Model, fp32_nodes: Mapping[int, str], anyway: Mapping[int, str], half: bool) -> Converted:
+            rewritten = sum_squares(one, fp32_nodes, context.target, options.policy)
             done = convert(
                 one,
                 context.target,
                 level=options.policy,
                 keep_io=keep_io,
-                keep=kept,
+                keep=fp32_nodes,
                 convert_anyway=anyway,
                 half_weights=half,
             )
@@ -194,7 +194,7 @@ class Fp16Pass(Pass[Fp16Options]):
         done = run(model, keep, convert_anyway, half)
         context.findings += done.findings
         facts = context.facts
-        facts.casts, facts.kept_fp32, facts.kept_by_rule = done.casts, done.kept, done.rules
+        facts.casts, facts.kept_fp32, facts.kept_by_rule = done.casts, done.kept_fp32, done.rules
         changed = done.changed if before is None else not model.snapshot().same_as(before)
         return changed or inlined
 
@@ -234,13 +234,13 @@ class Fp16Pass(Pass[Fp16Options]):
             raise ModelRefused(text, code="DP403", fix='set islands = "off", and list the nodes in keep_nodes')
         by_place = nodes_by_path(model.ir).items()
 
-        def trial(one: Model, kept: Mapping[int, str]) -> None:
+        def trial(one: Model, fp32_nodes: Mapping[int, str]) -> None:
             places = nodes_by_path(one.ir)
             mine, anyway = (
                 {id(places[p]): chosen[id(n)] for p, n in by_place if id(n) in chosen}
                 for chosen in (keep, convert_anyway)
             )
-            run(one, {**mine, **kept}, anyway, half)
+            run(one, {**mine, **fp32_nodes}, anyway, half)
 
         plain = msgspec.structs.replace(options, journal="", max_trials=1, max_seconds=1.0, feeds=1, allow=[])
         setting = Setting(
@@ -256,31 +256,31 @@ class Fp16Pass(Pass[Fp16Options]):
         )
         return model, trial, context.runner, feeds, setting
 
-    def _islands(self, model: Model, context: Context, found: Islands) -> dict[int, str]:
+    def _islands(self, model: Model, context: Context, islands: Islands) -> dict[int, str]:
         """Return the nodes that a search found, by ``id(node)``, and report them as recipe lines."""
         options = self.options
         facts = context.facts
         facts.emulation = f"{options.accumulation}, {options.rounding}"
-        facts.trials = [Trial(len(t.kept), t.error, round(t.seconds, 2)) for t in found.trials]
-        facts.blocks = [Block(name, error, count) for name, count, error in found.blocks]
-        facts.outputs_in_fp16 = {**found.outputs}
-        facts.search_seconds = round(found.seconds, 1)
-        facts.worst_values, facts.profile = _worst(found.ranges.values()), _along(found.ranges.values())
-        if not found.met or found.whole:
+        facts.trials = [Trial(len(t.keep), t.error, round(t.seconds, 2)) for t in islands.trials]
+        facts.blocks = [Block(name, error, count) for name, count, error in islands.blocks]
+        facts.outputs_in_fp16 = {**islands.outputs}
+        facts.search_seconds = round(islands.seconds, 1)
+        facts.worst_values, facts.profile = _worst(islands.ranges.values()), _along(islands.ranges.values())
+        if not islands.met or islands.whole:
             best = (
                 f"only the whole model in FP32 has an error of at most {options.tolerance:g}"
-                if found.met
-                else f"after {len(found.trials)} trials no set of nodes in FP32 brings the error below "
-                f"{options.tolerance:g}; at best it is {found.error:.2g}"
+                if islands.met
+                else f"after {len(islands.trials)} trials no set of nodes in FP32 brings the error below "
+                f"{options.tolerance:g}; at best it is {islands.error:.2g}"
             )
-            text = f"{best}; with all of FP16 it is {found.trials[0].error:.2g}"
+            text = f"{best}; with all of FP16 it is {islands.trials[0].error:.2g}"
             raise ModelRefused(text, code="DP404", fix=smaller_question(facts, options.tolerance))
-        for name, why in found.computing.items():
+        for name, why in islands.computing.items():
             context.report("DP405", f"{name} stays in FP32: {why}", node=name)
-        facts.islands, facts.islands_computing = found.keep, found.computing
-        facts.island_recipe, facts.emulation_error = found.recipe_lines() + facts.island_recipe, found.error
+        facts.islands, facts.islands_computing = islands.keep, islands.computing
+        facts.island_recipe, facts.emulation_error = islands.recipe_lines() + facts.island_recipe, islands.error
         places = nodes_by_path(model.ir)
-        return {id(places[name]): why for name, why in found.keep.items()}
+        return {id(places[name]): why for name, why in islands.keep.items()}
 
     def _borrowed(self, model: Model, context: Context, keep: dict[int, str]) -> bool:
         options = self.options

@@ -46,8 +46,8 @@ class FramePass(Pass[FrameOptions]):
         """
         if self.options.empty:
             return None
-        found = resolve(model.ir, self.options.inputs, self.options.outputs, self.options.detect)
-        return msgspec.structs.replace(found, table=self._table())
+        frame = resolve(model.ir, self.options.inputs, self.options.outputs, self.options.detect)
+        return msgspec.structs.replace(frame, table=self._table())
 
     def _table(self) -> dict[str, object]:
         """The options in the form of the note."""
@@ -70,10 +70,12 @@ class FramePass(Pass[FrameOptions]):
         if frame is None:
             return False
         before = set(_on_cpu(model, context))
-        made = {node.name for node in write_frame(model, frame)}
-        left = [f"{name} ({op})" for name, op in _on_cpu(model, context) if (name, op) not in before and name in made]
-        if left:
-            text = f"{context.target.name} would run {len(left)} nodes of the frame on the CPU, first {left[0]}"
+        new_names = {node.name for node in write_frame(model, frame)}
+        on_cpu = [
+            f"{name} ({op})" for name, op in _on_cpu(model, context) if (name, op) not in before and name in new_names
+        ]
+        if on_cpu:
+            text = f"{context.target.name} would run {len(on_cpu)} nodes of the frame on the CPU, first {on_cpu[0]}"
             fix = "prepare for a newer release, or leave this part of the frame to the app"
             raise ModelRefused(text, code="DP306", fix=fix)
         for picture in frame.pictures:
@@ -85,10 +87,10 @@ class FramePass(Pass[FrameOptions]):
             text = f"{' and '.join(result.made)}: {what} of the model output {result.name}"
             context.report("DP304", text, node=result.name)
         if frame.detect is not None:
-            count, taken = frame.detect.table.count, " and ".join(frame.detect.taken)
-            text = f"{count} boxes in pixels of the app's picture replace {taken}"
+            count, replaced = frame.detect.table.count, " and ".join(frame.detect.taken)
+            text = f"{count} boxes in pixels of the app's picture replace {replaced}"
             context.report("DP304", text, node=frame.detect.taken[0])
-        context.facts.frame_nodes = len(made)
+        context.facts.frame_nodes = len(new_names)
         return True
 
 

@@ -51,7 +51,7 @@ class FusePass(Pass[FuseOptions]):
         if context.target.opset_only or not forms:
             return False
         done: Counter[str] = Counter()
-        left: dict[tuple[str, str], list[str]] = {}
+        unfused: dict[tuple[str, str], list[str]] = {}
         names = Names(model.ir)
         for facts in build(model.ir, Knowledge.swept(model.ir)).all_graphs():
             shared: Shared = {}
@@ -61,14 +61,14 @@ class FusePass(Pass[FuseOptions]):
                         continue
                     match = self._match(form, node, context)
                     if isinstance(match, str):
-                        left.setdefault((form.op_type, match), []).append(node.path)
+                        unfused.setdefault((form.op_type, match), []).append(node.path)
                     elif match is not None and _write(form, match, model, names, shared):
                         done[form.op_type] += 1
                         break
         for op, count in sorted(done.items()):
             nodes = "1 node" if count == 1 else f"{count} nodes"
             context.report("DP302", f"{op}: {nodes} replace several", operator=op, count=count)
-        for (op, why), places in sorted(left.items()):
+        for (op, why), places in sorted(unfused.items()):
             more = f", and {len(places) - 1} more" if len(places) > 1 else ""
             context.report("DP303", f"{op}{more}: {why}", node=places[0], operator=op, count=len(places), reason=why)
         context.facts.fused = dict(sorted(done.items()))

@@ -83,14 +83,14 @@ class SimplifyPass(Pass[SimplifyOptions]):
         if context.runner is not None:
             fold_chains(work, context.runner, limit)
         try:
-            taken = take_out(work.ir)
+            extracted = take_out(work.ir)
             proto = onnxsim.simplify(
                 ir.to_proto(work.ir),
                 time_limit=self.options.time_limit,
                 constant_bytes=limit,
                 merge_equal=not any(n.op_type in RANDOM for n in nodes(model.ir)),
             )
-            result = Model(put_back(proto, taken, model.ir), model.path)
+            result = Model(put_back(proto, extracted, model.ir), model.path)
         except ModelRefused as error:
             return self._undone(context, error.what)
         after = result.statistics()
@@ -134,7 +134,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
         except ModelRefused as error:
             context.facts.guard_on_values = f"not run: the model itself does not run: {error.what}"
             return ""
-        groups, worst, said = output_groups(model), 0.0, "passed"
+        groups, worst, verdict = output_groups(model), 0.0, "passed"
         for feed, reference in zip(feeds, references, strict=True):
             try:
                 now = run_segments(runner.run, result, feed)
@@ -143,16 +143,16 @@ class SimplifyPass(Pass[SimplifyOptions]):
             for name in reference:
                 if name not in now or now[name].dtype != reference[name].dtype:
                     return f"the outputs differ: output {name!r} is missing, or of another type"
-            found = compare_outputs(groups, reference, now, _BOUND)
-            if not all(m.passed for m in found):
+            comparisons = compare_outputs(groups, reference, now, _BOUND)
+            if not all(m.passed for m in comparisons):
                 noise = _noise(model, feed, reference, runner)
-                found = compare_outputs(groups, reference, now, _BOUND, noise)
-                wrong = [m for m in found if not m.passed and not _is_noise(m, noise.get(m.output, 0.0))]
+                comparisons = compare_outputs(groups, reference, now, _BOUND, noise)
+                wrong = [m for m in comparisons if not m.passed and not _is_noise(m, noise.get(m.output, 0.0))]
                 if wrong:
                     return f"the outputs differ: {describe(wrong[0], _BOUND)}"
-                said = f"within the model's own noise, {max(noise.values(), default=0.0):.3g},"
-            worst = max([worst, *(m.max_rel for m in found)])
-        context.facts.guard_on_values = f"{said} on {len(feeds)} feed(s), largest difference {worst:.3g}"
+                verdict = f"within the model's own noise, {max(noise.values(), default=0.0):.3g},"
+            worst = max([worst, *(m.max_rel for m in comparisons)])
+        context.facts.guard_on_values = f"{verdict} on {len(feeds)} feed(s), largest difference {worst:.3g}"
         return ""
 
 

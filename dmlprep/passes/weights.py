@@ -20,7 +20,7 @@ from dmlprep.passes.precision.weights import (
     Blocks,
     Choice,
     Done,
-    Found,
+    SearchResult,
     find_sensitive,
     write_convolutions,
     write_matmuls,
@@ -131,10 +131,10 @@ class WeightsPass(Pass[WeightsOptions]):
             raise ModelRefused(text, code="DP419", fix='set search = "off", and list the nodes in keep_nodes')
         places = {id(node): place for place, node in nodes_by_path(model.ir).items()}
 
-        def write(one: Model, kept: Mapping[int, str]) -> None:
+        def write(one: Model, keep: Mapping[int, str]) -> None:
             there = nodes_by_path(one.ir)
             mine = {id(there[places[node]]): why for node, why in choice.keep.items() if node in places}
-            self._write(one, replace(choice, keep={**mine, **kept}))
+            self._write(one, replace(choice, keep={**mine, **keep}))
 
         setting = Setting(
             options.tolerance,
@@ -147,25 +147,25 @@ class WeightsPass(Pass[WeightsOptions]):
             few_bits=True,
         )
         feeds = context.runner.feeds(model, options.feeds)
-        found = find_sensitive(model, write, choice, context.runner, feeds, setting)
-        self._tell(found, context)
+        result = find_sensitive(model, write, choice, context.runner, feeds, setting)
+        self._tell(result, context)
         by_place = nodes_by_path(model.ir)
-        return {id(by_place[place]): why for place, why in found.keep.items()}
+        return {id(by_place[place]): why for place, why in result.keep.items()}
 
-    def _tell(self, found: Found, context: Context) -> None:
+    def _tell(self, result: SearchResult, context: Context) -> None:
         facts = context.facts
-        facts.trials = [Trial(len(t.kept), t.error, round(t.seconds, 2)) for t in found.trials]
-        facts.search_seconds = round(found.seconds, 1)
-        facts.error_of_all, facts.error = found.whole, found.error
-        if not found.met:
-            text = f"no weight was found in {len(found.trials)} trials that can be rounded within an error of "
-            text += f"{found.tolerance:g}; with all of them rounded it is {found.whole:.2g}"
+        facts.trials = [Trial(len(t.keep), t.error, round(t.seconds, 2)) for t in result.trials]
+        facts.search_seconds = round(result.seconds, 1)
+        facts.error_of_all, facts.error = result.whole, result.error
+        if not result.met:
+            text = f"no weight was found in {len(result.trials)} trials that can be rounded within an error of "
+            text += f"{result.tolerance:g}; with all of them rounded it is {result.whole:.2g}"
             fix = "raise tolerance, max_trials or max_seconds, or use bits = 8 or a smaller block_size"
             raise ModelRefused(text, code="DP419", fix=fix)
-        for name, why in found.keep.items():
+        for name, why in result.keep.items():
             context.report("DP418", f"{name} keeps its weight: {why}", node=name)
-        facts.kept, facts.keep_recipe = dict(found.keep), found.recipe_lines()
-        facts.kept_bytes, facts.bytes_to_round = found.kept_bytes, found.all_bytes
+        facts.kept, facts.keep_recipe = dict(result.keep), result.recipe_lines()
+        facts.kept_bytes, facts.bytes_to_round = result.kept_bytes, result.all_bytes
 
     def _report(self, done: Done, searched: set[str], context: Context) -> None:
         forms = Counter(f"{b.bits} bits in blocks of {b.size}" for b in done.written.values())
@@ -178,7 +178,7 @@ class WeightsPass(Pass[WeightsOptions]):
             text = f"{count} {'convolution' if count == 1 else 'convolutions'} with weights of 8 bits"
             context.report("DP416", text, count=count)
         by_reason: dict[str, list[str]] = {}
-        for name, why in done.left.items():
+        for name, why in done.unchanged.items():
             if why not in searched:  # DP418 has reported those
                 by_reason.setdefault(why, []).append(name)
         for why, names in sorted(by_reason.items()):

@@ -25,14 +25,14 @@ def dtype_of(name: str) -> ir.DataType:
 
 
 class Nodes(GraphBuilder):
-    """A writer of nodes that are added to the graph together (``made``). Their names begin with ``about``."""
+    """A writer of nodes that are added to the graph together (``new_nodes``). Their names begin with ``about``."""
 
     graph: ir.Graph
 
     def __init__(self, graph: ir.Graph, names: Names, budget: Budget | None, about: str) -> None:
         super().__init__(graph, names, budget, f"frame of {about!r}")
         self._about = about
-        self.made: list[ir.Node] = []
+        self.new_nodes: list[ir.Node] = []
 
     @property
     def opset(self) -> int:
@@ -62,7 +62,7 @@ class Nodes(GraphBuilder):
         kinds = [ir.TensorType(dtype) if dtype is not None else inputs[0].type for _, dtype in outputs]
         shapes = [ir.Shape([int(d) for d in shape]) for shape, _ in outputs]
         values = [self.new_value(wish, kind, shape) for kind, shape in zip(kinds, shapes, strict=True)]
-        self.made.append(self.new_node(op, inputs, values, f"{self._about}_{op}", attributes))
+        self.new_nodes.append(self.new_node(op, inputs, values, f"{self._about}_{op}", attributes))
         return values
 
     def numbers(self, array: ArrayLike, what: str, dtype: DTypeLike = np.float32) -> ir.Value:

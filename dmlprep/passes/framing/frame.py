@@ -160,15 +160,15 @@ def unfit(why: str) -> ModelRefused:
     return ModelRefused(why, where=f"metadata {_KEY}", code="DP305", fix=fix)
 
 
-def between(original: ir.Model, made: ir.Model) -> Frame | None:
+def between(original: ir.Model, prepared: ir.Model) -> Frame | None:
     """Return the frame that only one of the models has; ``None`` where both have it, or neither.
 
     Raises:
         ModelRefused: DP305, the note describes other inputs than the two have.
     """
-    frame = None if _KEY in original.metadata_props else frame_of(made)
+    frame = None if _KEY in original.metadata_props else frame_of(prepared)
     for picture in frame.pictures if frame is not None else ():
-        for model, sizes in ((made, picture.shape), (original, picture.model_shape)):
+        for model, sizes in ((prepared, picture.shape), (original, picture.model_shape)):
             shape = next((v.shape for v in model.graph.inputs if v.name == picture.name), None)
             fixed = () if shape is None else tuple(d if isinstance(d, int) else None for d in shape)
             if len(fixed) != 4 or any(d not in (None, s) for d, s in zip(fixed, sizes, strict=True)):
@@ -188,8 +188,8 @@ def check_interface(model: ir.Model) -> None:
             raise _other(picture.name)
     outputs = {v.name for v in model.graph.outputs}
     detected = [(frame.detect.taken[0], frame.detect.made)] if frame.detect is not None else []
-    for name, made in (*detected, *((result.name, result.made) for result in frame.results)):
-        if not set(made) <= outputs:
+    for name, names in (*detected, *((result.name, result.made) for result in frame.results)):
+        if not set(names) <= outputs:
             raise _other(name)
 
 

@@ -20,9 +20,9 @@ from dmlprep.passes.framing.frame import Detect, Result
 _FLOAT = ir.DataType.FLOAT
 
 
-def finished(nodes: Nodes, result: Result, given: ir.Value) -> list[ir.Value]:
+def finished(nodes: Nodes, result: Result, output: ir.Value) -> list[ir.Value]:
     """Write the nodes that turn an output into the app's results, in the order of ``result.made``."""
-    value = nodes.cast(given, ir.DataType.FLOAT)
+    value = nodes.cast(output, ir.DataType.FLOAT)
     if result.activation == "softmax":
         value = softmax(nodes, value, result.axis)
     elif result.activation == "sigmoid":
@@ -37,7 +37,7 @@ def finished(nodes: Nodes, result: Result, given: ir.Value) -> list[ir.Value]:
         return [values, nodes.cast(indices, dtype_of(result.index_type))]
     if result.take == "picture":
         return [_picture(nodes, result, value)]
-    return [value if value is not given else nodes.op("Identity", [value], shape)]
+    return [value if value is not output else nodes.op("Identity", [value], shape)]
 
 
 def softmax(nodes: Nodes, value: ir.Value, axis: int) -> ir.Value:
@@ -77,10 +77,10 @@ def _picture(nodes: Nodes, result: Result, value: ir.Value) -> ir.Value:
     return nodes.cast(value, ir.DataType.UINT8)
 
 
-def detected(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> list[ir.Value]:
+def detected(nodes: Nodes, detect: Detect, outputs: list[ir.Value]) -> list[ir.Value]:
     """Write the nodes that compute boxes, scores, classes and their number from the outputs ``detect.taken``."""
     table = detect.table
-    boxes, scores = _split(nodes, detect, [nodes.cast(value, _FLOAT) for value in given])
+    boxes, scores = _split(nodes, detect, [nodes.cast(value, _FLOAT) for value in outputs])
     batch, _, _ = sizes(scores)
     best = nodes.largest(scores, 2)
     kinds = nodes.op("ArgMax", [scores], sizes(best), ir.DataType.INT64, {"axis": 2, "keepdims": 0})
@@ -111,16 +111,16 @@ def detected(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> list[ir.Val
     ]
 
 
-def _split(nodes: Nodes, detect: Detect, given: list[ir.Value]) -> tuple[ir.Value, ir.Value]:
+def _split(nodes: Nodes, detect: Detect, outputs: list[ir.Value]) -> tuple[ir.Value, ir.Value]:
     """Boxes [N, boxes, 4], and scores [N, boxes, classes] without the background class."""
     table = detect.table
     if table.raw:
-        value = given[0] if table.raw_rows else nodes.transpose(given[0], [0, 2, 1])
+        value = outputs[0] if table.raw_rows else nodes.transpose(outputs[0], [0, 2, 1])
         boxes = nodes.part(value, 2, 0, 4)
         scores = nodes.part(value, 2, 5 if table.objectness else 4, sizes(value)[2])
         objectness = nodes.part(value, 2, 4, 5) if table.objectness else None
     else:
-        (boxes, scores), objectness = given, None
+        (boxes, scores), objectness = outputs, None
     if table.activation == "softmax":
         scores = softmax(nodes, scores, 2)
     elif table.activation == "sigmoid":
@@ -169,10 +169,10 @@ def _suppressed(nodes: Nodes, detect: Detect, boxes: ir.Value, kind: ir.Value, v
         beside = [nodes.reshape(value, [batch, count, 1]), nodes.reshape(value, [batch, 1, count])]
         return nodes.op(op, beside, square)
 
-    left, top, right, bottom = (nodes.reshape(nodes.part(boxes, 2, n, n + 1), [batch, count]) for n in range(4))
-    area = nodes.alike("Mul", nodes.alike("Sub", right, left), nodes.alike("Sub", bottom, top))
+    x_min, y_min, x_max, y_max = (nodes.reshape(nodes.part(boxes, 2, n, n + 1), [batch, count]) for n in range(4))
+    area = nodes.alike("Mul", nodes.alike("Sub", x_max, x_min), nodes.alike("Sub", y_max, y_min))
     spans = []
-    for low, high in ((left, right), (top, bottom)):
+    for low, high in ((x_min, x_max), (y_min, y_max)):
         spans.append(nodes.with_number("Max", nodes.alike("Sub", both("Min", high), both("Max", low)), 0.0, "none"))
     common = nodes.alike("Mul", *spans)
     bound = nodes.with_number("Mul", nodes.alike("Sub", both("Add", area), common), table.overlap, "overlap")
@@ -193,9 +193,9 @@ def _suppressed(nodes: Nodes, detect: Detect, boxes: ir.Value, kind: ir.Value, v
 def _in_the_picture(nodes: Nodes, detect: Detect, boxes: ir.Value) -> ir.Value:
     """The boxes in pixels of the app's picture, clipped to it."""
     ratios = [size / resized for size, resized in zip(detect.size, detect.resized, strict=True)]
-    (top, left), (height, width) = detect.offset, detect.size
+    (y_offset, x_offset), (height, width) = detect.offset, detect.size
     if any(detect.offset):
-        boxes = nodes.with_number("Sub", boxes, [left, top, left, top], "offset")
+        boxes = nodes.with_number("Sub", boxes, [x_offset, y_offset, x_offset, y_offset], "offset")
     boxes = nodes.with_number("Mul", boxes, [ratios[1], ratios[0], ratios[1], ratios[0]], "ratio")
     boxes = nodes.with_number("Max", boxes, 0.0, "none")
     return nodes.with_number("Min", boxes, [width, height, width, height], "edge")

@@ -18,13 +18,13 @@ GRAY = (19595, 38470, 7471)
 """Pillow's weights of red, green and blue for gray, in units of 1/65536 (``Convert.c``, L24)."""
 
 
-def prepared(nodes: Nodes, picture: Picture, given: ir.Value) -> ir.Value:
-    """Write the nodes from ``given`` to the input that the model reads.
+def prepared(nodes: Nodes, picture: Picture, app_input: ir.Value) -> ir.Value:
+    """Write the nodes from ``app_input`` to the input that the model reads.
 
     Raises:
         ModelRefused: DP014, the matrices are too large.
     """
-    value = nodes.cast(given, ir.DataType.FLOAT)
+    value = nodes.cast(app_input, ir.DataType.FLOAT)
     if picture.layout == "nhwc":
         value = nodes.transpose(value, [0, 3, 1, 2])
     value = _coloured(nodes, picture, value)

@@ -67,8 +67,8 @@ def as_table(config: Mapping[str, object]) -> dict[str, object]:
         for key, field in (("image_mean", "mean"), ("image_std", "deviation")):
             if key not in config:
                 raise NoTable(f"do_normalize without {key}")
-            given = config[key]
-            table[field] = [_plain(key, n) for n in given] if isinstance(given, list) else _plain(key, given)
+            numbers = config[key]
+            table[field] = [_plain(key, n) for n in numbers] if isinstance(numbers, list) else _plain(key, numbers)
     return table
 
 
@@ -107,28 +107,28 @@ def _geometry(config: Mapping[str, object], name: str) -> dict[str, object]:
     return {**mode, "fit": "crop", "resized": side, "model_size": crop}
 
 
-def _pair(given: object, key: str) -> list[int]:
-    if isinstance(given, Mapping) and set(given) == {"height", "width"}:
-        return [_side(given["height"], key), _side(given["width"], key)]
-    if isinstance(given, int):
-        return [_side(given, key)] * 2
-    raise NoTable(f"{key} is {given}, not a height and a width")
+def _pair(size: object, key: str) -> list[int]:
+    if isinstance(size, Mapping) and set(size) == {"height", "width"}:
+        return [_side(size["height"], key), _side(size["width"], key)]
+    if isinstance(size, int):
+        return [_side(size, key)] * 2
+    raise NoTable(f"{key} is {size}, not a height and a width")
 
 
-def _side(given: object, key: str) -> int:
-    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise NoTable(f"{key} has {given!r} for a side")
-    return given
+def _side(side: object, key: str) -> int:
+    if not isinstance(side, int) or isinstance(side, bool) or side < 1:
+        raise NoTable(f"{key} has {side!r} for a side")
+    return side
 
 
 def _number(config: Mapping[str, object], key: str, default: float) -> float:
-    found = _plain(key, config.get(key, default))
-    if found <= 0:
-        raise NoTable(f"{key} is {found}")
-    return found
+    number = _plain(key, config.get(key, default))
+    if number <= 0:
+        raise NoTable(f"{key} is {number}")
+    return number
 
 
-def _plain(key: str, given: object) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        raise NoTable(f"{key} has {given!r}, which is not a number")
-    return float(given)
+def _plain(key: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise NoTable(f"{key} has {value!r}, which is not a number")
+    return float(value)

@@ -192,9 +192,9 @@ def _result(model: ir.Model, name: str, options: ResultOptions) -> Result:
         mean, deviation = _moments(options, channels, where)
         if options.colour == "gray" and model_colour != "gray":
             raise refused(where, "the model has a picture in colour", 'colour = "rgb" or "bgr"')
-    made = [f"{name}_values", f"{name}_indices"] if options.take == "topk" else [name]
-    found = {"axis": axis, "model_layout": layout, "model_colour": model_colour, "mean": mean, "deviation": deviation}
-    return Result(name=name, made=made, **msgspec.structs.asdict(options) | found)
+    names = [f"{name}_values", f"{name}_indices"] if options.take == "topk" else [name]
+    fields = {"axis": axis, "model_layout": layout, "model_colour": model_colour, "mean": mean, "deviation": deviation}
+    return Result(name=name, made=names, **msgspec.structs.asdict(options) | fields)
 
 
 def _output(model: ir.Model, name: str, where: str) -> list[int]:
@@ -209,7 +209,7 @@ def _output(model: ir.Model, name: str, where: str) -> list[int]:
     return _fixed(list(value.shape) if value.shape is not None else [], where)
 
 
-_MADE = ["detected_boxes", "detected_scores", "detected_classes", "detected_count"]
+_BOX_OUTPUTS = ["detected_boxes", "detected_scores", "detected_classes", "detected_count"]
 
 
 def _detect(
@@ -218,10 +218,10 @@ def _detect(
     where = "frame.detect"
     if bool(options.raw) == bool(options.boxes) or bool(options.boxes) != bool(options.scores):
         raise refused(where, "it names other outputs than required", "name 'raw', or 'boxes' and 'scores'")
-    taken = [options.raw] if options.raw else [options.boxes, options.scores]
-    if both := [name for name in taken if name in outputs]:
+    names = [options.raw] if options.raw else [options.boxes, options.scores]
+    if both := [name for name in names if name in outputs]:
         raise refused(where, f"output {both[0]!r} has another table", "remove one of them")
-    shapes = [_output(model, name, where) for name in taken]
+    shapes = [_output(model, name, where) for name in names]
     if any(len(shape) != 3 for shape in shapes):
         raise refused(where, f"the outputs are {shapes}: they have three dimensions", "frame other outputs")
     if options.raw:
@@ -247,8 +247,8 @@ def _detect(
     best = min(options.candidates, count)
     return Detect(
         table=msgspec.structs.replace(options, candidates=best, count=min(options.count, best)),
-        taken=taken,
-        made=_MADE,
+        taken=names,
+        made=_BOX_OUTPUTS,
         model_size=picture.model_size,
         size=picture.size,
         resized=picture.resized,
@@ -286,8 +286,8 @@ def _layout(options: PictureOptions | ResultOptions, sizes: list[int], where: st
     return "nchw" if first else "nhwc"
 
 
-def _per_channel(what: str, given: float | list[float], channels: int, where: str) -> list[float]:
-    numbers = [float(n) for n in given] if isinstance(given, list) else [float(given)] * channels
+def _per_channel(what: str, value: float | list[float], channels: int, where: str) -> list[float]:
+    numbers = [float(n) for n in value] if isinstance(value, list) else [float(value)] * channels
     if len(numbers) != channels:
         text = f"{what} has {len(numbers)} numbers, the model has {channels} channels"
         raise refused(where, text, "set one number, or one for each channel")

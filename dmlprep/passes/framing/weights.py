@@ -93,19 +93,19 @@ def _pillow(name: str, source: int, target: int, rows: range) -> Array:
     reach, weigh = _FILTERS[name]
     scale = source / target
     wider = max(scale, 1.0)
-    found = np.zeros((len(rows), source))
+    matrix = np.zeros((len(rows), source))
     for row, at in enumerate(rows):
         centre = (at + 0.5) * scale
         low = max(0, int(centre - reach * wider + 0.5))
         high = min(source, int(centre + reach * wider + 0.5))
         weights = np.array([weigh((x - centre + 0.5) / wider) for x in range(low, high)])
-        found[row, low:high] = weights / weights.sum() if weights.sum() else weights
-    return found
+        matrix[row, low:high] = weights / weights.sum() if weights.sum() else weights
+    return matrix
 
 
 def _taps(name: str, source: int, target: int, rows: range, unit: int) -> Array:
     """OpenCV's linear (two pixels) and cubic (four) weights, in whole numbers of 1 / ``unit``. The border repeats."""
-    found = np.zeros((len(rows), source))
+    matrix = np.zeros((len(rows), source))
     for row, at in enumerate(rows):
         place = (at + 0.5) * source / target - 0.5
         low = math.floor(place)
@@ -113,20 +113,20 @@ def _taps(name: str, source: int, target: int, rows: range, unit: int) -> Array:
         if name == "linear":
             taps, first = [1 - part, part], low
         else:
-            left = ((_CUBIC * (part + 1) - 5 * _CUBIC) * (part + 1) + 8 * _CUBIC) * (part + 1) - 4 * _CUBIC
-            middle, right = (((_CUBIC + 2) * at - (_CUBIC + 3)) * at * at + 1 for at in (part, 1 - part))
-            taps, first = [left, middle, right, 1 - left - middle - right], low - 1
+            w0 = ((_CUBIC * (part + 1) - 5 * _CUBIC) * (part + 1) + 8 * _CUBIC) * (part + 1) - 4 * _CUBIC
+            w1, w2 = (((_CUBIC + 2) * at - (_CUBIC + 3)) * at * at + 1 for at in (part, 1 - part))
+            taps, first = [w0, w1, w2, 1 - w0 - w1 - w2], low - 1
         for step, weight in enumerate(taps):
-            found[row, min(max(first + step, 0), source - 1)] += round(weight * unit) if unit > 1 else weight
-    return found
+            matrix[row, min(max(first + step, 0), source - 1)] += round(weight * unit) if unit > 1 else weight
+    return matrix
 
 
 def _area(source: int, target: int, rows: range) -> Array:
     """OpenCV's mean over the source pixels of one target pixel; pixels at the edges count by their share."""
     scale = source / target
     edges = np.arange(source)
-    found = np.zeros((len(rows), source))
+    matrix = np.zeros((len(rows), source))
     for row, at in enumerate(rows):
         low, high = at * scale, min((at + 1) * scale, source)
-        found[row] = np.clip(np.minimum(edges + 1, high) - np.maximum(edges, low), 0, 1) / (high - low)
-    return found
+        matrix[row] = np.clip(np.minimum(edges + 1, high) - np.maximum(edges, low), 0, 1) / (high - low)
+    return matrix

@@ -21,15 +21,15 @@ def write_frame(model: Model, frame: Frame) -> list[ir.Node]:
         ModelRefused: DP014, its constants exceed the limit for the model.
     """
     names = Names(model.ir)
-    made: list[ir.Node] = []
+    new_nodes: list[ir.Node] = []
     for picture in frame.pictures:
-        made += _frame_input(model, picture, names)
+        new_nodes += _frame_input(model, picture, names)
     for result in frame.results:
-        made += _frame_output(model, result, names)
+        new_nodes += _frame_output(model, result, names)
     if frame.detect is not None:
-        made += _frame_boxes(model, frame.detect, names)
+        new_nodes += _frame_boxes(model, frame.detect, names)
     note_frame(model.ir, frame)
-    return made
+    return new_nodes
 
 
 def _frame_input(model: Model, picture: Picture, names: Names) -> list[ir.Node]:
@@ -45,10 +45,10 @@ def _frame_input(model: Model, picture: Picture, names: Names) -> list[ir.Node]:
     replace_outputs(graph, old, inside)
     graph.inputs[index] = new
     if len(graph):
-        graph.insert_before(graph[0], nodes.made)
+        graph.insert_before(graph[0], nodes.new_nodes)
     else:
-        graph.extend(nodes.made)
-    return nodes.made
+        graph.extend(nodes.new_nodes)
+    return nodes.new_nodes
 
 
 def _frame_output(model: Model, result: Result, names: Names) -> list[ir.Node]:
@@ -62,30 +62,30 @@ def _frame_output(model: Model, result: Result, names: Names) -> list[ir.Node]:
     for value, name in zip(values, result.made, strict=True):
         value.name = name
     graph.outputs[index : index + 1] = values
-    graph.extend(nodes.made)
-    return nodes.made
+    graph.extend(nodes.new_nodes)
+    return nodes.new_nodes
 
 
 def _frame_boxes(model: Model, detect: Detect, names: Names) -> list[ir.Node]:
     graph = model.ir.graph
-    given = {v.name: v for v in graph.outputs}
-    taken = [given[name] for name in detect.taken]
-    _reserve(names, taken[0].name or "", detect.made)
+    outputs = {v.name: v for v in graph.outputs}
+    replaced = [outputs[name] for name in detect.taken]
+    _reserve(names, replaced[0].name or "", detect.made)
     nodes = Nodes(graph, names, model.budget, "detected")
-    values = detected(nodes, detect, taken)
+    values = detected(nodes, detect, replaced)
     for value, name in zip(values, detect.made, strict=True):
         value.name = name
-    graph.outputs[:] = [v for v in graph.outputs if v not in taken] + values
-    graph.extend(nodes.made)
-    return nodes.made
+    graph.outputs[:] = [v for v in graph.outputs if v not in replaced] + values
+    graph.extend(nodes.new_nodes)
+    return nodes.new_nodes
 
 
-def _reserve(names: Names, about: str, made: list[str]) -> None:
+def _reserve(names: Names, about: str, outputs: list[str]) -> None:
     """Reserve the names of new outputs before any node uses them.
 
     Raises:
         ModelRefused: DP305, the model already has such a name.
     """
-    for name in made:
+    for name in outputs:
         if names.value(name) != name:
             raise refused(f"frame of {about}", f"the model already has a value {name!r}", "rename it when exporting")

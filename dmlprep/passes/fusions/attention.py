@@ -109,26 +109,26 @@ def empty_rows(masks: Sequence[Mask], whole: Value, last: NodeFacts) -> Operand:
 
 
 def _match_multi(last: NodeFacts) -> Match | str | None:
-    found = attention(last)
-    if not isinstance(found, Attention):
-        return found
-    batch, heads, queries, _ = found.whole.sizes
+    pattern = attention(last)
+    if not isinstance(pattern, Attention):
+        return pattern
+    batch, heads, queries, _ = pattern.whole.sizes
     rows: Operand | None = None
-    if found.guarded and found.masks and not never_empty(found.masks):
-        if spread(found.masks)[1] != 1:
+    if pattern.guarded and pattern.masks and not never_empty(pattern.masks):
+        if spread(pattern.masks)[1] != 1:
             return "its empty rows depend on the head"
-        rows = empty_rows(found.masks, found.whole, last)
-    mask = bias(found.masks, found.whole, last, cleared=rows is not None) if found.masks else None
-    left, query = laid(found.product, 0, "BNLD")
-    right, key = laid(found.product, 1, "BNDL")
+        rows = empty_rows(pattern.masks, pattern.whole, last)
+    mask = bias(pattern.masks, pattern.whole, last, cleared=rows is not None) if pattern.masks else None
+    query_scale, query = laid(pattern.product, 0, "BNLD")
+    key_scale, key = laid(pattern.product, 1, "BNDL")
     _, value = laid(last, 1, "BNLD", scaled=False)
-    scale = found.scale * left * right
+    scale = pattern.scale * query_scale * key_scale
     if not np.isfinite(scale) or scale == 0:
         return None
-    flat, result = [batch, queries, heads * found.wide], found.giver.output()
+    flat, result = [batch, queries, heads * pattern.wide], pattern.giver.output()
     return Match(
         at=last,
-        gives=[(found.giver, 0)],
+        gives=[(pattern.giver, 0)],
         inputs=[query, key, value, *([None, None, mask] if mask is not None else [])],
         attributes={"num_heads": heads, "scale": scale},
         reshaped=[] if result is not None and result.sizes == flat else flat,
@@ -169,27 +169,27 @@ ATTENTION = Form("attention", "MultiHeadAttention", frozenset({"MatMul"}), _matc
 
 
 def _match_grouped(last: NodeFacts) -> Match | str | None:
-    found = attention(last)
-    if not isinstance(found, Attention):
+    pattern = attention(last)
+    if not isinstance(pattern, Attention):
         return None  # MultiHeadAttention's form reports the reason
-    batch, heads, queries, keys = found.whole.sizes
-    if queries != keys or queries == 1 or found.size != found.wide or found.size % _MULTIPLE:
+    batch, heads, queries, keys = pattern.whole.sizes
+    if queries != keys or queries == 1 or pattern.size != pattern.wide or pattern.size % _MULTIPLE:
         return None
-    if not _causal(found.masks, queries):
+    if not _causal(pattern.masks, queries):
         return None
-    left, query = laid(found.product, 0, "BNLD")
-    right, key = laid(found.product, 1, "BNDL", once=True)
+    query_scale, query = laid(pattern.product, 0, "BNLD")
+    key_scale, key = laid(pattern.product, 1, "BNDL", once=True)
     _, value = laid(last, 1, "BNLD", scaled=False, once=True)
-    scale, groups = found.scale * left * right, key.facts.sizes[2] // found.size
+    scale, groups = pattern.scale * query_scale * key_scale, key.facts.sizes[2] // pattern.size
     if not np.isfinite(scale) or scale == 0 or key.facts.sizes != value.facts.sizes:
         return None
-    flat, result = [batch, queries, heads * found.wide], found.giver.output()
+    flat, result = [batch, queries, heads * pattern.wide], pattern.giver.output()
     lengths = constant("lengths", last.graph, np.full(batch, queries - 1, np.int32))
     total = constant("total", last.graph, np.array(queries, np.int32))
-    cache = last.graph, found.whole.type, (batch, groups, keys, found.size)
+    cache = last.graph, pattern.whole.type, (batch, groups, keys, pattern.size)
     return Match(
         at=last,
-        gives=[(found.giver, 0)],
+        gives=[(pattern.giver, 0)],
         inputs=[query, key, value, None, None, lengths, total],
         attributes={"num_heads": heads, "kv_num_heads": groups, "scale": scale},
         reshaped=[] if result is not None and result.sizes == flat else flat,

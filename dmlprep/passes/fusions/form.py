@@ -90,7 +90,7 @@ class Form:
     on_cpu: bool
 
 
-def given(node: NodeFacts, index: int) -> Operand:
+def input_operand(node: NodeFacts, index: int) -> Operand:
     """The unchanged input ``index`` of a node."""
 
     def get(edit: Edit, shared: Shared) -> ir.Value:

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from dmlprep.directml.quirks.editing import Edit
 from dmlprep.directml.targets.facts import NodeFacts, Value
-from dmlprep.passes.fusions.form import Operand, Shared, facts_of, given, view
+from dmlprep.passes.fusions.form import Operand, Shared, facts_of, input_operand, view
 from dmlprep.passes.fusions.reading import made_by, source
 from dmlprep.passes.fusions.scores import FURTHEST, RANK, factor
 
@@ -23,26 +23,26 @@ def laid(node: NodeFacts, index: int, axes: str, *, scaled: bool = True, once: b
     times, graph = 1.0, node.graph
     for _ in range(FURTHEST):
         value = node.inputs[index]
-        made = value.producer if value is not None and (once or axes != "BLND") else None
-        if value is None or made is None or made.graph != graph or not all(v is not None for v in made.inputs):
+        maker = value.producer if value is not None and (once or axes != "BLND") else None
+        if value is None or maker is None or maker.graph != graph or not all(v is not None for v in maker.inputs):
             break
-        found = factor(made) if scaled and made.key in ("Mul", "Div") else None
-        turned = _turned_in_three(made, value, once=once) if axes == "BNDL" else None
-        before = _before_repeating(made, value.sizes, axes.index("N")) if once and value.static else None
-        if made.key == "Identity":
-            node, index = made, 0
+        scaling = factor(maker) if scaled and maker.key in ("Mul", "Div") else None
+        turned = _turned_in_three(maker, value, once=once) if axes == "BNDL" else None
+        before = _before_repeating(maker, value.sizes, axes.index("N")) if once and value.static else None
+        if maker.key == "Identity":
+            node, index = maker, 0
         elif before is not None:
             node, index = before, 0
         elif axes == "BLND":
             break
-        elif found is not None and source(value) is not None:
-            (index, number), node = found, made
+        elif scaling is not None and source(value) is not None:
+            (index, number), node = scaling, maker
             times *= number
-        elif made.key == "Transpose" and sorted(made.attribute("perm", [])) == list(range(RANK)):
+        elif maker.key == "Transpose" and sorted(maker.attribute("perm", [])) == list(range(RANK)):
             was = [""] * RANK
-            for to, where in enumerate(made.attribute("perm")):
+            for to, where in enumerate(maker.attribute("perm")):
                 was[where] = axes[to]
-            axes, node, index = "".join(was), made, 0
+            axes, node, index = "".join(was), maker, 0
         elif turned is not None:
             axes, node, index = "BNLD", turned, 0
         else:
@@ -93,16 +93,16 @@ def _before_repeating(node: NodeFacts, sizes: list[int], heads: int) -> NodeFact
 
 
 def _flat(node: NodeFacts, index: int, axes: str) -> Operand:
-    operand = given(node, index)
+    operand = input_operand(node, index)
     sizes = dict(zip(axes, operand.facts.sizes, strict=True))
     shape = [sizes["B"], sizes["L"], sizes["N"] * sizes["D"]]
     if axes != "BLND":
         operand = _transposed(operand, [axes.index(axis) for axis in "BLND"])
     else:
-        made = made_by(operand.facts, "Reshape")
-        before = made.input(0) if made is not None else None
-        if made is not None and before is not None and before.static and before.sizes == shape:
-            return given(made, 0)
+        reshape = made_by(operand.facts, "Reshape")
+        before = reshape.input(0) if reshape is not None else None
+        if reshape is not None and before is not None and before.static and before.sizes == shape:
+            return input_operand(reshape, 0)
     return view(operand, shape, "heads")
 
 

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from dmlprep.directml.quirks.editing import Edit
 from dmlprep.directml.quirks.patterns import scalar
 from dmlprep.directml.targets.facts import NodeFacts, Value
-from dmlprep.passes.fusions.form import Form, Match, Operand, given, vector, view
+from dmlprep.passes.fusions.form import Form, Match, Operand, input_operand, vector, view
 from dmlprep.passes.fusions.reading import all_are, axes_of, made_by, reader, sides, source, spread_over, swish_behind
 
 _RANK = 4
@@ -48,9 +48,9 @@ def _match_norm(norm: NodeFacts) -> Match | str | None:
     for op in ("Mul", "Add"):  # either may be missing: simplify removes a Mul by 1 and an Add of 0
         node = reader(result, op)
         weights[op] = _weight(node, result, sizes) if node is not None else None
-        made = node.output() if node is not None and weights[op] is not None else None
-        if made is not None:
-            result = made
+        output = node.output() if node is not None and weights[op] is not None else None
+        if output is not None:
+            result = output
     grouped = before.output()
     if grouped is None or not (grouped.static and whole.static and result.static):
         return "its sizes are not known"
@@ -70,7 +70,7 @@ def _match_norm(norm: NodeFacts) -> Match | str | None:
     final = last or result.producer
     assert final is not None  # the Reshape, the Mul or the Add
     flat = [] if len(sizes) == _RANK else [batch, channels, prod(sizes[2:]), 1]
-    data_operand = given(before, 0)
+    data_operand = input_operand(before, 0)
     return Match(
         at=final,
         gives=[(final, 0)],
@@ -94,7 +94,7 @@ def _weight(node: NodeFacts, data: Value | None, sizes: list[int]) -> Operand | 
     for one, other in sides(node):
         weight = node.inputs[other]
         if node.inputs[one] is data and weight is not None and weight.constant and spread_over(weight, 1, sizes):
-            return given(node, other)
+            return input_operand(node, other)
     return None
 
 
@@ -140,20 +140,20 @@ GROUP_NORM = Form(
 
 
 def _match_skip(last: NodeFacts) -> Match | str | None:
-    found = _normalized(last.output())
+    normalized = _normalized(last.output())
     gamma: Operand | None = None
-    if found is None:
+    if normalized is None:
         for normal, weight in sides(last):
-            found = _normalized(last.inputs[normal]) if last.key == "Mul" else None
-            if found is not None and _weighs(last.inputs[weight], found[0]):
-                gamma = given(last, weight)
+            normalized = _normalized(last.inputs[normal]) if last.key == "Mul" else None
+            if normalized is not None and _weighs(last.inputs[weight], normalized[0]):
+                gamma = input_operand(last, weight)
                 break
         else:
             return None
-    elif (behind := reader(last.output(), "Mul")) is not None and any(_weighs(v, found[0]) for v in behind.inputs):
+    elif (behind := reader(last.output(), "Mul")) is not None and any(_weighs(v, normalized[0]) for v in behind.inputs):
         return None  # the match at that Mul handles it
-    assert found is not None
-    total, epsilon = found
+    assert normalized is not None
+    total, epsilon = normalized
     add = made_by(total, "Add")
     if add is None or add.graph != last.graph or len(add.inputs) != 2:
         return None  # RMS normalization, but not of a sum
@@ -166,7 +166,7 @@ def _match_skip(last: NodeFacts) -> Match | str | None:
     return Match(
         at=add,
         gives=[(last, 0), (add, 3)],
-        inputs=[given(add, 0), given(add, 1), vector(gamma, 1.0, total.sizes[-1], total, "gamma")],
+        inputs=[input_operand(add, 0), input_operand(add, 1), vector(gamma, 1.0, total.sizes[-1], total, "gamma")],
         attributes={"epsilon": epsilon},
     )
 

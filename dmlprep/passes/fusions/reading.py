@@ -78,12 +78,12 @@ def swish_behind(value: Value | None) -> NodeFacts | None:
     """The node that gives ``value * sigmoid(value)``, if the value has no other reader."""
     if value is None or value.graph_output:
         return None
-    found = readers(value)
-    if any(n.graph != value.graph for n in found):
+    users = readers(value)
+    if any(n.graph != value.graph for n in users):
         return None
-    if len(found) == 1 and found[0].key == "com.microsoft::QuickGelu":
-        return found[0] if found[0].attribute("alpha", 1.702) == 1.0 else None
-    if sorted(n.key for n in found) != ["Mul", "Sigmoid"]:
+    if len(users) == 1 and users[0].key == "com.microsoft::QuickGelu":
+        return users[0] if users[0].attribute("alpha", 1.702) == 1.0 else None
+    if sorted(n.key for n in users) != ["Mul", "Sigmoid"]:
         return None
-    product, gate = sorted(found, key=lambda n: n.key)
+    product, gate = sorted(users, key=lambda n: n.key)
     return product if reader(gate.output(), "Mul") is product else None

@@ -1,8 +1,8 @@
 """RotaryEmbedding: it rotates halves or pairs of each head by an angle that depends on the position.
 
-There are two forms. The first is ``x * cos + turned(x) * sin`` where ``turned`` is Concat(-right, left). The second is
-``left * cos - right * sin`` together with ``right * cos + left * sin``, as in ai.onnx's function body. Left and right
-are halves (Slice, Split), or even and odd elements (Slice in steps of 2, or a Reshape to pairs).
+There are two forms. The first is ``x * cos + turned(x) * sin`` where ``turned`` is Concat(-x2, x1). The second is
+``x1 * cos - x2 * sin`` together with ``x2 * cos + x1 * sin``, as in ai.onnx's function body. ``x1`` and ``x2`` are
+halves (Slice, Split), or even and odd elements (Slice in steps of 2, or a Reshape to pairs).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import onnx_ir as ir
 from dmlprep.directml.quirks.editing import END, Edit
 from dmlprep.directml.quirks.patterns import scalar
 from dmlprep.directml.targets.facts import NodeFacts, Value
-from dmlprep.passes.fusions.form import Form, Match, Operand, Shared, constant, facts_of, given, once, view
+from dmlprep.passes.fusions.form import Form, Match, Operand, Shared, constant, facts_of, input_operand, once, view
 from dmlprep.passes.fusions.reading import held, made_by, sides, source
 from dmlprep.portable.arrays import Array
 
@@ -32,7 +32,7 @@ class _Part:
 
     whole: Value
     reader: NodeFacts
-    right: bool
+    is_second: bool
     kind: Kind
 
 
@@ -117,7 +117,7 @@ def _unviewed(node: NodeFacts, index: int, sizes: list[int] | None = None) -> Op
         sizes: go back to these sizes; without them, as far as the last axis keeps its length, which often reaches one
             value for all nodes.
     """
-    start = given(node, index)
+    start = input_operand(node, index)
     while sizes is None or start.facts.sizes != sizes:
         value = node.inputs[index]
         before = value.producer if value is not None else None
@@ -132,7 +132,7 @@ def _unviewed(node: NodeFacts, index: int, sizes: list[int] | None = None) -> Op
             break
         node, index = before, 0
         if sizes is None or under.sizes == sizes:
-            start = given(node, index)
+            start = input_operand(node, index)
     return start
 
 
@@ -148,21 +148,21 @@ def _one_sum(add: NodeFacts) -> _Turn | None:
                 continue
             left_out, right_out, kind = parts
             negated = made_by(left_out, "Neg")
-            right = _part(negated.input(0)) if negated is not None else None
-            left = _part(right_out)
-            if left is None or right is None or not _halves(left, right, kind):
+            x2 = _part(negated.input(0)) if negated is not None else None
+            x1 = _part(right_out)
+            if x1 is None or x2 is None or not _halves(x1, x2, kind):
                 continue
             for data, cosine in sides(plain):
-                if source(plain.inputs[data]) is source(left.whole):
+                if source(plain.inputs[data]) is source(x1.whole):
                     cos, sin = plain.inputs[cosine], turned.inputs[beside]
                     twice = _doubled(plain, cosine, kind) and _doubled(turned, beside, kind)
                     if cos is not None and sin is not None and twice:
-                        return _Turn(left, _Table(cos, plain, cosine), _Table(sin, turned, beside), True)
+                        return _Turn(x1, _Table(cos, plain, cosine), _Table(sin, turned, beside), True)
     return None
 
 
 def _two_sums(node: NodeFacts) -> _Turn | None:
-    """Match left * cos - right * sin, joined with right * cos + left * sin."""
+    """Match x1 * cos - x2 * sin, joined with x2 * cos + x1 * sin."""
     joined = _joined(node.output())
     if joined is None:
         return None
@@ -173,16 +173,16 @@ def _two_sums(node: NodeFacts) -> _Turn | None:
     first, second = _product(less.inputs[0]), _product(less.inputs[1])
     if first is None or second is None:
         return None
-    (left, cos), (right, sin) = first, second
-    if not _halves(left, right, kind):
+    (x1, cos), (x2, sin) = first, second
+    if not _halves(x1, x2, kind):
         return None
     for one, other in sides(more):
         third, fourth = _product(more.inputs[one]), _product(more.inputs[other])
         if third is None or fourth is None:
             continue
-        same = third[0].right and not fourth[0].right and _alike(third[1], cos) and _alike(fourth[1], sin)
-        if same and all(part.whole is left.whole and part.kind == kind for part in (third[0], fourth[0])):
-            return _Turn(left, cos, sin, False)
+        same = third[0].is_second and not fourth[0].is_second and _alike(third[1], cos) and _alike(fourth[1], sin)
+        if same and all(part.whole is x1.whole and part.kind == kind for part in (third[0], fourth[0])):
+            return _Turn(x1, cos, sin, False)
     return None
 
 
@@ -190,8 +190,8 @@ def _alike(one: _Table, other: _Table) -> bool:
     return source(one.value) is source(other.value)
 
 
-def _halves(left: _Part, right: _Part, kind: Kind) -> bool:
-    return left.whole is right.whole and not left.right and right.right and left.kind == right.kind == kind
+def _halves(x1: _Part, x2: _Part, kind: Kind) -> bool:
+    return x1.whole is x2.whole and not x1.is_second and x2.is_second and x1.kind == x2.kind == kind
 
 
 def _product(value: Value | None) -> tuple[_Part, _Table] | None:
@@ -294,10 +294,10 @@ def _joined(value: Value | None) -> tuple[Value, Value, Kind] | None:
     if pairs.sizes != [*value.sizes[:-1], value.sizes[-1] // 2, 2] or not _along_last(join, pairs):
         return None
     inside = [made_by(v, "Unsqueeze", "Reshape") for v in join.inputs]
-    left, right = (n.input(0) if n is not None else None for n in inside)
-    if left is None or right is None or not left.static or not right.static:
+    x1, x2 = (n.input(0) if n is not None else None for n in inside)
+    if x1 is None or x2 is None or not x1.static or not x2.static:
         return None
-    return (left, right, "pairs") if left.sizes == right.sizes == pairs.sizes[:-1] else None
+    return (x1, x2, "pairs") if x1.sizes == x2.sizes == pairs.sizes[:-1] else None
 
 
 _ALIKE = frozenset({"Cos", "Sin", "Cast", "Identity", "Unsqueeze", "Squeeze", "Neg", "Reshape", "Slice", "Concat"})
@@ -403,13 +403,13 @@ def _write_out(facts: NodeFacts, edit: Edit) -> str:
         value = _part_of(edit, value, old, 0, 2 * half, 1)
     pairs = bool(facts.attribute("interleaved", 0))
     ends = ((0, END, 2), (1, END, 2)) if pairs else ((0, half, 1), (half, 2 * half, 1))
-    left, right = (_part_of(edit, value, old, *end) for end in ends)
+    x1, x2 = (_part_of(edit, value, old, *end) for end in ends)
 
     def product(one: ir.Value, other: ir.Value) -> ir.Value:
         return edit.before("Mul", [one, other], like=old)
 
-    real = edit.before("Sub", [product(left, tables[0]), product(right, tables[1])], like=old)
-    imaginary = edit.before("Add", [product(right, tables[0]), product(left, tables[1])], like=old)
+    real = edit.before("Sub", [product(x1, tables[0]), product(x2, tables[1])], like=old)
+    imaginary = edit.before("Add", [product(x2, tables[0]), product(x1, tables[1])], like=old)
     joined = [real, imaginary]
     if pairs:
         to = edit.integers([*sizes[:3], half, 1], "shape")

@@ -58,10 +58,10 @@ class Mask:
         array = self.array()
         if array is not None:
             return ("constant", array.shape, sha256(np.ascontiguousarray(array).tobytes()).digest())
-        made = made_by(self.value, "Where")
-        if made is None or self.number is not None:
+        where = made_by(self.value, "Where")
+        if where is None or self.number is not None:
             return (id(source(self.value)), self.number, self.inverted)
-        return ("Where", *(id(source(v)) if (n := scalar(v)) is None else n for v in made.inputs))
+        return ("Where", *(id(source(v)) if (n := scalar(v)) is None else n for v in where.inputs))
 
     def array(self) -> Array | None:
         """The numbers of a constant mask that is added, if it is not too large to examine."""
@@ -289,16 +289,16 @@ def _computed(value: Value) -> Array | None:
     return _value(value, {}, [_NODES])
 
 
-def _value(value: Value, known: dict[int, Array], left: list[int]) -> Array | None:
+def _value(value: Value, known: dict[int, Array], budget: list[int]) -> Array | None:
     node = value.producer
     if (array := known.get(id(value))) is not None:
         return array
-    if node is None or node.domain or node.subgraphs or len(node.outputs) != 1 or not left[0]:
+    if node is None or node.domain or node.subgraphs or len(node.outputs) != 1 or not budget[0]:
         return None
-    left[0] -= 1
+    budget[0] -= 1
     inputs: list[Array | None] = []
     for index, operand in enumerate(node.inputs):
-        array = None if operand is None else _operand(node, index, operand, known, left)
+        array = None if operand is None else _operand(node, index, operand, known, budget)
         if operand is not None and array is None:
             return None
         inputs.append(array)
@@ -309,9 +309,9 @@ def _value(value: Value, known: dict[int, Array], left: list[int]) -> Array | No
     return outputs[0]
 
 
-def _operand(node: NodeFacts, index: int, value: Value, known: dict[int, Array], left: list[int]) -> Array | None:
+def _operand(node: NodeFacts, index: int, value: Value, known: dict[int, Array], budget: list[int]) -> Array | None:
     if not value.constant:
-        return _value(value, known, left)
+        return _value(value, known, budget)
     if value.size is None or value.size > _MOST:
         return None
     array = held(node, index)

@@ -84,13 +84,13 @@ def write_out(model: Model, *, all_of_them: bool = False) -> Written:
             return Written(rest.model, {**rest.counts, _LAYER: len(layers)})
     if not any(_rewrite_of(node, forms) for _, graph in graphs(model.ir) for node in graph):
         return Written(model, {})
-    made = model.copy()
-    names, counts = Names(made.ir), Counter[str]()
-    whole = build(made.ir, Knowledge.swept(made.ir))
-    infer_contrib(made.ir, whole)
+    expanded = model.copy()
+    names, counts = Names(expanded.ir), Counter[str]()
+    whole = build(expanded.ir, Knowledge.swept(expanded.ir))
+    infer_contrib(expanded.ir, whole)
     for facts in whole.all_graphs():
         for node in facts.nodes:
             graph, rewrite = node.ir.graph, _rewrite_of(node.ir, forms)
             if rewrite is not None and isinstance(graph, ir.Graph) and not rewrite(node, Edit(graph, node.ir, names)):
                 counts[node.op] += 1
-    return Written(made, dict(counts))
+    return Written(expanded, dict(counts))

@@ -56,19 +56,19 @@ def attribute(node: ir.Node, name: str, default: object = None) -> Any:
     Raises:
         CannotLower: the value is a parameter of a function.
     """
-    found = node.attributes.get(name)
-    if found is None:
+    attr = node.attributes.get(name)
+    if attr is None:
         return default
-    if found.is_ref():
+    if attr.is_ref():
         raise CannotLower(f"attribute {name!r} is a parameter of a model-local function", in_function=True)
-    if found.type == ir.AttributeType.STRING:
-        return as_text(found)
-    if found.type in (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS):
-        return list(found.value)
-    return found.value
+    if attr.type == ir.AttributeType.STRING:
+        return as_text(attr)
+    if attr.type in (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS):
+        return list(attr.value)
+    return attr.value
 
 
-def given(node: ir.Node, index: int) -> ir.Value | None:
+def input_of(node: ir.Node, index: int) -> ir.Value | None:
     """An input of a node; ``None`` if it is omitted."""
     return node.inputs[index] if index < len(node.inputs) else None
 
@@ -127,7 +127,7 @@ class Builder(GraphBuilder):
 
     def input(self, index: int) -> ir.Value | None:
         """An input of the node; ``None`` if it is omitted."""
-        return given(self.node, index)
+        return input_of(self.node, index)
 
     def need(self, index: int) -> ir.Value:
         """An input that the schema requires."""

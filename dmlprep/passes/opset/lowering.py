@@ -34,7 +34,7 @@ from dmlprep.passes.opset.handling import REFUSED, STEPS, WIDENED, relabels_upwa
 from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
 from dmlprep.portable.printable import shortened
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a model-local function."""
@@ -311,7 +311,7 @@ class _Lowering:
         """Replace the node's outputs by ``outputs``; names, types and denotations stay."""
         graph = node.graph
         assert graph is not None
-        taken: set[ir.Value] = set()
+        replacements: set[ir.Value] = set()
         for i, old in enumerate(node.outputs):
             if not old.uses() and not old.is_graph_output():
                 continue
@@ -322,13 +322,13 @@ class _Lowering:
             if new.is_initializer() and not old.is_graph_output():
                 old.replace_all_uses_with(new)  # a constant needs no copy of itself
                 continue
-            if producer is None or producer.graph is not graph or new in taken or new.is_graph_output():
+            if producer is None or producer.graph is not graph or new in replacements or new.is_graph_output():
                 identity = ir.Node("", "Identity", [new], name=self.names.new(f"{node.name or label(node)}/Identity"))
                 identity.version = 13 if self.target >= 13 else 1
                 graph.insert_before(node, identity)
                 self.todo.append((identity, _Origin(label(node), str(node.op_type), node.version or 0, None)))
                 new = identity.outputs[0]
-            taken.add(new)
+            replacements.add(new)
             self._take_over(old, new)
         graph.remove(node, safe=True)
 
@@ -344,7 +344,7 @@ class _Lowering:
                 new.shape = ir.serde.deserialize_type_proto_for_shape(known)
 
 
-def _written(write: Callable[[Builder], _Made], builder: Builder) -> _Made:
+def _written(write: Callable[[Builder], _Result], builder: Builder) -> _Result:
     """The outputs of a node in other operators.
 
     ONNX's checks read a node's types, and only a few of its numbers: a Pad may have axes without pads, a pool strides

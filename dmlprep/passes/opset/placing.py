@@ -43,7 +43,7 @@ class Brought:
     opset: int
     changed: bool
     context: Context
-    left: list[OnCpu]
+    on_cpu: list[OnCpu]
     times: int = 1
 
 
@@ -69,9 +69,9 @@ def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context],
             raise refused from None
     tried, waiting = {first, best.opset}, _others(best, context)
     # Nodes of functions count once here; on the CPU they count once for each call.
-    size = max(len(best.left), sum(len(graph) for _, graph in graphs(best.model.ir)))
+    size = max(len(best.on_cpu), sum(len(graph) for _, graph in graphs(best.model.ir)))
     enough = max(3, _NODES // max(size * best.times, 1))
-    while best.left and len(tried) < enough and (untried := waiting - tried):
+    while best.on_cpu and len(tried) < enough and (untried := waiting - tried):
         opset = min(untried, key=lambda v: (abs(v - first), -v))
         tried.add(opset)
         try:
@@ -79,7 +79,7 @@ def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context],
         except ModelRefused:
             continue
         waiting |= _others(other, context)
-        if len(other.left) < len(best.left):
+        if len(other.on_cpu) < len(best.on_cpu):
             best = other
     return _single_steps(best, context)
 
@@ -88,15 +88,15 @@ def _brought(model: Model, opset: int, bring: Callable[[Model, int, Context], bo
     assert context.on_cpu is not None
     work, inner = model.copy(context.before), replace(context, findings=[], facts=deepcopy(context.facts))
     changed = bring(work, opset, inner)
-    found = Brought(work, opset, changed, inner, context.on_cpu(work, None if changed else context.before))
-    for operator in dict.fromkeys(node.operator for node in found.left):
-        found = _in_other_operators(found, operator)
-    return found
+    result = Brought(work, opset, changed, inner, context.on_cpu(work, None if changed else context.before))
+    for operator in dict.fromkeys(node.operator for node in result.on_cpu):
+        result = _in_other_operators(result, operator)
+    return result
 
 
 def _in_other_operators(brought: Brought, operator: str) -> Brought:
     """The result with one operator's CPU nodes in older operators, if that leaves fewer nodes on the CPU."""
-    names = frozenset(node.name for node in brought.left if node.operator == operator)
+    names = frozenset(node.name for node in brought.on_cpu if node.operator == operator)
     versions = [v for v in since_versions().get(operator, ()) if v <= brought.opset]
     steps = any((operator, v) in STEPS for v in versions)
     bodies = (schema_at(operator, v) for v in versions)
@@ -104,7 +104,7 @@ def _in_other_operators(brought: Brought, operator: str) -> Brought:
         return brought
     what = "that DirectML does not run are rewritten in operators that it runs"
     brought = replace(brought, times=brought.times + 1)
-    return _rewritten(brought, names, {operator: len(names)}, what, len(brought.left) - 1)
+    return _rewritten(brought, names, {operator: len(names)}, what, len(brought.on_cpu) - 1)
 
 
 def _rewritten(brought: Brought, names: Iterable[str], counts: Mapping[str, int], what: str, most: int) -> Brought:
@@ -115,14 +115,14 @@ def _rewritten(brought: Brought, names: Iterable[str], counts: Mapping[str, int]
         lower(work, brought.opset, rewrite=frozenset(names))
     except (ModelRefused, InlineFirst):
         return brought
-    left = context.on_cpu(work, None)
-    if len(left) > most:
+    on_cpu = context.on_cpu(work, None)
+    if len(on_cpu) > most:
         return brought
     listed = ", ".join(f"{op} {count}" for op, count in sorted(counts.items()))
     nodes = sum(counts.values())
     text = f"opset {brought.opset}: {nodes} nodes {what} ({listed})"
     context.report("DP101", text, kind="for DirectML", nodes=nodes, operators=sorted(counts))
-    return replace(brought, model=work, changed=True, left=left)
+    return replace(brought, model=work, changed=True, on_cpu=on_cpu)
 
 
 def _single_steps(brought: Brought, context: Context) -> Brought:
@@ -136,19 +136,19 @@ def _single_steps(brought: Brought, context: Context) -> Brought:
     if not single:
         return brought
     what = "of one step are rewritten in operators that DirectML can fuse"
-    return _rewritten(brought, map(label, single), Counter(n.op_type for n in single), what, len(brought.left))
+    return _rewritten(brought, map(label, single), Counter(n.op_type for n in single), what, len(brought.on_cpu))
 
 
 def _others(brought: Brought, context: Context) -> set[int]:
     """Opsets at which an operator that is on the CPU has another version."""
     top, kernels = context.target.max_opset, context.target.tables.dml
-    found: set[int] = set()
-    for operator in {node.operator for node in brought.left}:
+    opsets: set[int] = set()
+    for operator in {node.operator for node in brought.on_cpu}:
         versions = [v for v in since_versions().get(operator, ()) if v <= top]
         if not versions or (operator not in kernels and versions[0] <= _LOWEST):
             continue  # DirectML has it at no opset, and no opset has another form of it
         for since, after in zip([0, *versions], [*versions, top + 1], strict=True):
             since = max(since, _LOWEST)
             if since < after and not since <= brought.opset < after:
-                found.add(min(max(brought.opset, since), after - 1))
-    return found
+                opsets.add(min(max(brought.opset, since), after - 1))
+    return opsets

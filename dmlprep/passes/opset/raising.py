@@ -128,10 +128,10 @@ def _keep(before: Model, after: Model) -> None:
     new.domain, new.model_version = old.domain, old.model_version
     new.graph.metadata_props.update(old.graph.metadata_props)
     new.graph.name, new.graph.doc_string = old.graph.name, old.graph.doc_string
-    made: dict[str, ir.Node] = {v.name: node for node in nodes(old) for v in node.outputs if v.name}
+    producers: dict[str, ir.Node] = {v.name: node for node in nodes(old) for v in node.outputs if v.name}
     names = Names(new)
     for node in nodes(new):
-        was = next((made[v.name] for v in node.outputs if v.name in made), None)
+        was = next((producers[v.name] for v in node.outputs if v.name in producers), None)
         if was is None:
             continue
         # Where the converter wrote several nodes for one, a node other than the last may have its name.
@@ -188,7 +188,7 @@ def _resizes_of_opset_10(model: Model) -> dict[str, dict[str, str]]:
         ModelRefused: a Resize grows one dimension and shrinks another, or its scales are unknown.
     """
     values = Knowledge.swept(model.ir)
-    found: dict[str, dict[str, str]] = {}
+    modes: dict[str, dict[str, str]] = {}
     for node in nodes(model.ir):
         if node.domain or node.op_type not in ("Upsample", "Resize") or not node.outputs[0].name:
             continue
@@ -200,5 +200,5 @@ def _resizes_of_opset_10(model: Model) -> dict[str, dict[str, str]]:
                 raise _not_raised(text, node, "export the model again with opset 11 or newer")
             # ONNX Runtime rounds up where it shrinks (upsamplebase.h, NearestMode::SIMPLE).
             rounding = "ceil" if (scales < 1).any() else "floor"
-        found[node.outputs[0].name] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": rounding}
-    return found
+        modes[node.outputs[0].name] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": rounding}
+    return modes

@@ -76,8 +76,8 @@ class PinPass(Pass[PinOptions]):
         try:
             known = Inference.of(model.ir, sizes.by_name)
         except ModelRefused as error:
-            given = ", ".join(f"{k}={v}" for k, v in {**options.sizes, **options.shapes}.items())
-            fix = _way_out(model.ir, given) if error.code == "DP202" else error.fix
+            settings = ", ".join(f"{k}={v}" for k, v in {**options.sizes, **options.shapes}.items())
+            fix = _way_out(model.ir, settings) if error.code == "DP202" else error.fix
             raise ModelRefused(error.what, where=error.where, code=error.code, fix=fix) from error
         branches = inline_branches(model.ir, known)
         _note_corrections(model.ir.graph, known, sizes, context)
@@ -99,11 +99,11 @@ class PinPass(Pass[PinOptions]):
         return not before.same_as(model.snapshot())
 
 
-def _way_out(model: ir.Model, given: str) -> str:
+def _way_out(model: ir.Model, settings: str) -> str:
     """The fix for sizes that the graph does not accept."""
-    if not given:
+    if not settings:
         return "export the model again: its shapes contradict each other"
-    fix = f"the graph contradicts {given}: pin the sizes that it was exported with, "
+    fix = f"the graph contradicts {settings}: pin the sizes that it was exported with, "
     fix += "or export it with this dimension dynamic"
     pins = " ".join(command_line("--pin", f"{name}:={value}") for name, value in deciding_inputs(model).items())
     return f"{fix}; if an unused branch causes this, pin the value that selects it: {pins}" if pins else fix
@@ -115,10 +115,10 @@ def _set_inputs(graph: ir.Graph, sizes: Sizes, unranked: dict[str, list[int]]) -
         name = value.name or ""
         if name in unranked:
             value.shape = ir.Shape(unranked[name])
-        found = dims.get(name)
-        if not found or value.shape is None:
+        dimensions = dims.get(name)
+        if not dimensions or value.shape is None:
             continue
-        new = [sizes.of(d) if sizes.of(d) is not None else (d.name or None) for d in found]
+        new = [sizes.of(d) if sizes.of(d) is not None else (d.name or None) for d in dimensions]
         value.shape = with_dims(value.shape, new)
 
 

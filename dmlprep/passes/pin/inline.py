@@ -66,12 +66,12 @@ def _called(function: ir.Function) -> set[ir.OperatorIdentifier]:
 
 def _name_apart(model: ir.Model, before: Counter[str]) -> None:
     """Rename nodes of bodies that were inlined twice, so that each name is unique."""
-    names, seen = Names(model), set[str]()
+    names, used_names = Names(model), set[str]()
     for node in nodes(model):
-        if node.name in seen and before[node.name] < 2:
+        if node.name in used_names and before[node.name] < 2:
             node.name = names.node(node.name)
         if node.name:
-            seen.add(node.name)
+            used_names.add(node.name)
 
 
 def inline_branches(model: ir.Model, known: Known) -> int:
@@ -130,11 +130,11 @@ def _names_in(graph: ir.Graph) -> tuple[set[str], set[str]]:
     return values, {node.name or "" for node in graph}
 
 
-def _drop(counts: Counter[str], gone: Iterable[str], taken: set[str]) -> None:
+def _drop(counts: Counter[str], gone: Iterable[str], names: set[str]) -> None:
     for name in gone:
         counts[name] -= 1
         if counts[name] <= 0:
-            taken.discard(name)
+            names.discard(name)
 
 
 def _inline(names: _CountedNames, graph: ir.Graph, node: ir.Node, branch: ir.Graph, known: Known) -> list[ir.Node]:
@@ -147,10 +147,10 @@ def _inline(names: _CountedNames, graph: ir.Graph, node: ir.Node, branch: ir.Gra
     body, results = list(branch), list(branch.outputs)
     branch.outputs.clear()
     branch.remove(body)
-    made = {v for inner in body for v in inner.outputs}
+    inner_values = {v for inner in body for v in inner.outputs}
     renamed: set[ir.Value] = set()
     for output, result in zip(node.outputs, results, strict=True):
-        if result not in made or result in renamed:
+        if result not in inner_values or result in renamed:
             body.append(ir.Node("", "Identity", [result], num_outputs=1, name=None))
             result = body[-1].outputs[0]
             known.set_type(result, known.types.get(output))

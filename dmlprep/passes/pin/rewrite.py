@@ -41,7 +41,7 @@ class _Constants:
 
     def __init__(self, known: Known, room: int, budget: Budget) -> None:
         self.known, self.room, self.budget = known, room, budget
-        self.made: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
+        self.initializers: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
 
     def may(self, value: ir.Value) -> bool:
         """Return whether the model should store a known value as a constant."""
@@ -62,13 +62,13 @@ class _Constants:
         graph = producer.graph
         assert isinstance(graph, ir.Graph)
         key = (id(graph), array.dtype.str, array.shape, array.tobytes())
-        if key not in self.made:
+        if key not in self.initializers:
             self.room -= array.nbytes if array.nbytes > _SMALL_BYTES else 0
             self.budget.spend(array.nbytes, what=f"the folded value {value.name!r}", where="")
-            made = _initializer(graph, value.name or "", array)
-            self.made[key] = made
-            self.known.set_constant(made, array)
-        return self.made[key]
+            initializer = _initializer(graph, value.name or "", array)
+            self.initializers[key] = initializer
+            self.known.set_constant(initializer, array)
+        return self.initializers[key]
 
 
 def _initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
@@ -96,7 +96,7 @@ def put_constants(model: ir.Model, known: Known, nbytes: int, budget: Budget) ->
         for node in graph
         if not node.outputs or any(v not in known.constants for v in node.outputs)
     ]
-    kept: set[ir.Node] = set(pending)
+    needed: set[ir.Node] = set(pending)
     while pending:
         node = pending.pop()
         for index, read in enumerate(node.inputs):
@@ -105,8 +105,8 @@ def put_constants(model: ir.Model, known: Known, nbytes: int, budget: Budget) ->
             producer = read.producer()
             if constants.may(read):
                 node.replace_input_with(index, constants.get(read))
-            elif producer is not None and producer not in kept:
-                kept.add(producer)
+            elif producer is not None and producer not in needed:
+                needed.add(producer)
                 pending.append(producer)
 
 
@@ -125,9 +125,9 @@ def put_targets(model: ir.Model, known: Known) -> None:
             while name in names:
                 name += "_"
             names.add(name)
-            made = _initializer(graph, name, target)
-            known.set_constant(made, target)
-            node.replace_input_with(1, made)
+            initializer = _initializer(graph, name, target)
+            known.set_constant(initializer, target)
+            node.replace_input_with(1, initializer)
             node.attributes.pop("allowzero", None)
 
 
@@ -137,10 +137,10 @@ def _constant_output(graph: ir.Graph, value: ir.Value, producer: ir.Node, known:
     budget.spend(array.nbytes, what=f"the folded output {value.name!r}", where="")
     tensor = ir.Tensor(np.array(array), name=value.name)
     node = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], num_outputs=1, name=producer.name)
-    made = node.outputs[0]
-    known.set_constant(made, array)
+    output = node.outputs[0]
+    known.set_constant(output, array)
     graph.insert_before(producer, node)
-    replace_value(value, made, "")
+    replace_value(value, output, "")
 
 
 def check_names(model: ir.Model, values: Mapping[str, Value], drop: bool) -> None:
@@ -167,22 +167,22 @@ def check_names(model: ir.Model, values: Mapping[str, Value], drop: bool) -> Non
 
 
 def _agree(name: str, value: Value, before: Value) -> bool:
-    given, noted = plain_array(name, value), np.asarray(before)
-    return given.shape in ((), noted.shape) and bool(np.all(given == noted))
+    array, noted = plain_array(name, value), np.asarray(before)
+    return array.shape in ((), noted.shape) and bool(np.all(array == noted))
 
 
 def value_shapes(graph: ir.Graph, values: Mapping[str, Value]) -> dict[str, list[int]]:
     """The shapes of the values' inputs. A list gives its shape; a number gives none where the rank is unknown."""
-    found: dict[str, list[int]] = {}
+    shapes: dict[str, list[int]] = {}
     for value in graph.inputs:
         name = value.name or ""
         if name not in values or name in graph.initializers:
             continue
         if isinstance(values[name], list):
-            found[name] = list(plain_array(name, values[name]).shape)
+            shapes[name] = list(plain_array(name, values[name]).shape)
         elif value.shape is None:
-            found[name] = []
-    return found
+            shapes[name] = []
+    return shapes
 
 
 def pin_values(model: ir.Model, values: Mapping[str, Value], drop: bool, context: Context) -> dict[str, list[int]]:
@@ -206,8 +206,8 @@ def pin_values(model: ir.Model, values: Mapping[str, Value], drop: bool, context
         if drop:
             model.graph.inputs.remove(value)
             model.graph.initializers.pop(name, None)
-        kept = "the model no longer has this input" if drop else "the input remains, but no node reads it"
-        text = f"input {name} is pinned to {short_value(values[name])}: {kept}"
+        outcome = "the model no longer has this input" if drop else "the input remains, but no node reads it"
+        text = f"input {name} is pinned to {short_value(values[name])}: {outcome}"
         context.report("DP207", text, node=name, dropped=drop)
     note_values(model, arrays)
     return {name: list(array.shape) for name, array in arrays.items()}

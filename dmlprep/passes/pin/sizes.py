@@ -236,20 +236,20 @@ def _follow(result: Sizes, expressions: Mapping[str, Expression]) -> None:
         changed = False
         for name, expression in expressions.items():
             value = expression.value(result.named)
-            given = result.named.get(name)
-            if value is not None and (value < 0 or (given is not None and given != value)):
-                what = f"is set to {given}, but its parts make {value}" if given is not None else f"would be {value}"
+            size = result.named.get(name)
+            if value is not None and (value < 0 or (size is not None and size != value)):
+                what = f"is set to {size}, but its parts make {value}" if size is not None else f"would be {value}"
                 raise _wrong(name, f"{name!r} {what}", "set sizes that agree", "DP204")
-            if value is not None and given is None:
+            if value is not None and size is None:
                 result.named[name] = value
                 changed = True
-            elif value is None and given is not None:
-                solved = solve(expression, given, result.named)
+            elif value is None and size is not None:
+                solved = solve(expression, size, result.named)
                 if solved is not None:
                     result.named[solved[0]] = solved[1]
                     changed = True
                 elif all(n in result.named for n in expression.names):
-                    text = f"{name!r} cannot be {given} with these sizes"
+                    text = f"{name!r} cannot be {size} with these sizes"
                     raise _wrong(name, text, "set sizes that agree", "DP204")
 
 
@@ -287,13 +287,13 @@ def _some(keys: list[str]) -> str:
 
 def _from_free_sizes(model: ir.Model, known: Known) -> set[ir.Value | None]:
     """Values computed from the size of a free dimension."""
-    found: set[ir.Value | None] = set()
+    values: set[ir.Value | None] = set()
     for graph in main_graphs(model):
         for node in graph:
             reads_free = node.op_type in ("Shape", "Size") and not all(_static(v, known) for v in node.inputs if v)
-            if reads_free or any(v in found for v in node.inputs):
-                found.update(v for v in node.outputs if v not in known.constants)
-    return found
+            if reads_free or any(v in values for v in node.inputs):
+                values.update(v for v in node.outputs if v not in known.constants)
+    return values
 
 
 def _static(value: ir.Value, known: Known) -> bool:

@@ -129,18 +129,18 @@ def pieces(tensor: ir.TensorProtocol) -> Iterator[Array]:
         return
     buffer = np.empty(min(_CHUNK, max(mapped.length, 1)), np.uint8)
     kind = np.dtype(mapped.dtype.numpy())
-    left = mapped.length
+    remaining = mapped.length
     with open(mapped.path, "rb", buffering=0) as file:
         file.seek(mapped.offset)
-        while left:
-            piece = buffer[: min(left, buffer.size)]
+        while remaining:
+            piece = buffer[: min(remaining, buffer.size)]
             filled = 0
             while filled < piece.size:
                 count = file.readinto(piece[filled:].data)
                 if not count:
-                    raise cut_short(mapped.path, left)
+                    raise cut_short(mapped.path, remaining)
                 filled += count
-            left -= piece.size
+            remaining -= piece.size
             yield piece.view(kind)
 
 

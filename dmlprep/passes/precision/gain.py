@@ -150,7 +150,7 @@ def smaller_question(facts: StepFacts, tolerance: float) -> str:
         return otherwise
     trials = [(inf if trial.error is None else trial.error, trial.kept) for trial in facts.trials]
     most = max(count for _, count in trials)
-    error, kept = min((error, count) for error, count in trials if 2 * count <= most)
+    error, fp32_count = min((error, count) for error, count in trials if 2 * count <= most)
     beyond = "overflows, or its shape or rows differ"
     texts = [f"{n!r} is off by {outputs[n]:.2g}" if isfinite(outputs[n]) else f"{n!r} {beyond}" for n in off[:3]]
     worst = ", ".join(texts)
@@ -158,7 +158,7 @@ def smaller_question(facts: StepFacts, tolerance: float) -> str:
         return f"with everything in FP16 {worst}, and no tolerance accepts that: {otherwise}"
     rest = f", the other {len(outputs) - len(off)} outputs meet {tolerance:g}" if len(outputs) > len(off) else ""
     # A tolerance for an error of the whole range would accept anything.
-    wider = f"a tolerance of {1.05 * error:.2g} needs at most {kept} nodes in FP32 (step.fp16.tolerance); or "
+    wider = f"a tolerance of {1.05 * error:.2g} needs at most {fp32_count} nodes in FP32 (step.fp16.tolerance); or "
     return (
         f"relax the proof: with everything in FP16 {worst}{rest}; {wider if error < 1 else ''}use your "
         f"own measure (--metric), pass your own feeds (--feeds), or {otherwise}"

@@ -96,14 +96,14 @@ def _enter(node: ir.Node, types: Types) -> None:
 
 def _leave(node: ir.Node, types: Types) -> list[ir.TypeProtocol | None]:
     """The types of the outputs of a node with bodies, from the outputs of the bodies."""
-    found: list[ir.TypeProtocol | None] = []
+    results: list[ir.TypeProtocol | None] = []
     if node.op_type not in ("If", "Loop", "Scan"):
-        return found
+        return results
     for name, graph in attribute_graphs(node):
         if name in ("then_branch", "else_branch", "body"):
             kinds = [types.get(v) or v.type for v in graph.outputs][1 if node.op_type == "Loop" else 0 :]
-            found = [a or b for a, b in zip(found, kinds, strict=True)] if found else kinds
-    return found
+            results = [a or b for a, b in zip(results, kinds, strict=True)] if results else kinds
+    return results
 
 
 def _output(
@@ -135,8 +135,8 @@ def _special(node: ir.Node, index: int, types: Types) -> ir.TypeProtocol | None:
     if op == "LayerNormalization" and index > 0:
         return ir.TensorType(ir.DataType(attributes.get_int("stash_type", 1)))
     if op == "DequantizeLinear":
-        if given := attributes.get_int("output_dtype", 0):
-            return ir.TensorType(ir.DataType(given))
+        if output_dtype := attributes.get_int("output_dtype", 0):
+            return ir.TensorType(ir.DataType(output_dtype))
         return types.get(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else None
     if op in ("SequenceAt", "ConcatFromSequence") and isinstance(first, ir.SequenceType):
         return first.elem_type

@@ -39,7 +39,7 @@ def select(model: Model, selection: Selection, field: str) -> dict[int, str]:
     Raises:
         RecipeError: a name matches no node, ONNX has no such operator, or a pattern is not a regular expression.
     """
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     every = list(nodes(model.ir))
     places = nodes_by_path(model.ir)
     names = {label(n) for n in every} | {n.name for n in every if n.name} | set(places)
@@ -47,7 +47,7 @@ def select(model: Model, selection: Selection, field: str) -> dict[int, str]:
         if name not in names:
             raise _wrong(f"{field}_nodes", f"the model has no node {name!r}", _close(name, names))
         if name in places:
-            found[id(places[name])] = f"named in {field}_nodes"
+            reasons[id(places[name])] = f"named in {field}_nodes"
     for operator in selection.operators:
         if "::" not in operator and not onnx.defs.has(operator):
             known = {operator_key(n) for n in every} | {s.name for s in onnx.defs.get_all_schemas()}
@@ -57,15 +57,15 @@ def select(model: Model, selection: Selection, field: str) -> dict[int, str]:
     for node in every:
         called = label(node)
         if called in wanted or (node.name and node.name in wanted):
-            found[id(node)] = f"named in {field}_nodes"
+            reasons[id(node)] = f"named in {field}_nodes"
         elif operator_key(node) in operators:
-            found[id(node)] = f"operator named in {field}_operators"
+            reasons[id(node)] = f"operator named in {field}_operators"
         elif (pattern := next((p for p in compiled if p.search(called)), None)) is not None:
-            found[id(node)] = f"matches {pattern.pattern!r} in {field}_patterns"
+            reasons[id(node)] = f"matches {pattern.pattern!r} in {field}_patterns"
     for first, last in selection.between:
         for node in _stretch(model, first, last, field):
-            found.setdefault(id(node), f"between {first!r} and {last!r}")
-    return found
+            reasons.setdefault(id(node), f"between {first!r} and {last!r}")
+    return reasons
 
 
 def _wrong(where: str, what: str, fix: str) -> RecipeError:
@@ -88,8 +88,8 @@ def _compile(pattern: str, field: str) -> re.Pattern[str]:
 
 def _stretch(model: Model, first: str, last: str, field: str) -> Sequence[ir.Node]:
     graph = model.ir.graph
-    made = [v for node in graph for v in node.outputs]
-    values = {v.name: v for v in (*graph.inputs, *graph.initializers.values(), *made) if v.name}
+    outputs = [v for node in graph for v in node.outputs]
+    values = {v.name: v for v in (*graph.inputs, *graph.initializers.values(), *outputs) if v.name}
     for name in (first, last):
         if name not in values:
             raise _wrong(f"{field}_between", f"the main graph has no value {name!r}", _close(name, set(values)))

@@ -20,7 +20,7 @@ from dmlprep.passes.precision.types import Types, is_wide, solve_types
 if TYPE_CHECKING:
     from dmlprep.directml.targets.kernels import Tables
 
-Found = Iterator[tuple[ir.Node, str]]
+NodeReasons = Iterator[tuple[ir.Node, str]]
 """The nodes that a rule finds, each with the reason as a clause."""
 
 _FLOATS = WIDE | {ir.DataType.FLOAT16}

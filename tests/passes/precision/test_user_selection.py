@@ -31,7 +31,7 @@ CHAIN = (
 def test_selection(selection, expected):
     model = model_of(CHAIN, W)
     done = convert(model, find_target(), keep=select(model, selection, "keep"))
-    assert set(done.kept) == expected
+    assert set(done.kept_fp32) == expected
 
 
 @pytest.mark.parametrize(

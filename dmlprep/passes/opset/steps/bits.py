@@ -63,12 +63,12 @@ def _bitwise(combine: Callable[[Builder, ir.Value, ir.Value], ir.Value]) -> Step
         dtype = b.need_dtype(b.need(0))
         count = min(_WIDTH[dtype], 63)
         one = b.scalar(1)
-        left, left_negative = _bits(b, b.cast(b.need(0), T.INT64), count)
-        right, right_negative = _bits(b, b.cast(b.need(1), T.INT64), count)
-        bits = b.cast(combine(b, b.op("Equal", left, one), b.op("Equal", right, one)), T.INT64)
+        lhs, lhs_negative = _bits(b, b.cast(b.need(0), T.INT64), count)
+        rhs, rhs_negative = _bits(b, b.cast(b.need(1), T.INT64), count)
+        bits = b.cast(combine(b, b.op("Equal", lhs, one), b.op("Equal", rhs, one)), T.INT64)
         powers = b.const(np.array([1 << i for i in range(count)], np.int64))
         total = b.op("ReduceSum", b.op("Mul", bits, powers), b.ints(-1), keepdims=0, version=13)
-        negative = combine(b, left_negative, right_negative)
+        negative = combine(b, lhs_negative, rhs_negative)
         return [b.cast(b.op("Where", negative, _lifted(b, "Sub", "Add", total, count), total), dtype)]
 
     return step

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 
 from dmlprep.graph.analysis.knowledge import Knowledge
-from dmlprep.passes.opset.build import Builder, CannotLower, attribute, given
+from dmlprep.passes.opset.build import Builder, CannotLower, attribute, input_of
 
 _ACTIVATIONS: Mapping[str, list[str]] = {
     "LSTM": ["Sigmoid", "Tanh", "Tanh"],
@@ -34,7 +34,7 @@ def is_one_step(node: ir.Node, known: Knowledge) -> bool:
         and attribute(node, "activations", _ACTIVATIONS[node.op_type]) == _ACTIVATIONS[node.op_type]
         and not any(attribute(node, name) for name in others)
     )
-    lengths_or_peepholes = given(node, 4) is not None or given(node, 7) is not None
+    lengths_or_peepholes = input_of(node, 4) is not None or input_of(node, 7) is not None
     return plain and not lengths_or_peepholes and _sizes(node, known) is not None
 
 
@@ -43,7 +43,7 @@ def _sizes(node: ir.Node, known: Knowledge) -> tuple[int, int, int] | None:
 
     ``None`` if they are unknown, contradict each other, or there is more than one step.
     """
-    x, w, r = (known.static_shape(given(node, i)) for i in range(3))
+    x, w, r = (known.static_shape(input_of(node, i)) for i in range(3))
     if x is None or w is None or r is None or not len(x) == len(w) == len(r) == 3:
         return None
     width, hidden = _GATES[node.op_type] * r[2], r[2]

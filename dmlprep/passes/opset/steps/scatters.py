@@ -66,8 +66,8 @@ def scatter_elements(b: Builder) -> list[ir.Value | None] | None:
     shapes = b.values.static_shape(data), b.values.static_shape(updates)
     if shapes[0] is None or shapes[1] is None:
         raise CannotLower(f"reduction {reduction} needs fixed shapes", in_function=True)
-    for i, (size, given) in enumerate(zip(shapes[0], shapes[1], strict=True)):
-        if i != axis and size != given:
+    for i, (size, update_size) in enumerate(zip(shapes[0], shapes[1], strict=True)):
+        if i != axis and size != update_size:
             raise CannotLower(f"reduction {reduction} on a part of dimension {i}")
     return [_scatter_reduce(b, data, where, updates, axis, reduction)]
 

@@ -71,9 +71,9 @@ def arg_12(b: Builder) -> list[ir.Value | None] | None:
         return None
     x, axis = b.need(0), b.attr("axis", 0)
     backwards = b.op("Slice", x, b.ints(-1), b.ints(np.iinfo(np.int64).min), b.ints(axis), b.ints(-1))
-    (found,) = b.again(backwards, version=11, select_last_index=None)
+    (index,) = b.again(backwards, version=11, select_last_index=None)
     length = b.op("Gather", b.op("Shape", x), b.ints(axis % b.need_rank(x)))
-    return [b.op("Sub", b.op("Sub", length, b.scalar(1)), found)]
+    return [b.op("Sub", b.op("Sub", length, b.scalar(1)), index)]
 
 
 def dropout_12(b: Builder) -> list[ir.Value | None] | None:

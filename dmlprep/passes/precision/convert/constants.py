@@ -88,12 +88,12 @@ def judge(view: View, full: Iterable[ir.Node], known: Constants | None = None) -
         known: the result from before some constants were rescaled; its measured tensors are not read again.
     """
     decided = Constants(measured=dict(known.measured) if known is not None else {})
-    kept = set(full)
+    fp32_nodes = set(full)
     read: list[_Read] = []
     for value in _candidates(view):
         tensor = view.constant(value) or _filled(value)
         double = tensor is not None and tensor.dtype == ir.DataType.DOUBLE
-        readers = [n for n in value.consumers() if (double or n not in kept) and _takes_half(view, n, value)]
+        readers = [n for n in value.consumers() if (double or n not in fp32_nodes) and _takes_half(view, n, value)]
         if tensor is not None and (readers or not value.consumers() or tensor.size <= _SMALL):
             read.append(_Read(value, tensor, readers))
     unique = {id(one.tensor): one.tensor for one in read if id(one.tensor) not in decided.measured}
@@ -103,12 +103,12 @@ def judge(view: View, full: Iterable[ir.Node], known: Constants | None = None) -
     _restored(view, decided)
     for one in read:
         one.loss = decided.measured[id(one.tensor)][1]
-    decided.masks = agreed({one.value: mask for one in read if (mask := _mask(view, one, kept)) is not None})
+    decided.masks = agreed({one.value: mask for one in read if (mask := _mask(view, one, fp32_nodes)) is not None})
     decided.limits = dict(decided.masks)
     for one in read:
         value, loss = one.value, one.loss
         if not one.beyond_fp32:
-            one.readers = [n for n in one.readers if n not in kept]
+            one.readers = [n for n in one.readers if n not in fp32_nodes]
         if value in decided.masks:
             decided.losses[value] = loss
         if value in decided.masks or (value.consumers() and not one.readers):
@@ -124,12 +124,12 @@ def judge(view: View, full: Iterable[ir.Node], known: Constants | None = None) -
     return decided
 
 
-def _mask(view: View, one: _Read, kept: set[ir.Node]) -> Mask | None:
+def _mask(view: View, one: _Read, fp32_nodes: set[ir.Node]) -> Mask | None:
     """Return the mask that a constant is; ``None`` if it is not a mask, or needs no change."""
     peak, readers = one.loss.peak, one.value.consumers()
     if peak <= _LOW_ENOUGH or not readers or _is_bound(one.value, readers):
         return None
-    mask = mask_of(view, one.value, side_of(one.tensor, FP16_MAX if one.loss.over else _LOW_ENOUGH), kept)
+    mask = mask_of(view, one.value, side_of(one.tensor, FP16_MAX if one.loss.over else _LOW_ENOUGH), fp32_nodes)
     return mask if mask is not None and mask.half and peak > mask.limit else None
 
 
@@ -137,23 +137,23 @@ def _is_bound(value: ir.Value, readers: Iterable[ir.Node]) -> bool:
     return all(n.op_type in ("Clip", "Pad") and n.inputs[0] is not value for n in readers)
 
 
-def _restored(view: View, found: Constants) -> None:
+def _restored(view: View, constants: Constants) -> None:
     """Keep in FP32 the divisions by a power of two whose results exceed FP16, and their readers."""
     for node in view.order:
         size = node.meta.get(RESTORES)
         if size is not None and not in_range(size):
             text = f"it brings back values of {size:.2g}"
-            found.keep[node] = Reason("rescaled", text)
-            _follow_scale(view, node, size, "rescaled", text, found)
+            constants.keep[node] = Reason("rescaled", text)
+            _follow_scale(view, node, size, "rescaled", text, constants)
 
 
-def _rescales(view: View, one: _Read, found: Constants, *, at_no_cost: bool = False) -> bool:
+def _rescales(view: View, one: _Read, constants: Constants, *, at_no_cost: bool = False) -> bool:
     """Plan to multiply the constant by a power of two, if all its readers can divide by it again."""
     if set(one.value.consumers()) != set(one.readers) or view.constant(one.value) is None:
         return False
     planned = plan_rescale(view, one.value, one.tensor, one.loss, at_no_cost=at_no_cost)
     if planned is not None:
-        found.rescaled.append(planned)
+        constants.rescaled.append(planned)
     return planned is not None
 
 
@@ -161,10 +161,10 @@ def _candidates(view: View) -> list[ir.Value]:
     values: dict[ir.Value, None] = {}
     for node in view.order:
         values |= dict.fromkeys(v for v in node.inputs if v and view.wide(v) and view.constant(v) is not None)
-        made = node.outputs[0] if node.outputs else None
-        handed_on = node.op_type == "Constant" and made is not None and made.is_graph_output()
-        if made is not None and view.wide(made) and (handed_on or node.op_type == "ConstantOfShape"):
-            values.setdefault(made)
+        output = node.outputs[0] if node.outputs else None
+        handed_on = node.op_type == "Constant" and output is not None and output.is_graph_output()
+        if output is not None and view.wide(output) and (handed_on or node.op_type == "ConstantOfShape"):
+            values.setdefault(output)
     return list(values)
 
 
@@ -184,27 +184,27 @@ def _takes_half(view: View, node: ir.Node, value: ir.Value) -> bool:
     )
 
 
-def _keep(found: Constants, value: ir.Value, nodes: Iterable[ir.Node], rule: str, text: str) -> None:
-    found.kept_for[value] = rule
+def _keep(constants: Constants, value: ir.Value, nodes: Iterable[ir.Node], rule: str, text: str) -> None:
+    constants.kept_for[value] = rule
     for node in nodes:
-        found.keep.setdefault(node, Reason(rule, text))
+        constants.keep.setdefault(node, Reason(rule, text))
 
 
-def _beyond(view: View, one: _Read, found: Constants) -> None:
+def _beyond(view: View, one: _Read, constants: Constants) -> None:
     value, peak = one.value, one.loss.peak
     if one.readers and _is_bound(value, one.readers):
-        found.bounds.add(value)
+        constants.bounds.add(value)
         return
-    if _rescales(view, one, found):
+    if _rescales(view, one, constants):
         return
     text = f"constant {value.name!r} holds {peak:g}"
     rule = NEEDS_FP64 if one.beyond_fp32 else "constant-too-large"
-    _keep(found, value, one.readers, rule, f"{text}, above 65504")
+    _keep(constants, value, one.readers, rule, f"{text}, above 65504")
     for node in one.readers:
-        _follow_scale(view, node, result_scale(node, value, peak), rule, text, found)
+        _follow_scale(view, node, result_scale(node, value, peak), rule, text, constants)
     producer = value.producer()
     if producer is not None and value.is_graph_output():  # in a body: the node with the body forwards it
-        _follow_scale(view, producer, peak, rule, text, found)
+        _follow_scale(view, producer, peak, rule, text, constants)
 
 
 _ADDED = {
@@ -217,8 +217,8 @@ _ADDED = {
 }
 
 
-def _below(view: View, one: _Read, found: Constants) -> None:
-    if _rescales(view, one, found):
+def _below(view: View, one: _Read, constants: Constants) -> None:
+    if _rescales(view, one, constants):
         return
     value, peak, number = one.value, one.loss.peak, scalar(one.tensor)
     text = (
@@ -232,22 +232,22 @@ def _below(view: View, one: _Read, found: Constants) -> None:
         if node.op_type in ("Add", "Sub", "Max", "Min", "Sum") or (node.op_type == "Clip" and 0 not in places):
             # Added to another operand, only an epsilon matters: it prevents a division by zero.
             if number is not None and (chain := _floor_chain(view, node, abs(number))):
-                _keep(found, value, [node], "constant-too-small", text)
+                _keep(constants, value, [node], "constant-too-small", text)
                 for reader in chain:
-                    found.keep.setdefault(reader, Reason("constant-too-small", f"relies on an epsilon: {text}"))
+                    constants.keep.setdefault(reader, Reason("constant-too-small", f"relies on an epsilon: {text}"))
         elif node.op_type not in ("Constant", "Where", "Concat", "Pad", "Equal", "Greater", "Less"):
             rule = NEEDS_FP64 if one.beyond_fp32 else "constant-too-small"
-            _keep(found, value, [node], rule, text)
-            _follow_scale(view, node, result_scale(node, value, peak), rule, text, found)
+            _keep(constants, value, [node], rule, text)
+            _follow_scale(view, node, result_scale(node, value, peak), rule, text, constants)
 
 
-def _follow_scale(view: View, start: ir.Node, scale: float, rule: str, text: str, found: Constants) -> None:
+def _follow_scale(view: View, start: ir.Node, scale: float, rule: str, text: str, constants: Constants) -> None:
     """Keep in FP32 the readers of a result out of range, until it is back in range."""
     for reader in out_of_range(view, start, scale):
-        found.keep.setdefault(reader, Reason(rule, f"reads a value out of range: {text}"))
+        constants.keep.setdefault(reader, Reason(rule, f"reads a value out of range: {text}"))
 
 
-def _variances(view: View, one: _Read, found: Constants) -> None:
+def _variances(view: View, one: _Read, constants: Constants) -> None:
     """Keep a BatchNormalization whose factors change: a variance may be as small as the epsilon added to it."""
     value = one.value
     for node in one.readers:
@@ -264,22 +264,22 @@ def _variances(view: View, one: _Read, found: Constants) -> None:
             )
             off = np.abs(factor - rounded).max(initial=0)
         if not off <= _FACTOR_LOSS * np.abs(factor).max(initial=0):
-            _keep(found, value, [node], "constant-too-small", f"a variance of {value.name!r} vanishes in FP16")
+            _keep(constants, value, [node], "constant-too-small", f"a variance of {value.name!r} vanishes in FP16")
 
 
 def _floor_chain(view: View, start: ir.Node, floor: float) -> list[ir.Node]:
     """The nodes that carry a value as small as ``floor`` to a division or logarithm; empty if there is none."""
     chain: list[ir.Node] = []
     stack = [(start, floor)]
-    seen: set[ir.Node] = set()
+    visited: set[ir.Node] = set()
     sensitive = False
-    while stack and len(seen) < 64:
+    while stack and len(visited) < 64:
         node, low = stack.pop()
         for value in node.outputs:
             for reader in value.consumers():
-                if reader.op_type in ("Cast", "Shape") or reader in seen:
+                if reader.op_type in ("Cast", "Shape") or reader in visited:
                     continue
-                seen.add(reader)
+                visited.add(reader)
                 divides = _divides(reader, value)
                 if reader.op_type == "Pow":
                     power = scalar(view.constant(reader.inputs[1]))

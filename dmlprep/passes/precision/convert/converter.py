@@ -35,13 +35,14 @@ class Converted:
     """The result of a conversion.
 
     Attributes:
-        kept, rules: name of each floating-point node that stays in FP32 -> the reason; rule -> how many nodes it kept.
+        kept_fp32: name of each floating-point node that stays in FP32 -> the reason.
+        rules: rule -> how many nodes it kept.
         casts: number of the remaining Cast nodes between floating-point types.
         findings: findings about constants.
     """
 
     changed: bool
-    kept: dict[str, Kept] = field(default_factory=dict)
+    kept_fp32: dict[str, Kept] = field(default_factory=dict)
     rules: dict[str, int] = field(default_factory=dict)
     casts: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -87,12 +88,14 @@ def convert(
     if changed and (fault := check(model.ir)):
         fix = "keep the named node in FP32, or leave the model in FP32"
         raise ModelRefused(f"the converted model is invalid: {fault}", code="DP403", fix=fix)
-    kept = {
+    kept_fp32 = {
         names[id(node)]: Kept(reason.rule, reason.text)
         for node, reason in plan.full.items()
         if node.graph is not None and node.op_type not in ("Cast", "Constant") and view.is_float(node)
     }
-    return Converted(changed, kept, dict(Counter(one.rule for one in kept.values())), _count_casts(model.ir), findings)
+    return Converted(
+        changed, kept_fp32, dict(Counter(one.rule for one in kept_fp32.values())), _count_casts(model.ir), findings
+    )
 
 
 def _refuse_unknown(view: View) -> None:

@@ -93,7 +93,7 @@ def lower(masks: Mapping[ir.Value, float]) -> None:
         set_constant_tensor(producer, cast_tensor(tensor, tensor.dtype, limit=None, clamp=limit))
 
 
-def mask_of(view: View, value: ir.Value, side: int, kept: Collection[ir.Node]) -> Mask | None:
+def mask_of(view: View, value: ir.Value, side: int, fp32_nodes: Collection[ir.Node]) -> Mask | None:
     """The mask that a constant is; ``None`` where it may have another meaning than 'lower than any score'.
 
     Args:
@@ -106,7 +106,9 @@ def mask_of(view: View, value: ir.Value, side: int, kept: Collection[ir.Node]) -
     limit = MASK / depth / max(1.0, trace.highest)
     if limit * min(1.0, trace.lowest) < LEAST:
         return None
-    return Mask(limit, frozenset(trace.compared), not trace.ended or any(node not in kept for node in trace.nodes))
+    return Mask(
+        limit, frozenset(trace.compared), not trace.ended or any(node not in fp32_nodes for node in trace.nodes)
+    )
 
 
 def _follow(view: View, value: ir.Value, trace: _Trace) -> bool:
@@ -205,10 +207,10 @@ def from_big_constant(value: ir.Value, over: float = FP16_MAX) -> bool:
 
 def _big_constants(value: ir.Value, over: float) -> set[ir.Value]:
     """The constants beyond ``over`` from which a value is computed, by operators that masks use."""
-    found: set[ir.Value] = set()
-    stack, seen = [value], 0
-    while stack and seen < 24:
-        seen += 1
+    constants: set[ir.Value] = set()
+    stack, steps = [value], 0
+    while stack and steps < 24:
+        steps += 1
         at = stack.pop()
         tensor = at.const_value if at.is_initializer() else None
         producer = at.producer()
@@ -218,18 +220,18 @@ def _big_constants(value: ir.Value, over: float) -> set[ir.Value]:
         if tensor is not None and tensor.size <= _SMALL and tensor.dtype.is_floating_point():
             array = np.asarray(tensor.numpy(), np.float64)
             if array.size and bool((np.isfinite(array) & (np.abs(array) > over)).any()):
-                found.add(at)
+                constants.add(at)
         elif producer is not None and producer.op_type in MOVES | {"Mul", "Where", "Sub", "Cast", "Add"}:
             stack += [v for v in producer.inputs if v is not None]
-    return found
+    return constants
 
 
 def agreed(masks: Mapping[ir.Value, Mask]) -> dict[ir.Value, float]:
     """The limit of each mask. Compared masks get the same limit, or none if one of them is not a mask."""
-    left = dict(masks)
-    while lost := [v for v, mask in left.items() if any(other not in left for other in mask.compared)]:
+    remaining = dict(masks)
+    while lost := [v for v, mask in remaining.items() if any(other not in remaining for other in mask.compared)]:
         for value in lost:
-            del left[value]
-    same = min((mask.limit for mask in left.values()), default=0.0)
-    together = any(mask.compared for mask in left.values())
-    return {value: same if together else mask.limit for value, mask in left.items()}
+            del remaining[value]
+    same = min((mask.limit for mask in remaining.values()), default=0.0)
+    together = any(mask.compared for mask in remaining.values())
+    return {value: same if together else mask.limit for value, mask in remaining.items()}

@@ -51,11 +51,11 @@ def _initializers(proto: onnx.ModelProto) -> set[str]:
 
 def _name_nodes(model: Model, keep: dict[int, str]) -> list[str]:
     """Name all nodes uniquely, and return the names of the kept nodes. The engine knows nodes by name only."""
-    names, seen = Names(model.ir), set[str]()
+    names, used_names = Names(model.ir), set[str]()
     for node in nodes(model.ir):
-        if not node.name or node.name in seen:
+        if not node.name or node.name in used_names:
             node.name = names.node(node.name or label(node))
-        seen.add(node.name)
+        used_names.add(node.name)
     return [n.name for n in nodes(model.ir) if id(n) in keep and n.name]
 
 
@@ -70,7 +70,7 @@ def _cast(proto: onnx.ModelProto, held: list[ir.TensorProtocol]) -> list[ir.Tens
 
 
 def _findings(model: Model) -> list[Finding]:
-    found = []
+    findings = []
     tensors = {v.name or "": v.const_value for v in model.ir.graph.initializers.values()}
     for node in nodes(model.ir):
         value = node.attributes.get("value")
@@ -85,11 +85,11 @@ def _findings(model: Model) -> list[Finding]:
         if loss.over:
             text = f"{loss.over} of {loss.size} values of {name!r} exceed {FP16_MAX:g} (largest {loss.peak:g})"
             text += " and are clamped to it"
-            found.append(finding("DP401", text, node=name, over=loss.over, size=loss.size, peak=loss.peak))
+            findings.append(finding("DP401", text, node=name, over=loss.over, size=loss.size, peak=loss.peak))
         if loss.flushed:
             text = f"{loss.flushed} of {loss.size} values of {name!r} are below {FP16_TINY:.3g} and become zero; "
             text += f"relative error of the whole {loss.relative:.2g}"
-            found.append(
+            findings.append(
                 finding("DP402", text, node=name, flushed=loss.flushed, size=loss.size, relative=loss.relative)
             )
-    return found
+    return findings

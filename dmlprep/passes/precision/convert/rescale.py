@@ -284,10 +284,10 @@ def _divide_here(one: Rescale, names: Names) -> None:
     builder = GraphBuilder(node.graph, names)
     kind = value.type if isinstance(value.type, ir.TensorType) else ir.TensorType(one.dtype)
     factor = builder.constant(np.asarray(2.0**-one.result, kind.dtype.numpy()), f"{value.name}_scale")
-    made = ir.Value(type=kind)
-    restore = builder.new_node("Mul", [value, factor], [made], f"{node.name or node.op_type}_restore")
+    product = ir.Value(type=kind)
+    restore = builder.new_node("Mul", [value, factor], [product], f"{node.name or node.op_type}_restore")
     restore.meta[RESTORES] = one.division.size
-    replace_value(value, made, builder.value_name(f"{value.name}_scaled"), [restore])
+    replace_value(value, product, builder.value_name(f"{value.name}_scaled"), [restore])
 
 
 def allowed_gain(view: View, operand: ir.Value) -> float:
@@ -335,13 +335,13 @@ def gain(node: ir.Node, index: int, tensor: ir.TensorProtocol, loss: Loss) -> fl
     if node.op_type == "Gemm":
         if len(shape) != 2:
             return 0.0
-        kept = int(bool(index) != (node.attributes.get_int("transB" if index else "transA", 0) != 0))
+        axis = int(bool(index) != (node.attributes.get_int("transB" if index else "transA", 0) != 0))
     elif len(shape) < 2:
         return loss.peak * tensor.size
     else:
-        kept = len(shape) - 1 if index else len(shape) - 2
+        axis = len(shape) - 1 if index else len(shape) - 2
     # Each batch of a product has columns of its own; the largest sum of all bounds them.
-    inner, count = math.prod(shape[kept + 1 :]), shape[kept]
+    inner, count = math.prod(shape[axis + 1 :]), shape[axis]
     batch = shape[-1] * shape[-2]
     many = max(1, tensor.size // batch) if batch else 1
     return scale * _largest_sum(tensor, many * count, lambda flat: flat // batch * count + flat // inner % count)

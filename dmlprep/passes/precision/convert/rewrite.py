@@ -125,8 +125,8 @@ class _Rewriter:
                 self.home[value] = self._original(value) if self._io_kept(value) else _HALF
         for value in main.outputs:
             if self.view.wide(value):
-                kept = self._io_kept(value) if value.is_graph_input() else self.plan.keeps(value)
-                self.ends.setdefault(value, set()).add(self._original(value) if kept else _HALF)
+                keeps_type = self._io_kept(value) if value.is_graph_input() else self.plan.keeps(value)
+                self.ends.setdefault(value, set()).add(self._original(value) if keeps_type else _HALF)
         for node in self.view.order:
             for name, graph in attribute_graphs(node):
                 self._body_ends(node, name, graph)
@@ -155,8 +155,8 @@ class _Rewriter:
             self.ends.setdefault(value, set()).add(wanted)
 
     def _demands(self, value: ir.Value) -> set[ir.DataType]:
-        found = {self.wants[use.node, use.idx] for use in value.uses() if (use.node, use.idx) in self.wants}
-        return found | self.ends.get(value, set())
+        types = {self.wants[use.node, use.idx] for use in value.uses() if (use.node, use.idx) in self.wants}
+        return types | self.ends.get(value, set())
 
     def _homes(self, node: ir.Node) -> None:
         for _, value, port in self.view.wide_outputs(node):
@@ -315,8 +315,8 @@ class _Rewriter:
         return ir.Node("", "Cast", [value], [attribute], outputs=[new], name=self.names.node(f"{new.name}_cast"))
 
     def _connect(self, node: ir.Node) -> None:
-        for _, made, _ in list(self.view.wide_outputs(node)):
-            self._set_type(made, self.home[made])
+        for _, output, _ in list(self.view.wide_outputs(node)):
+            self._set_type(output, self.home[output])
         for index, value in enumerate(node.inputs):
             wanted = self.wants.get((node, index))
             if value is not None and wanted is not None and self.home.get(value) != wanted:

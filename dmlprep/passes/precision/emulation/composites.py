@@ -30,7 +30,7 @@ def decompose(node: ir.Node, builder: Builder, *, everywhere: bool) -> bool:
         return False
     result = recipe(node, builder)
     if result is None:
-        builder.made = []
+        builder.new_nodes = []
         return False
     value = node.outputs[0]
     builder.replace(value, builder.round(result, like=value), "replaced")
@@ -110,12 +110,12 @@ def _accumulate(builder: Builder, parts: list[ir.Value], like: ir.Value) -> ir.V
 
 def _products(node: ir.Node, builder: Builder, axes: tuple[int, int], size: int | None) -> ir.Value | None:
     """The sum of a node's results for blocks of its operands along their ``axes``; the first block has the bias."""
-    left, right = node.inputs[:2]
-    if left is None or right is None or size is None or size < _SHORTEST:
+    lhs, rhs = node.inputs[:2]
+    if lhs is None or rhs is None or size is None or size < _SHORTEST:
         return None
     sizes, bias = _blocks(size), node.inputs[2] if len(node.inputs) > 2 else None
     parts: list[ir.Value] = []
-    for a, b in zip(_split(builder, left, sizes, axes[0]), _split(builder, right, sizes, axes[1]), strict=True):
+    for a, b in zip(_split(builder, lhs, sizes, axes[0]), _split(builder, rhs, sizes, axes[1]), strict=True):
         inputs = [a, b] if parts or bias is None else [a, b, bias]
         if node.op_type == "Gemm" and len(inputs) == 2 and builder.opset < 11:  # C was required before
             inputs.append(builder.number(0.0))
@@ -124,16 +124,16 @@ def _products(node: ir.Node, builder: Builder, axes: tuple[int, int], size: int 
 
 
 def _matmul(node: ir.Node, builder: Builder) -> ir.Value | None:
-    left, right = node.inputs[:2]
-    ranks = _rank(left) or 0, _rank(right) or 0
-    size = _size(right, -2) or _size(left, -1) if min(ranks) > 1 else None
+    lhs, rhs = node.inputs[:2]
+    ranks = _rank(lhs) or 0, _rank(rhs) or 0
+    size = _size(rhs, -2) or _size(lhs, -1) if min(ranks) > 1 else None
     return _products(node, builder, (ranks[0] - 1, ranks[1] - 2), size)
 
 
 def _gemm(node: ir.Node, builder: Builder) -> ir.Value | None:
-    left, right = node.inputs[:2]
+    lhs, rhs = node.inputs[:2]
     axes = int(not node.attributes.get_int("transA", 0)), int(bool(node.attributes.get_int("transB", 0)))
-    size = _size(right, axes[1]) or _size(left, axes[0]) if _rank(left) == _rank(right) == 2 else None
+    size = _size(rhs, axes[1]) or _size(lhs, axes[0]) if _rank(lhs) == _rank(rhs) == 2 else None
     return _products(node, builder, axes, size)
 
 
@@ -143,9 +143,9 @@ def _conv(node: ir.Node, builder: Builder) -> ir.Value | None:
 
 
 def _axes(node: ir.Node, rank: int, ir_version: int) -> list[int] | None:
-    given = node.attributes.get("axes")
-    if given is not None:
-        return [a % rank for a in given.as_ints()]
+    attribute = node.attributes.get("axes")
+    if attribute is not None:
+        return [a % rank for a in attribute.as_ints()]
     if len(node.inputs) > 1 and node.inputs[1] is not None:
         constant = constant_of(node.inputs[1], ir_version)
         return [int(a) % rank for a in constant.numpy().reshape(-1)] if constant is not None else None

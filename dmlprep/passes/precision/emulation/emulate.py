@@ -75,9 +75,9 @@ def emulate(model: Model, mode: Accumulation = "storage", rounding: Rounding = "
 def _round_inputs(graph: ir.Graph, half: set[ir.Value], builder: Builder) -> None:
     for value in list(graph.inputs):
         if value in half and not value.is_initializer():
-            move_readers(value, builder.round(value), but=set(builder.made))
-    if builder.made:
-        insert_behind(graph.inputs[0], builder.made)
+            move_readers(value, builder.round(value), but=set(builder.new_nodes))
+    if builder.new_nodes:
+        insert_behind(graph.inputs[0], builder.new_nodes)
 
 
 def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mode: Accumulation) -> None:

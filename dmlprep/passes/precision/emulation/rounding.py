@@ -28,14 +28,14 @@ class Builder(GraphBuilder):
     def __init__(self, graph: ir.Graph, names: Names, opset: int, rounding: Rounding, constants: Constants) -> None:
         super().__init__(graph, names)
         self.opset, self.rounding, self.constants = opset, rounding, constants
-        self.made: list[ir.Node] = []
+        self.new_nodes: list[ir.Node] = []
 
     def op(
         self, op_type: str, inputs: Sequence[ir.Value | None], *, like: ir.Value | None = None, **attributes: object
     ) -> ir.Value:
         """A new node with one output, which gets the shape of ``like``."""
         out = self.new_value("emulation_value", ir.TensorType(_SINGLE), like.shape if like is not None else None)
-        self.made.append(self.new_node(op_type, inputs, [out], "emulation", attributes))
+        self.new_nodes.append(self.new_node(op_type, inputs, [out], "emulation", attributes))
         return out
 
     def reduce(self, op_type: str, value: ir.Value, axes: list[int], *, keepdims: int = 1) -> ir.Value:
@@ -83,13 +83,13 @@ class Builder(GraphBuilder):
 
     def replace(self, old: ir.Value, new: ir.Value, suffix: str) -> None:
         """Insert the new nodes after the producer of ``old``; their result ``new`` gets its name and place."""
-        replace_value(old, new, self.value_name(f"{old.name}_{suffix}"), self.made)
-        self.made = []
+        replace_value(old, new, self.value_name(f"{old.name}_{suffix}"), self.new_nodes)
+        self.new_nodes = []
 
     def place_last(self) -> None:
         """Insert the new nodes at the end of the graph."""
-        self.graph.extend(self.made)
-        self.made = []
+        self.graph.extend(self.new_nodes)
+        self.new_nodes = []
 
 
 class Constants(GraphBuilder):

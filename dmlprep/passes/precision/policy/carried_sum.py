@@ -9,14 +9,14 @@ import onnx_ir as ir
 from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.graph.model.walk import attribute_graphs
-from dmlprep.passes.precision.view import Found, View
+from dmlprep.passes.precision.view import NodeReasons, View
 
 _FARTHEST = 64  # nodes
 _FEW = 32
 """Iterations of a loop whose sum has at most 32 roundings: 1.6 % error at worst, usually a tenth of that."""
 
 
-def find(view: View, fault: PrecisionFault) -> Found:
+def find(view: View, fault: PrecisionFault) -> NodeReasons:
     """Additions to a value that a Loop or Scan carries from iteration to iteration, and the node that carries it."""
     for node in view.order:
         body = next((graph for name, graph in attribute_graphs(node) if name == "body"), None)

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from dmlprep.graph.model.texts import text_of
 from dmlprep.graph.model.walk import attribute_graphs
-from dmlprep.passes.precision.view import Found, View
+from dmlprep.passes.precision.view import NodeReasons, View
 
 _FP32_BODIES = frozenset({"MeanVarianceNormalization"})
 """Operators whose body is FP32 only. Measured with onnx 1.23.2 over every operator with a body: versions 9 and 13."""
@@ -16,7 +16,7 @@ _SEQUENCE_MAKERS = frozenset({"SequenceMap", "SequenceConstruct", "SplitToSequen
 _TYPELESS = frozenset({"Constant", "If", "Loop", "Scan", "Cast", "CastLike"})
 
 
-def no_fp16_type(view: View) -> Found:
+def no_fp16_type(view: View) -> NodeReasons:
     """Nodes without an FP16 form in their schema."""
     for node in view.order:
         if view.signature(node) is None:
@@ -30,7 +30,7 @@ def no_fp16_type(view: View) -> Found:
             yield node, "its function body in ONNX has FP32 constants: the checker refuses it in FP16"
 
 
-def not_a_tensor(view: View) -> Found:
+def not_a_tensor(view: View) -> NodeReasons:
     """Nodes that handle sequences, optionals, or values of unknown type."""
     for node in view.order:
         kinds = [view.types.get(v) for v in (*node.inputs, *node.outputs) if v is not None]
@@ -41,7 +41,7 @@ def not_a_tensor(view: View) -> Found:
             yield node, "the type of an operand is not known"
 
 
-def no_fp16_kernel(view: View) -> Found:
+def no_fp16_kernel(view: View) -> NodeReasons:
     """Nodes that DirectML does not compute in FP16."""
     for node in view.order:
         if node.op_type in _TYPELESS or not view.is_float(node):
@@ -64,10 +64,10 @@ def no_fp16_kernel(view: View) -> Found:
             yield node, "DirectML's kernel has no FP16"
 
 
-def own_island(view: View) -> Found:
+def own_island(view: View) -> NodeReasons:
     """Nodes that compute in FP32 on values that the model itself casts up from FP16."""
     inside: set[ir.Value] = set()
-    found: dict[ir.Node, None] = {}
+    island: dict[ir.Node, None] = {}
     size = -1
     while len(inside) > size:  # again where a body returns such a value to its node
         size = len(inside)
@@ -83,6 +83,6 @@ def own_island(view: View) -> Found:
             handed = any(v in inside for _, graph in attribute_graphs(node) for v in graph.outputs)
             if handed or any(v in inside for v in node.inputs):
                 inside.update(wide)
-                found.setdefault(node)
-    for node in found:
+                island.setdefault(node)
+    for node in island:
         yield node, "reads a value that the model casts from FP16 to FP32"

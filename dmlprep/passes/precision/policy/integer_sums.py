@@ -7,10 +7,10 @@ import onnx_ir as ir
 from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.passes.precision.policy.stretches import scale_makers
-from dmlprep.passes.precision.view import Found, View
+from dmlprep.passes.precision.view import NodeReasons, View
 
 
-def find(view: View, fault: PrecisionFault) -> Found:
+def find(view: View, fault: PrecisionFault) -> NodeReasons:
     """Nodes that scale the integer results of MatMulInteger and ConvInteger back; before that, values reach 2**31.
 
     The products that compute these scales may be below FP16's range.
@@ -18,14 +18,14 @@ def find(view: View, fault: PrecisionFault) -> Found:
     for node in view.order:
         if node.op_type not in ("MatMulInteger", "ConvInteger"):
             continue
-        stack, seen = list(node.outputs), set[ir.Node]()
+        stack, visited = list(node.outputs), set[ir.Node]()
         while stack:
             value = stack.pop()
             for reader in value.consumers():
                 sums = reader.op_type in ("Add", "Sub") and not view.is_float(reader)
-                if reader in seen or not (sums or reader.op_type in MOVES | {"Cast", "Mul", "Div"}):
+                if reader in visited or not (sums or reader.op_type in MOVES | {"Cast", "Mul", "Div"}):
                     continue
-                seen.add(reader)
+                visited.add(reader)
                 stack += reader.outputs
                 if reader.op_type != "Cast" and view.is_float(reader):
                     yield reader, "it scales the integer result of a product"

@@ -6,10 +6,10 @@ import onnx_ir as ir
 
 from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.passes.precision.policy.stretches import COMPARES, from_integers, upstream
-from dmlprep.passes.precision.view import Found, View
+from dmlprep.passes.precision.view import NodeReasons, View
 
 
-def find(view: View, fault: PrecisionFault) -> Found:
+def find(view: View, fault: PrecisionFault) -> NodeReasons:
     """Arithmetic on whole numbers in floats whose result is an integer, a comparison or a size again."""
     inside = from_integers(view)
     ends: list[ir.Value] = []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.passes.precision.policy.stretches import through_moves
-from dmlprep.passes.precision.view import Found, View
+from dmlprep.passes.precision.view import NodeReasons, View
 
 
-def find(view: View, fault: PrecisionFault) -> Found:
+def find(view: View, fault: PrecisionFault) -> NodeReasons:
     """Log of a ReduceSum of Exp, where the argument of Exp is not a difference from a maximum."""
     for node in view.order:
         if node.op_type != "Log" or not view.is_float(node):

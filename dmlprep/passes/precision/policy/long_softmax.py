@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dmlprep.directml.targets.precision import PrecisionFault
-from dmlprep.passes.precision.view import Found, View
+from dmlprep.passes.precision.view import NodeReasons, View
 
 
-def find(view: View, fault: PrecisionFault) -> Found:
+def find(view: View, fault: PrecisionFault) -> NodeReasons:
     """Softmax over an axis longer than ``fault.limits["axis"]``."""
     for node in view.order:
         if node.op_type not in fault.ops or not view.is_float(node):

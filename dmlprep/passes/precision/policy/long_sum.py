@@ -8,13 +8,13 @@ import onnx_ir as ir
 
 from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.passes.precision.policy.scales import out_of_range
-from dmlprep.passes.precision.view import Found, View
+from dmlprep.passes.precision.view import NodeReasons, View
 
 _LONG = 16384
 """Terms of about 1 in a long sum: a sum of four times as many overflows."""
 
 
-def find(view: View, fault: PrecisionFault) -> Found:
+def find(view: View, fault: PrecisionFault) -> NodeReasons:
     """Sums of very many terms, and their readers up to the division by their number."""
     for node in view.order:
         if node.op_type not in ("ReduceSum", "ReduceL1") or not view.wide(node.inputs[0]):

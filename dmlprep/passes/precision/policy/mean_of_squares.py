@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.passes.precision.policy.stretches import is_square, to_the_root
-from dmlprep.passes.precision.view import Found, View
+from dmlprep.passes.precision.view import NodeReasons, View
 
 
-def find(view: View, fault: PrecisionFault) -> Found:
+def find(view: View, fault: PrecisionFault) -> NodeReasons:
     """A square, the mean or sum of it, and the way to the root: the parts of a decomposed normalisation."""
     for node in view.order:
         if not is_square(view, node):

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.graph.model.texts import text_of
-from dmlprep.passes.precision.view import Found, View
+from dmlprep.passes.precision.view import NodeReasons, View
 
 
 def _has_value(node: ir.Node) -> bool:
@@ -14,7 +14,7 @@ def _has_value(node: ir.Node) -> bool:
     return value is not None and bool(value.value) and text_of(node, "mode", "constant") == "constant"
 
 
-def find(view: View, _fault: PrecisionFault) -> Found:
+def find(view: View, _fault: PrecisionFault) -> NodeReasons:
     """Pad that fills with a value other than 0 from its attribute."""
     for node in view.order:
         if node.op_type == "Pad" and view.is_float(node) and _has_value(node):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.passes.precision.policy.stretches import from_integers, upstream
-from dmlprep.passes.precision.view import Found, View
+from dmlprep.passes.precision.view import NodeReasons, View
 
 _PHASE_STEPS = frozenset({"CumSum", "Resize", "Upsample"})
 """Operators, besides arithmetic, between a frequency and the angle of its sine."""
 
 
-def find(view: View, fault: PrecisionFault) -> Found:
+def find(view: View, fault: PrecisionFault) -> NodeReasons:
     """Sin and Cos of positions, and the nodes that compute the positions.
 
     A floating-point input may be a position (the time step of a diffusion). So may a running sum: the phase of a sine

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.graph.analysis.operators import is_stored_weight
 from dmlprep.passes.precision.policy.stretches import scale_makers
-from dmlprep.passes.precision.view import Found, View
+from dmlprep.passes.precision.view import NodeReasons, View
 
 
-def find(view: View, fault: PrecisionFault) -> Found:
+def find(view: View, fault: PrecisionFault) -> NodeReasons:
     """Quantize and dequantize nodes, and nodes that compute on dequantised values.
 
     Weights in 8 bits are excluded: a convolution after them computes in FP16 as it does with FP16 weights, and FP32

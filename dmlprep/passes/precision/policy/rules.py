@@ -18,7 +18,7 @@ import onnx_ir as ir
 from dmlprep.directml.targets import Target
 from dmlprep.directml.targets.precision import PrecisionFault, precision_faults
 from dmlprep.passes.precision.policy.forms import no_fp16_kernel, no_fp16_type, not_a_tensor, own_island
-from dmlprep.passes.precision.view import Found, View
+from dmlprep.passes.precision.view import NodeReasons, View
 
 Level = Literal["fast", "balanced", "safe"]
 LEVELS: tuple[Level, ...] = ("fast", "balanced", "safe")
@@ -53,7 +53,7 @@ class Rule:
     level: Level
     firm: bool
     why: str
-    finds: Callable[[View], Found]
+    finds: Callable[[View], NodeReasons]
     fault: PrecisionFault | None = None
 
 
@@ -65,7 +65,7 @@ _FORMS: tuple[Rule, ...] = (
 )
 """Rules that follow from schemas, kernels and the model itself."""
 
-Finder = Callable[[View, PrecisionFault], Found]
+Finder = Callable[[View, PrecisionFault], NodeReasons]
 
 
 def _finder(fault: PrecisionFault) -> Finder:
@@ -73,11 +73,11 @@ def _finder(fault: PrecisionFault) -> Finder:
     module = f"{__package__}.{fault.id.replace('-', '_')}"
     if find_spec(module) is None:
         return _operators
-    found: Finder = import_module(module).find
-    return found
+    finder: Finder = import_module(module).find
+    return finder
 
 
-def _operators(view: View, fault: PrecisionFault) -> Found:
+def _operators(view: View, fault: PrecisionFault) -> NodeReasons:
     for node in view.order:
         if node.op_type in fault.ops and view.is_float(node):
             yield node, node.op_type
@@ -99,11 +99,11 @@ RULES: tuple[Rule, ...] = rules_for(None)
 
 def keep_by_policy(view: View, level: Level) -> dict[ir.Node, Reason]:
     """Apply the rules of a policy; the first rule that finds a node gives its reason."""
-    found: dict[ir.Node, Reason] = {}
+    reasons: dict[ir.Node, Reason] = {}
     for rule in rules_for(view.target):
         if LEVELS.index(rule.level) > LEVELS.index(level):
             continue
         for node, text in rule.finds(view):
-            if node not in found or (rule.firm and not found[node].firm):
-                found[node] = Reason(rule.name, text, rule.firm)
-    return found
+            if node not in reasons or (rule.firm and not reasons[node].firm):
+                reasons[node] = Reason(rule.name, text, rule.firm)
+    return reasons

@@ -94,15 +94,15 @@ def out_of_range(view: View, start: ir.Node, scale: float) -> Iterator[ir.Node]:
     if start.op_type == "Mul" and scale < _LOW and any(_was_integer(view, v) for v in start.inputs):
         return  # integers are as large as the factor is small
     stack: list[tuple[ir.Value, float]] = [(v, scale) for v in start.outputs if view.wide(v)]
-    seen = {start}
-    while stack and len(seen) < _FARTHEST:
+    visited = {start}
+    while stack and len(visited) < _FARTHEST:
         value, scale = stack.pop()
         if _LOW <= scale <= _HIGH:
             continue
         for reader in (*value.consumers(), *_holders(view, value)):
-            if reader in seen or (reader.op_type in UNTYPED and reader.op_type != "Cast"):
+            if reader in visited or (reader.op_type in UNTYPED and reader.op_type != "Cast"):
                 continue
-            seen.add(reader)
+            visited.add(reader)
             if reader.op_type in ("Cast", "CastLike"):
                 stack += [(v, scale) for v in reader.outputs if view.wide(v)]
                 continue

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from dmlprep.graph.analysis.operators import MOVES
 from dmlprep.passes.precision.signature import operators
-from dmlprep.passes.precision.view import Found, View, scalar
+from dmlprep.passes.precision.view import NodeReasons, View, scalar
 
 ELEMENTWISE = operators(
     "Abs Add Ceil Clip Cos Div Exp Floor Log Max Mean Min Mod Mul Neg Pow Reciprocal Round Sigmoid Sign "
@@ -23,12 +23,12 @@ def scale_makers(
     values: Iterable[ir.Value | None], through: frozenset[str] = ELEMENTWISE | MOVES | {"ReduceMax", "ReduceMin"}
 ) -> Iterator[ir.Node]:
     """The arithmetic that computes values, up to an operator that is not in ``through``."""
-    stack, seen = list(values), set[ir.Node]()
+    stack, visited = list(values), set[ir.Node]()
     while stack:
         value = stack.pop()
         node = value.producer() if value is not None else None
-        if node is not None and node not in seen and node.op_type in through:
-            seen.add(node)
+        if node is not None and node not in visited and node.op_type in through:
+            visited.add(node)
             yield node
             stack += node.inputs
 
@@ -46,7 +46,7 @@ def from_integers(view: View, also: Iterable[ir.Value] = (), through: frozenset[
 
     ``through`` names further operators that count as arithmetic.
     """
-    found: set[ir.Value] = set(also)
+    values: set[ir.Value] = set(also)
     for node in view.order:
         small_product = node.op_type in ("MatMul", "Einsum", "Gemm")
         arithmetic = node.op_type in ELEMENTWISE | MOVES | through or small_product
@@ -57,11 +57,11 @@ def from_integers(view: View, also: Iterable[ir.Value] = (), through: frozenset[
             source = view.types.get(node.inputs[0]) if node.inputs[0] is not None else None
             comes = isinstance(source, ir.TensorType) and source.dtype.is_integer()
         else:
-            rest = [v for v in wide if v not in found]
+            rest = [v for v in wide if v not in values]
             comes = len(rest) < len(wide) and all(_small_constant(view, v) for v in rest)
         if comes or node.op_type == "Range":
-            found.update(node.outputs)
-    return found
+            values.update(node.outputs)
+    return values
 
 
 def _small_constant(view: View, value: ir.Value) -> bool:
@@ -80,15 +80,15 @@ def _small_constant(view: View, value: ir.Value) -> bool:
 
 
 def upstream(ends: list[ir.Value], inside: set[ir.Value]) -> set[ir.Node]:
-    found: set[ir.Node] = set()
+    producers: set[ir.Node] = set()
     stack = [v for v in ends if v in inside]
     while stack:
         producer = stack.pop().producer()
-        if producer is None or producer in found:
+        if producer is None or producer in producers:
             continue
-        found.add(producer)
+        producers.add(producer)
         stack += [v for v in producer.inputs if v is not None and v in inside]
-    return found
+    return producers
 
 
 def is_square(view: View, node: ir.Node) -> bool:
@@ -97,10 +97,10 @@ def is_square(view: View, node: ir.Node) -> bool:
     return node.op_type == "Pow" and view.wide(node.inputs[0]) and scalar(view.constant(node.inputs[1])) == 2.0
 
 
-def to_the_root(view: View, value: ir.Value) -> Found:
-    stack, seen = [value], 0
-    while stack and seen < 16:
-        seen += 1
+def to_the_root(view: View, value: ir.Value) -> NodeReasons:
+    stack, steps = [value], 0
+    while stack and steps < 16:
+        steps += 1
         for node in stack.pop().consumers():
             if node.op_type in ("Sqrt", "Pow", "Reciprocal", "Log"):
                 yield node, "the root of a mean of squares"

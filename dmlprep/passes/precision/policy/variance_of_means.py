@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from dmlprep.directml.targets.precision import PrecisionFault
 from dmlprep.graph.analysis.operators import MOVES
-from dmlprep.passes.precision.view import Found, View, scalar
+from dmlprep.passes.precision.view import NodeReasons, View, scalar
 
 _MEANS = frozenset({"ReduceMean", "ReduceSum", "AveragePool", "GlobalAveragePool", "Conv"})
 """Operators that compute a mean, or a sum that a factor turns into a mean; a Conv of equal weights is a box filter."""
@@ -17,7 +17,7 @@ _STEPS = 8
 """The most factors and movements between a mean and its use."""
 
 
-def find(view: View, fault: PrecisionFault) -> Found:
+def find(view: View, fault: PrecisionFault) -> NodeReasons:
     """The two means, the products, the difference, and the epsilon and the quotient or root after it."""
     for node in view.order:
         if node.op_type != "Sub" or not view.is_float(node):
@@ -42,12 +42,12 @@ def _product(view: View, value: ir.Value | None) -> tuple[ir.Node, tuple[ir.Valu
     node = value.producer() if value is not None else None
     if node is None or node.op_type not in ("Mul", "Pow") or not all(view.wide(v) for v in node.outputs):
         return None
-    left, right = node.inputs[:2]
-    if left is None or right is None:
+    lhs, rhs = node.inputs[:2]
+    if lhs is None or rhs is None:
         return None
     if node.op_type == "Pow":
-        return (node, (left,)) if scalar(view.constant(right)) == 2.0 else None
-    return None if any(view.constant(v) is not None for v in (left, right)) else (node, (left, right))
+        return (node, (lhs,)) if scalar(view.constant(rhs)) == 2.0 else None
+    return None if any(view.constant(v) is not None for v in (lhs, rhs)) else (node, (lhs, rhs))
 
 
 def _mean(view: View, value: ir.Value | None) -> tuple[list[ir.Node], ir.Value | None]:

@@ -135,11 +135,11 @@ def _places(unit: Unit) -> list[str]:
 
 def _links(units: tuple[Unit, ...]) -> Iterator[tuple[int, int, ir.Value]]:
     """Each value that one unit writes and a later one reads."""
-    made = {value: i for i, unit in enumerate(units) for node in unit for value in node.outputs}
+    makers = {value: i for i, unit in enumerate(units) for node in unit for value in node.outputs}
     for i, unit in enumerate(units):
         for node in unit:
             for value in (*node.inputs, *(v for _, graph in attribute_graphs(node) for v in graph.outputs)):
-                if value is not None and (maker := made.get(value, i)) != i:
+                if value is not None and (maker := makers.get(value, i)) != i:
                     yield min(maker, i), max(maker, i), value
 
 

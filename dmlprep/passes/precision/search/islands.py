@@ -105,7 +105,7 @@ class _Search:
         self.trials = trials
         self.model = trials.model
         self.ranges: dict[str, Range] = {}
-        self.given: dict[str, None] = {}
+        self.in_fp32: dict[str, None] = {}
         self.blocks: list[Block] = []
         self.loose: list[str] = []  # kept on suspicion: candidates for the reduction
 
@@ -113,11 +113,11 @@ class _Search:
         trials = self.trials
         if trials.meets(()):
             return self._fewer() or self._islands(True, trials.measure(()))
-        self.given = trials.computing(())
+        self.in_fp32 = trials.computing(())
         self.ranges = self._profile()
-        reasons = _beyond_range(self.model, self.ranges, self.given)
+        reasons = _beyond_range(self.model, self.ranges, self.in_fp32)
         enough: dict[str, str] | None = reasons
-        if reasons and trials.left > 0 and trials.meets(reasons):
+        if reasons and trials.remaining > 0 and trials.meets(reasons):
             self.loose = _doubtful(self.model, reasons)
         else:
             enough = self._by_origin(reasons) or self._by_blocks(reasons)
@@ -131,15 +131,15 @@ class _Search:
         Elsewhere the policy's form is better: it computes the small values in FP32, too.
         """
         roots = lone_roots(self.model)
-        if not roots or self.trials.left < 1:
+        if not roots or self.trials.remaining < 1:
             return None
-        self.given = self.trials.computing(())
-        roots = [root for root in roots if all(label(n) in self.given for n in root)]
+        self.in_fp32 = self.trials.computing(())
+        roots = [root for root in roots if all(label(n) in self.in_fp32 for n in root)]
         self.ranges = self._profile() if roots else {}
         reasons: dict[str, str] = {}
         for square, mean, add in roots:
             maker = square.inputs[0].producer() if square.inputs[0] is not None else None
-            if maker is not None and label(maker) in self.given:
+            if maker is not None and label(maker) in self.in_fp32:
                 continue  # the value before the square is itself in FP32
             measured = self.ranges.get(square.outputs[0].name or "")
             if measured is not None and measured.overflows:
@@ -153,14 +153,14 @@ class _Search:
     def _result(self, reasons: dict[str, str]) -> Islands:
         now = self.trials.computing(reasons)
         why = "the converter computes it with the nodes that are kept"
-        follow = {name: why for name in now if name not in self.given and name not in reasons}
+        follow = {name: why for name in now if name not in self.in_fp32 and name not in reasons}
         inside = frozenset(reasons.keys() - now.keys())
         every = {join_path(path, label(n)) for path, graph in graphs(self.model.ir) for n in graph if _floats(n)}
         whole = bool(reasons) and every <= now.keys() | inside
         error = self.trials.measure(reasons)
         return self._islands(True, error, keep=reasons, follow=follow, inside=inside, whole=whole)
 
-    def _islands(self, met: bool, error: float, **found: Any) -> Islands:
+    def _islands(self, met: bool, error: float, **fields: Any) -> Islands:
         trials = self.trials
         return Islands(
             met,
@@ -170,88 +170,88 @@ class _Search:
             outputs=trials.by_output,
             seconds=trials.seconds,
             ranges=self.ranges,
-            **found,
+            **fields,
         )
 
     def _profile(self) -> dict[str, Range]:
         trials = self.trials
 
         def measured() -> list[dict[str, object]]:
-            found = profile(self.model, trials.runner, trials.feeds, progress=trials.say)
-            return [asdict(one) | {"key": key} for key, one in found.items()]
+            ranges = profile(self.model, trials.runner, trials.feeds, progress=trials.say)
+            return [asdict(one) | {"key": key} for key, one in ranges.items()]
 
         rows = trials.remember("ranges", (), measured)
         return {row["key"]: Range(**{k: v for k, v in row.items() if k != "key"}) for row in rows}
 
-    def _growth(self, kept: Mapping[str, str]) -> dict[str, Growth]:
+    def _growth(self, keep: Mapping[str, str]) -> dict[str, Growth]:
         trials = self.trials
 
         def measured() -> dict[str, list[float]]:
-            converted, rounding = trials.converted(kept), trials.setting.rounding
+            converted, rounding = trials.converted(keep), trials.setting.rounding
             growth = error_growth(self.model, converted, trials.runner, trials.feeds, rounding, trials.say)
             return {name: list(one) for name, one in growth.items()}
 
-        return {name: Growth(*row) for name, row in trials.remember("growth", sorted(kept), measured).items()}
+        return {name: Growth(*row) for name, row in trials.remember("growth", sorted(keep), measured).items()}
 
     def _by_origin(self, base: dict[str, str]) -> dict[str, str] | None:
         """Keep the nodes where the error starts and, while that is not enough, the nodes before them."""
-        kept, loose = dict(base), list[str]()
+        keep, loose = dict(base), list[str]()
         tried: dict[str, int] = {}
         growth: dict[str, Growth] = {}
         error = float("inf")
         for _ in range(2 * _HOPS):
-            if self.trials.left < 1:
+            if self.trials.remaining < 1:
                 return None
-            before, error = error, self.trials.measure(kept)
+            before, error = error, self.trials.measure(keep)
             # If the last kept nodes changed no output, the errors start where they did. One measurement takes longer
             # than several trials.
-            growth = growth if growth and error == before else self._growth(kept)
+            growth = growth if growth and error == before else self._growth(keep)
             starts = origins(self.model, growth, self.trials.tolerance)
             added: dict[str, str] = {}
             for name in starts:
                 while (hops := tried.get(name, 0) + 1) <= _HOPS:
                     tried[name] = hops
-                    more = [p for p in around(self.model, name, hops) if p not in kept and p not in self.given]
+                    more = [p for p in around(self.model, name, hops) if p not in keep and p not in self.in_fp32]
                     added |= {place: _grows(name, growth[name], place) for place in more}
                     if more:
                         break
             if not added:
                 return None
-            kept |= added
+            keep |= added
             loose += added
-            if self.trials.meets(kept):
+            if self.trials.meets(keep):
                 self.loose = [*_doubtful(self.model, base), *loose]
-                return kept
+                return keep
         return None
 
     def _by_blocks(self, base: dict[str, str]) -> dict[str, str] | None:
         """Keep the blocks that the tolerance needs in FP32; see ``releases``."""
         places = [join_path(path, label(n)) for path, graph in graphs(self.model.ir) for n in graph]
-        free = [place for place in places if place not in base and place not in self.given]
-        found = release(self.trials, base, free, gain_by_node(self.model))
-        self.blocks = found.tried
-        if not found.met:
+        free = [place for place in places if place not in base and place not in self.in_fp32]
+        released = release(self.trials, base, free, gain_by_node(self.model))
+        self.blocks = released.tried
+        if not released.met:
             return None
-        error = self.trials.measure([*base, *found.kept])
-        return base | {p: found.why(one, error, "FP16") + self._lost(p) for p, one in found.kept.items()}
+        error = self.trials.measure([*base, *released.remaining])
+        return base | {p: released.why(one, error, "FP16") + self._lost(p) for p, one in released.remaining.items()}
 
     def _lost(self, place: str) -> str:
         small = max((one.small for one in self.ranges.values() if one.node == place), default=0.0)
         return f"; {percent(small, 0)} of its values are below FP16's normal range" if small > _LOST else ""
 
-    def _reduced(self, kept: dict[str, str]) -> dict[str, str]:
+    def _reduced(self, keep: dict[str, str]) -> dict[str, str]:
         """Release nodes that are not needed: halves of the suspected nodes, then quarters, down to single nodes."""
-        loose = [name for name in self.loose if name in kept]
+        loose = [name for name in self.loose if name in keep]
         size = len(loose)
-        while size and loose and self.trials.left > 0:
+        while size and loose and self.trials.remaining > 0:
             for start in range(0, len(loose), size):
                 piece = set(loose[start : start + size])
-                without = {name: why for name, why in kept.items() if name not in piece}
-                if piece and self.trials.left > 0 and self.trials.meets(without):
-                    kept = without
-            loose = [name for name in loose if name in kept]
+                without = {name: why for name, why in keep.items() if name not in piece}
+                if piece and self.trials.remaining > 0 and self.trials.meets(without):
+                    keep = without
+            loose = [name for name in loose if name in keep]
             size //= 2
-        return kept
+        return keep
 
 
 def _floats(node: ir.Node) -> bool:
@@ -266,9 +266,9 @@ def _grows(origin: str, growth: Growth, place: str) -> str:
     return f"{text} here" if place == origin else f"{text} at {origin}, which depends on it"
 
 
-def _beyond_range(model: Model, ranges: Mapping[str, Range], given: Iterable[str]) -> dict[str, str]:
+def _beyond_range(model: Model, ranges: Mapping[str, Range], in_fp32: Iterable[str]) -> dict[str, str]:
     """Nodes whose results exceed FP16, and the readers of those results, except those that are in FP32 anyway."""
-    already = set(given)
+    already = set(in_fp32)
     reasons: dict[str, str] = {}
     where = {id(node): join_path(path, label(node)) for path, graph in graphs(model.ir) for node in graph}
     for path, graph in graphs(model.ir):
@@ -282,17 +282,17 @@ def _beyond_range(model: Model, ranges: Mapping[str, Range], given: Iterable[str
                 if name not in already:
                     reasons[name] = f"{name} peaks at {measured.peak:.2g} > {FP16_MAX:g}"
                 for reader in value.consumers():
-                    if _needs_range(reader, kept=name in reasons) and (other := where[id(reader)]) not in already:
+                    if _needs_range(reader, is_kept=name in reasons) and (other := where[id(reader)]) not in already:
                         reasons.setdefault(other, f"reads {value.name}, which peaks at {measured.peak:.2g}")
     return reasons
 
 
-def _needs_range(reader: ir.Node, *, kept: bool) -> bool:
+def _needs_range(reader: ir.Node, *, is_kept: bool) -> bool:
     """Return whether the reader of a value beyond FP16's range must stay in FP32 for it, and must be named."""
     if reader.op_type in ("Cast", "Shape", "Size"):
         return False
     # if the user keeps the node before them, the converter computes these before the cast to FP16
-    return not (kept and reader.op_type in COMPRESSES)
+    return not (is_kept and reader.op_type in COMPRESSES)
 
 
 def _doubtful(model: Model, reasons: Mapping[str, str]) -> list[str]:

@@ -31,28 +31,28 @@ def origins(model: Model, growth: Mapping[str, Growth], tolerance: float) -> lis
     """
     floor = max(_DRIFT, tolerance / 4)
     spoiled: dict[ir.Value, float] = {}
-    found: list[str] = []
+    starts: list[str] = []
     for node in model.ir.graph:
         name = label(node)
         behind = max((spoiled.get(value, 0.0) for value in reads(node)), default=0.0)
         one = growth.get(name)
         if one is not None and one.result > floor and one.result > _JUMP * max(one.result - one.grown, behind):
-            found += [] if next(attribute_graphs(node), None) else [name]
+            starts += [] if next(attribute_graphs(node), None) else [name]
             behind = one.result
         if behind:
             spoiled.update(dict.fromkeys(node.outputs, behind))
-    return found
+    return starts
 
 
 def reads(node: ir.Node) -> list[ir.Value]:
     """The values that a node reads, including captured values of its bodies."""
-    found = [v for v in node.inputs if v is not None]
+    values = [v for v in node.inputs if v is not None]
     stack = [graph for _, graph in attribute_graphs(node)]
     while stack:
         for inner in stack.pop():
-            found += [v for v in inner.inputs if v is not None]
+            values += [v for v in inner.inputs if v is not None]
             stack += [graph for _, graph in attribute_graphs(inner)]
-    return found
+    return values
 
 
 def around(model: Model, name: str, hops: int) -> list[str]:
@@ -61,33 +61,33 @@ def around(model: Model, name: str, hops: int) -> list[str]:
     Nodes that only move values do not count. A node with bodies means all nodes inside them.
     """
     start = next(n for n in model.ir.graph if label(n) == name)
-    found: dict[str, None] = {}
-    level, seen = [start], {start}
+    labels: dict[str, None] = {}
+    level, visited = [start], {start}
     for _ in range(hops + 1):
         above: list[ir.Node] = []
         while level:
             node = level.pop()
-            found |= dict.fromkeys(places(node))
+            labels |= dict.fromkeys(places(node))
             for value in node.inputs:
                 producer = value.producer() if value is not None else None
-                if producer is None or producer in seen or producer.op_type == "Constant":
+                if producer is None or producer in visited or producer.op_type == "Constant":
                     continue
-                seen.add(producer)
+                visited.add(producer)
                 (level if producer.op_type in MOVES and node is not start else above).append(producer)
         level = above
-    return list(found)
+    return list(labels)
 
 
 def places(node: ir.Node) -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     stack = [("", node)]
     while stack:
         path, one = stack.pop(0)
         bodies = list(attribute_graphs(one))
         if not bodies:
-            found.append(join_path(path, label(one)))
+            paths.append(join_path(path, label(one)))
         for name, graph in bodies:
             stack += [
                 (join_path(path, f"{label(one)}/{name}"), inner) for inner in graph if inner.op_type != "Constant"
             ]
-    return found
+    return paths

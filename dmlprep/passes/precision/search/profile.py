@@ -101,18 +101,18 @@ def profile(
 def _measurable(model: Model) -> dict[str, tuple[str, str, str]]:
     """Place of a value -> the path of its graph, its name, and the place of its node."""
     types = solve_types(model.ir)
-    found: dict[str, tuple[str, str, str]] = {}
+    measurable: dict[str, tuple[str, str, str]] = {}
     stack: list[tuple[str, ir.Graph]] = [("", model.ir.graph)]
     while stack:
         path, graph = stack.pop()
         for node in graph:
             for value in node.outputs:
                 if value.name and node.op_type not in ("Constant", "ConstantOfShape") and is_wide(types.get(value)):
-                    found[join_path(path, value.name)] = path, value.name, join_path(path, label(node))
+                    measurable[join_path(path, value.name)] = path, value.name, join_path(path, label(node))
             if node.op_type in ("If", "Loop", "Scan") and not node.domain:
                 here = join_path(path, label(node))
                 stack += [(f"{here}/{name}", body) for name, body in attribute_graphs(node)]
-    return found
+    return measurable
 
 
 def _probe(model: Model, wanted: Iterable[tuple[str, str]]) -> tuple[Model, str, list[str]]:

@@ -21,14 +21,14 @@ class Released:
     """The result of a search by blocks.
 
     Attributes:
-        kept: the places of the remaining blocks, each with its block.
-        met: whether any block was released, so that ``kept`` was measured to meet the tolerance.
+        remaining: the places of the remaining blocks, each with its block.
+        met: whether any block was released, so that ``remaining`` was measured to meet the tolerance.
         tried: every block that was tried in FP16, in order.
         alone: remaining block -> error of the result with this block in FP16 as well; blocks after the last trial have
             none.
     """
 
-    kept: dict[str, Block]
+    remaining: dict[str, Block]
     met: bool
     tried: list[Block]
     alone: dict[Block, float]
@@ -64,29 +64,29 @@ class _Release:
     def __init__(self, trials: Trials, base: Mapping[str, str], weigh: Callable[[ir.Node], float]) -> None:
         self.trials, self.base, self.weigh = trials, base, weigh
         self.tolerance = trials.tolerance
-        self.kept: list[Block] = []
+        self.remaining: list[Block] = []
         self.error = 0.0
         self.tried: list[Block] = []
 
     def run(self, blocks: list[Block]) -> Released:
-        self.kept = list(blocks)
+        self.remaining = list(blocks)
         count = sum(len(block.places) for block in blocks)
-        while blocks and self.trials.left > 0:
+        while blocks and self.trials.remaining > 0:
             self._measure(blocks)
             blocks = self._halves(self._let_go(blocks))
         alone = self._once_more()
-        found = {place: block for block in self.kept for place in block.places}
-        return Released(found, len(found) < count, self.tried, alone)
+        by_place = {place: block for block in self.remaining for place in block.places}
+        return Released(by_place, len(by_place) < count, self.tried, alone)
 
     def _error(self, gone: Sequence[Block]) -> float:
         """The error with these blocks in FP16 as well."""
-        kept = [place for one in self.kept if one not in gone for place in one.places]
-        return self.trials.measure([*self.base, *kept])
+        places = [place for one in self.remaining if one not in gone for place in one.places]
+        return self.trials.measure([*self.base, *places])
 
     def _measure(self, blocks: list[Block]) -> None:
         """Measure the error with each block alone in FP16, those with the largest gain first."""
         for block in sorted(blocks, key=lambda one: -one.weight):
-            if self.trials.left > 0:
+            if self.trials.remaining > 0:
                 block.error = self._error([block])
                 self.tried.append(block)
 
@@ -95,12 +95,12 @@ class _Release:
         harm = {b: b.error for b in blocks if b.error is not None and b.error <= self.tolerance}
         ranked = sorted(harm, key=lambda b: (harm[b] ** 2 - self.error**2) / b.weight)
         count = len(ranked)
-        while count > 1 and (self.trials.left <= 0 or self._error(ranked[:count]) > self.tolerance):
+        while count > 1 and (self.trials.remaining <= 0 or self._error(ranked[:count]) > self.tolerance):
             count //= 2
         gone = ranked[:count]
         if gone:
             self.error = self._error(gone)
-            self.kept = [b for b in self.kept if b not in gone]
+            self.remaining = [b for b in self.remaining if b not in gone]
         return [b for b in blocks if b not in gone]
 
     def _once_more(self) -> dict[Block, float]:
@@ -112,22 +112,22 @@ class _Release:
             each block that stays -> the error with it in FP16.
         """
         before, alone = 0, dict[Block, float]()
-        while before != (before := len(self.kept)):
-            for block in sorted(self.kept, key=lambda one: -one.weight):
-                if self.trials.left > 0:
+        while before != (before := len(self.remaining)):
+            for block in sorted(self.remaining, key=lambda one: -one.weight):
+                if self.trials.remaining > 0:
                     alone[block] = self._error([block])
                     if alone[block] <= self.tolerance:
-                        self.kept.remove(block)
+                        self.remaining.remove(block)
                         alone.clear()
         return alone
 
     def _halves(self, blocks: list[Block]) -> list[Block]:
         """Replace the blocks that can be split by their halves."""
-        found: list[Block] = []
+        new_blocks: list[Block] = []
         for block in blocks:
             halves = block.split(self.weigh)
             if halves:
-                at = self.kept.index(block)
-                self.kept[at : at + 1] = halves
-                found += halves
-        return found
+                at = self.remaining.index(block)
+                self.remaining[at : at + 1] = halves
+                new_blocks += halves
+        return new_blocks

@@ -54,7 +54,7 @@ _CLEARLY = 4.0
 class Trial:
     """One run of the emulation: nodes kept in FP32, largest error of an output, seconds (0 if remembered)."""
 
-    kept: tuple[str, ...]
+    keep: tuple[str, ...]
     error: float
     seconds: float
 
@@ -114,17 +114,17 @@ class _Journal:
                     "not a journal of an island search", where=str(path), fix="remove it, or choose another file"
                 ) from error
 
-    def _table(self, name: str, kept: Sequence[str]) -> tuple[dict[str, Any], str]:
+    def _table(self, name: str, keep: Sequence[str]) -> tuple[dict[str, Any], str]:
         """The table and the key of an entry: an error if the name is empty, a measurement otherwise."""
-        digest = hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest()[:24]
+        digest = hashlib.sha256("\n".join(sorted(keep)).encode()).hexdigest()[:24]
         return (self._stored.measured, f"{name} {digest}") if name else (self._stored.trials, digest)
 
-    def get(self, name: str, kept: Sequence[str]) -> Any:
-        table, key = self._table(name, kept)
+    def get(self, name: str, keep: Sequence[str]) -> Any:
+        table, key = self._table(name, keep)
         return table.get(key)
 
-    def put(self, name: str, kept: Sequence[str], what: object) -> None:
-        table, key = self._table(name, kept)
+    def put(self, name: str, keep: Sequence[str], what: object) -> None:
+        table, key = self._table(name, keep)
         table[key] = what
         if self._path is not None:
             write_file(self._path, json.dumps(msgspec.structs.asdict(self._stored)).encode("utf-8"))
@@ -136,17 +136,17 @@ def _depends_on(model: Model, feeds: Sequence[Feeds], setting: Setting) -> str:
     It covers the graph in its present form (pinned, simplified), the file of its weights, the feeds, the emulation, and
     the conversion. The tolerance counts: a trial that exceeds it is shortened.
     """
-    found = hashlib.sha256(freeze(model.ir).proto.SerializeToString(deterministic=True))
+    digest = hashlib.sha256(freeze(model.ir).proto.SerializeToString(deterministic=True))
     if model.path is not None and model.path.exists():
         status = model.path.stat()
-        found.update(f"{model.path.resolve()} {status.st_size} {status.st_mtime_ns}".encode())
+        digest.update(f"{model.path.resolve()} {status.st_size} {status.st_mtime_ns}".encode())
     for feed in feeds:
         for name, array in sorted(feed.items()):
             plain = array.astype(str) if array.dtype.kind == "O" else array
-            found.update(f"{name} {plain.dtype} {plain.shape}".encode() + np.ascontiguousarray(plain).tobytes())
+            digest.update(f"{name} {plain.dtype} {plain.shape}".encode() + np.ascontiguousarray(plain).tobytes())
     how = f"{setting.mode} {setting.rounding} {setting.conversion} {setting.rules}"
-    found.update(f"{__version__} {setting.tolerance} {how}".encode())
-    return found.hexdigest()
+    digest.update(f"{__version__} {setting.tolerance} {how}".encode())
+    return digest.hexdigest()
 
 
 class Trials:
@@ -175,7 +175,7 @@ class Trials:
         self._weak: AbstractSet[str] = frozenset()
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """The number of trials that may still run."""
         late = self.seconds > self.setting.max_seconds
         allowed = min(self.setting.max_trials, _AT_LEAST) if late else self.setting.max_trials
@@ -186,24 +186,24 @@ class Trials:
         """The duration of the search so far."""
         return time.monotonic() - self._started
 
-    def meets(self, kept: Iterable[str]) -> bool:
+    def meets(self, keep: Iterable[str]) -> bool:
         """Return whether a set of nodes kept in FP32 meets the tolerance."""
-        return self.measure(kept) <= self.tolerance
+        return self.measure(keep) <= self.tolerance
 
-    def converted(self, kept: Iterable[str]) -> Model:
+    def converted(self, keep: Iterable[str]) -> Model:
         """The model with all but these nodes in FP16, as the final conversion will write it."""
         model = self.model.copy()
         places = nodes_by_path(model.ir)
-        self._convert(model, {id(places[name]): "island" for name in kept})
+        self._convert(model, {id(places[name]): "island" for name in keep})
         return model
 
-    def computing(self, kept: Iterable[str]) -> dict[str, None]:
+    def computing(self, keep: Iterable[str]) -> dict[str, None]:
         """Places of the nodes that compute in FP32 if these nodes are kept, in the order of the graph."""
-        return dict.fromkeys(_in_fp32(self.converted(kept)))
+        return dict.fromkeys(_in_fp32(self.converted(keep)))
 
-    def measure(self, kept: Iterable[str]) -> float:
+    def measure(self, keep: Iterable[str]) -> float:
         """The largest error of an output with these nodes in FP32; a known set is not a new trial."""
-        names = tuple(sorted(kept))
+        names = tuple(sorted(keep))
         if (known := self._known.get(frozenset(names))) is not None:
             return known
         started = time.monotonic()
@@ -218,12 +218,12 @@ class Trials:
         self._say(names, error, remembered)
         return error
 
-    def remember(self, name: str, kept: Sequence[str], compute: Callable[[], object]) -> Any:
+    def remember(self, name: str, keep: Sequence[str], compute: Callable[[], object]) -> Any:
         """Return the result of ``compute`` (plain JSON), or its stored result from an interrupted search."""
-        known = self._journal.get(name, kept)
+        known = self._journal.get(name, keep)
         if known is None:
             known = compute()
-            self._journal.put(name, kept, known)
+            self._journal.put(name, keep, known)
         return known
 
     def say(self, share: float, text: str) -> None:
@@ -278,15 +278,15 @@ class Trials:
         return worst
 
     def _say(self, names: Sequence[str], error: float, remembered: bool) -> None:
-        taken = [t.seconds for t in self.done if t.seconds]
-        mean = sum(taken) / max(1, len(taken))
+        durations = [t.seconds for t in self.done if t.seconds]
+        mean = sum(durations) / max(1, len(durations))
         rest = max(self.setting.max_seconds - self.seconds, mean * (_AT_LEAST - len(self.done)))
-        left = max(0.0, min(mean * self.left, rest))
+        seconds_left = max(0.0, min(mean * self.remaining, rest))
         where = "kept" if self.setting.few_bits else "in FP32"
         self.setting.progress(
             self._share,
             f"trial {len(self.done)}{' (remembered)' if remembered else ''}: {len(names)} nodes {where}, "
-            f"error {error:.2g} (tolerance {self.tolerance:.2g}), at most {left:.0f} s left",
+            f"error {error:.2g} (tolerance {self.tolerance:.2g}), at most {seconds_left:.0f} s left",
         )
 
 

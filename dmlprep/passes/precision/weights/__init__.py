@@ -3,6 +3,15 @@
 from dmlprep.passes.precision.weights.blocks import Blocks
 from dmlprep.passes.precision.weights.convolutions import write_convolutions, write_rows
 from dmlprep.passes.precision.weights.matmuls import Choice, Done, write_matmuls
-from dmlprep.passes.precision.weights.sensitivity import Found, find_sensitive
+from dmlprep.passes.precision.weights.sensitivity import SearchResult, find_sensitive
 
-__all__ = ["Blocks", "Choice", "Done", "Found", "find_sensitive", "write_convolutions", "write_matmuls", "write_rows"]
+__all__ = [
+    "Blocks",
+    "Choice",
+    "Done",
+    "SearchResult",
+    "find_sensitive",
+    "write_convolutions",
+    "write_matmuls",
+    "write_rows",
+]

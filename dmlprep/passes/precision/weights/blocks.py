@@ -53,7 +53,7 @@ class Quantised:
         self.depth, self.columns = (second, first) if turned else (first, second)
         self.count = self.depth // blocks.size
         self._lock = threading.Lock()
-        self._kept: dict[Part, Array] = {}
+        self._cache: dict[Part, Array] = {}
 
     def shape(self, part: Part) -> tuple[int, ...]:
         """Sizes of a part."""
@@ -68,9 +68,9 @@ class Quantised:
             ModelRefused: DP415, the weight contains infinity or NaN.
         """
         with self._lock:
-            if part not in self._kept:
-                self._kept = self._computed()
-            return self._kept.pop(part) if part == "numbers" else self._kept[part]
+            if part not in self._cache:
+                self._cache = self._computed()
+            return self._cache.pop(part) if part == "numbers" else self._cache[part]
 
     def _computed(self) -> dict[Part, Array]:
         numbers = np.empty(self.shape("numbers"), np.uint8)

@@ -33,7 +33,7 @@ _NARROWEST = 16
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Convolution:
     """A convolution with a constant weight."""
 
     node: ir.Node
@@ -45,13 +45,13 @@ class _Found:
 def write_convolutions(model: ir.Model, choice: Choice, done: Done, budget: Budget) -> None:
     """Write 8-bit weights for each convolution with a large constant weight, and add the results to ``done``."""
     writing = Writing(model, done, budget)
-    for found in [*_convolutions(model)]:
-        name, why = label(found.node), _stays(found, choice)
+    for conv in [*_convolutions(model)]:
+        name, why = label(conv.node), _stays(conv, choice)
         if why:
-            done.left[name] = why
+            done.unchanged[name] = why
             continue
-        parts = writing.parts(id(found.tensor), found.node, found.weight, found.tensor, partial(_parts, found))
-        _write(found, parts, writing.at(found.node))
+        parts = writing.parts(id(conv.tensor), conv.node, conv.weight, conv.tensor, partial(_parts, conv))
+        _write(conv, parts, writing.at(conv.node))
         done.convolutions.append(name)
     writing.finish(DOMAIN)
 
@@ -59,48 +59,48 @@ def write_convolutions(model: ir.Model, choice: Choice, done: Done, budget: Budg
 def convolutions_to_round(model: ir.Model, choice: Choice) -> dict[ir.Node, int]:
     """The convolutions of the main graph that ``write_convolutions`` would rewrite: node -> bytes of its weight."""
     return {
-        found.node: int(found.tensor.nbytes)
-        for found in _convolutions(model)
-        if found.node.graph is model.graph and not _stays(found, choice)
+        conv.node: int(conv.tensor.nbytes)
+        for conv in _convolutions(model)
+        if conv.node.graph is model.graph and not _stays(conv, choice)
     }
 
 
-def _convolutions(model: ir.Model) -> Iterator[_Found]:
+def _convolutions(model: ir.Model) -> Iterator[_Convolution]:
     for graph in main_graphs(model):
         for node in graph:
             weight = node.inputs[1] if not node.domain and node.op_type in _AXES and len(node.inputs) > 1 else None
             tensor = constant_of(weight, model.ir_version)
             if weight is not None and tensor is not None and tensor.dtype in FLOATS and len(tensor.shape) > 2:
-                yield _Found(node, weight, tensor, _AXES[node.op_type])
+                yield _Convolution(node, weight, tensor, _AXES[node.op_type])
 
 
-def _stays(found: _Found, choice: Choice) -> str:
+def _stays(conv: _Convolution, choice: Choice) -> str:
     """Why a convolution stays unchanged; empty if it is rewritten."""
-    if id(found.node) in choice.keep:
-        return choice.keep[id(found.node)]
-    if choice.last is None and is_last(found.node):
+    if id(conv.node) in choice.keep:
+        return choice.keep[id(conv.node)]
+    if choice.last is None and is_last(conv.node):
         return "the last layer"
-    if small := too_small(found.tensor, choice):
+    if small := too_small(conv.tensor, choice):
         return small
-    if int(found.tensor.size) < _FEWEST * int(found.tensor.shape.numpy()[found.axis]):
+    if int(conv.tensor.size) < _FEWEST * int(conv.tensor.shape.numpy()[conv.axis]):
         return f"fewer than {_FEWEST} of its numbers share a scale"
     return ""
 
 
-def _parts(found: _Found, edit: Edit) -> tuple[ir.Value, ...]:
-    whole = Slices(found.tensor, found.axis, "list its node in keep_nodes, or fix the weight")
+def _parts(conv: _Convolution, edit: Edit) -> tuple[ir.Value, ...]:
+    whole = Slices(conv.tensor, conv.axis, "list its node in keep_nodes, or fix the weight")
     # Without zero points, a node outside of fused graphs removes the device (DP615).
     zeros = ir.Tensor(np.zeros(whole.count, np.int8))
     numbers, scales = SlicePart(whole, "numbers"), SlicePart(whole, "scales")
     return (edit.initializer(numbers, "numbers"), edit.initializer(scales, "scales"), edit.initializer(zeros, "zeros"))
 
 
-def _write(found: _Found, parts: tuple[ir.Value, ...], edit: Edit) -> None:
-    shape = ir.Shape(found.tensor.shape.numpy())
-    wide = edit.new_value("weight", ir.TensorType(found.tensor.dtype), shape)
-    node = edit.new_node("DequantizeLinear", [*parts], [wide], "dequantize", {"axis": found.axis})
+def _write(conv: _Convolution, parts: tuple[ir.Value, ...], edit: Edit) -> None:
+    shape = ir.Shape(conv.tensor.shape.numpy())
+    wide = edit.new_value("weight", ir.TensorType(conv.tensor.dtype), shape)
+    node = edit.new_node("DequantizeLinear", [*parts], [wide], "dequantize", {"axis": conv.axis})
     node.domain = DOMAIN
-    edit.graph.insert_before(found.node, node)
+    edit.graph.insert_before(conv.node, node)
     edit.set_input(1, wide)
 
 

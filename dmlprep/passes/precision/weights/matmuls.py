@@ -52,13 +52,13 @@ class Done:
 
     Attributes:
         written: rewritten nodes, and the blocks of each, by name.
-        left: nodes with a constant weight that stay unchanged, and why.
+        unchanged: nodes with a constant weight that stay unchanged, and why.
         before, after: bytes of the rounded weights, before and after.
         rows, convolutions: nodes that read a table or a weight in 8 bits.
     """
 
     written: dict[str, Blocks] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
+    unchanged: dict[str, str] = field(default_factory=dict)
     before: int = 0
     after: int = 0
     rows: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _MatMul:
     """A product with a constant weight of [depth, columns] elements, or [columns, depth] where ``turned``."""
 
     node: ir.Node
@@ -81,15 +81,17 @@ def write_matmuls(model: ir.Model, choice: Choice, budget: Budget) -> Done:
     """Write each product with a large constant weight with that weight in blocks, and return the result."""
     done = Done()
     writing = Writing(model, done, budget)
-    for found in [*_products(model)]:
-        name = label(found.node)
-        why, blocks = _blocks(found, choice)
+    for matmul in [*_products(model)]:
+        name = label(matmul.node)
+        why, blocks = _blocks(matmul, choice)
         if blocks is None:
-            done.left[name] = why
+            done.unchanged[name] = why
             continue
-        make = partial(_parts, model, found, blocks, writing.names)
-        parts = writing.parts((id(found.tensor), found.turned, blocks), found.node, found.weight, found.tensor, make)
-        _write(found, blocks, parts, writing.at(found.node))
+        make = partial(_parts, model, matmul, blocks, writing.names)
+        parts = writing.parts(
+            (id(matmul.tensor), matmul.turned, blocks), matmul.node, matmul.weight, matmul.tensor, make
+        )
+        _write(matmul, blocks, parts, writing.at(matmul.node))
         done.written[name] = blocks
     writing.finish(DOMAIN)
     return done
@@ -134,13 +136,13 @@ class Writing:
 def to_round(model: ir.Model, choice: Choice) -> dict[ir.Node, int]:
     """The products of the main graph that ``write_matmuls`` would rewrite: node -> bytes of its weight."""
     return {
-        found.node: int(found.tensor.nbytes)
-        for found in _products(model)
-        if found.node.graph is model.graph and _blocks(found, choice)[1] is not None
+        matmul.node: int(matmul.tensor.nbytes)
+        for matmul in _products(model)
+        if matmul.node.graph is model.graph and _blocks(matmul, choice)[1] is not None
     }
 
 
-def _products(model: ir.Model) -> Iterator[_Found]:
+def _products(model: ir.Model) -> Iterator[_MatMul]:
     for graph in main_graphs(model):
         yield from filter(None, (_product(node, model.ir_version) for node in graph))
 
@@ -150,7 +152,7 @@ def too_small(tensor: ir.TensorProtocol, choice: Choice) -> str:
     return f"its weight has fewer than {choice.least:,} elements (least)" if int(tensor.size) < choice.least else ""
 
 
-def _product(node: ir.Node, version: int) -> _Found | None:
+def _product(node: ir.Node, version: int) -> _MatMul | None:
     if node.domain or node.op_type not in ("MatMul", "Gemm") or len(node.inputs) < 2:
         return None
     turned = node.op_type == "Gemm" and bool(node.attributes.get_int("transB", 0))
@@ -164,15 +166,15 @@ def _product(node: ir.Node, version: int) -> _Found | None:
         return None
     first, second = (int(n) for n in tensor.shape.numpy())
     depth, columns = (second, first) if turned else (first, second)
-    return _Found(node, weight, tensor, turned, depth, columns)
+    return _MatMul(node, weight, tensor, turned, depth, columns)
 
 
-def _blocks(found: _Found, choice: Choice) -> tuple[str, Blocks | None]:
+def _blocks(matmul: _MatMul, choice: Choice) -> tuple[str, Blocks | None]:
     """The blocks for the weight of a product; otherwise the reason why it stays."""
-    node = found.node
+    node = matmul.node
     if id(node) in choice.keep:
         return choice.keep[id(node)], None
-    if small := too_small(found.tensor, choice):
+    if small := too_small(matmul.tensor, choice):
         return small, None
     if node.op_type == "Gemm":
         plain = not node.attributes.get_int("transA", 0) and node.attributes.get_float("alpha", 1.0) == 1.0
@@ -183,33 +185,33 @@ def _blocks(found: _Found, choice: Choice) -> tuple[str, Blocks | None]:
         if choice.last is None:
             return "the last layer", None
         blocks = choice.last
-    size = next((s for s in _SIZES if s <= blocks.size and found.depth % s == 0), None)
+    size = next((s for s in _SIZES if s <= blocks.size and matmul.depth % s == 0), None)
     if size is None:
-        return f"its depth of {found.depth} is not a multiple of a block", None
+        return f"its depth of {matmul.depth} is not a multiple of a block", None
     # DirectML reads packed zero points of 8 bits wrong where a column has an odd number of them (DP650).
-    odd = blocks.bits == 8 and (found.depth // size) % 2 == 1
+    odd = blocks.bits == 8 and (matmul.depth // size) % 2 == 1
     return "", Blocks(blocks.bits, size, blocks.symmetric or odd)
 
 
 def is_last(node: ir.Node) -> bool:
     """Return whether the result is an output of the model, perhaps scaled or in another type."""
-    stack, seen = [node.outputs[0]], set[int]()
+    stack, visited = [node.outputs[0]], set[int]()
     while stack:
         value = stack.pop()
         if value.is_graph_output():
             return True
         for user, _ in value.uses():
-            if user.op_type in _PASSING and not user.domain and id(user) not in seen:
-                seen.add(id(user))
+            if user.op_type in _PASSING and not user.domain and id(user) not in visited:
+                visited.add(id(user))
                 stack.extend(user.outputs)
     return False
 
 
-def _parts(model: ir.Model, found: _Found, blocks: Blocks, names: Names, edit: Edit) -> tuple[ir.Value, ...]:
+def _parts(model: ir.Model, matmul: _MatMul, blocks: Blocks, names: Names, edit: Edit) -> tuple[ir.Value, ...]:
     """Numbers, scales and, if they are not in the middle, zero points, as initializers of the main graph."""
-    whole = Quantised(found.tensor, found.turned, blocks, found.tensor.dtype)
+    whole = Quantised(matmul.tensor, matmul.turned, blocks, matmul.tensor.dtype)
     wanted: tuple[Part, ...] = ("numbers", "scales") if blocks.symmetric else ("numbers", "scales", "zeros")
-    base = found.weight.name or "weight"
+    base = matmul.weight.name or "weight"
     values = []
     for part in wanted:
         value = edit.initializer(PartTensor(whole, part), part)
@@ -222,17 +224,17 @@ def _parts(model: ir.Model, found: _Found, blocks: Blocks, names: Names, edit: E
     return tuple(values)
 
 
-def _write(found: _Found, blocks: Blocks, parts: tuple[ir.Value, ...], edit: Edit) -> None:
-    node, old = found.node, found.node.outputs[0]
-    attributes = {"K": found.depth, "N": found.columns, "bits": blocks.bits, "block_size": blocks.size}
-    made = edit.new_value("product", old.type or ir.TensorType(found.tensor.dtype), old.shape)
-    product = edit.new_node("MatMulNBits", [node.inputs[0], *parts], [made], "product", attributes)
+def _write(matmul: _MatMul, blocks: Blocks, parts: tuple[ir.Value, ...], edit: Edit) -> None:
+    node, old = matmul.node, matmul.node.outputs[0]
+    attributes = {"K": matmul.depth, "N": matmul.columns, "bits": blocks.bits, "block_size": blocks.size}
+    result = edit.new_value("product", old.type or ir.TensorType(matmul.tensor.dtype), old.shape)
+    product = edit.new_node("MatMulNBits", [node.inputs[0], *parts], [result], "product", attributes)
     product.domain = DOMAIN
     bias = node.inputs[2] if node.op_type == "Gemm" and len(node.inputs) > 2 else None
     edit.graph.insert_before(node, product)
     if bias is not None:
-        made = edit.before("Add", [made, bias], like=made)
-    edit.become(made)
+        result = edit.before("Add", [result, bias], like=result)
+    edit.become(result)
     product.name = node.name or product.name
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The result of a search.
 
     Attributes:
@@ -56,7 +56,7 @@ def find_sensitive(
     runner: Runner,
     feeds: Sequence[Feeds],
     setting: Setting,
-) -> Found:
+) -> SearchResult:
     """Search for the nodes of the main graph that have to keep their weights; ``model`` is unchanged.
 
     Args:
@@ -78,8 +78,8 @@ def find_sensitive(
     if not met and sizes:
         released = release(trials, {}, by_label, lambda node: sizes.get(node, 0) / total, narrow=True)
         met = released.met
-        error = trials.measure(released.kept) if met else min(trial.error for trial in trials.done)
-        for place, block in released.kept.items() if met else ():
+        error = trials.measure(released.remaining) if met else min(trial.error for trial in trials.done)
+        for place, block in released.remaining.items() if met else ():
             keep[place] = released.why(block, error, "few bits")
-    kept = sum(by_label[place] for place in keep)
-    return Found(met, error, whole, trials.tolerance, keep, kept, total, trials.done, trials.seconds)
+    kept_bytes = sum(by_label[place] for place in keep)
+    return SearchResult(met, error, whole, trials.tolerance, keep, kept_bytes, total, trials.done, trials.seconds)

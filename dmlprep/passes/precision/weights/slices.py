@@ -59,12 +59,12 @@ class Slices:
         scales = self.scales().astype(np.float32)
         with np.errstate(divide="ignore"):
             factors = np.where(scales == 0, np.float32(0), 1 / scales)
-        found, at = np.empty(self.source.size, np.int8), 0
+        result, at = np.empty(self.source.size, np.int8), 0
         for part, band in self._bands():
             np.multiply(band, factors[part][:, None], out=band)
-            found[at : at + band.size] = np.clip(np.rint(band, out=band), -_TOP, _TOP, out=band).reshape(-1)
+            result[at : at + band.size] = np.clip(np.rint(band, out=band), -_TOP, _TOP, out=band).reshape(-1)
             at += band.size
-        return found.reshape(self.sizes)
+        return result.reshape(self.sizes)
 
     def _bands(self) -> Iterator[tuple[slice, Array]]:
         """Yield the values in FP32: the slices, and [before, slices, behind].

@@ -204,7 +204,7 @@ def test_products_run_in_fp16(name, scale):
 def test_traps_are_rescaled(name):
     done = convert(model_of(*TRAPS[name]), find_target())
     assert [f.code for f in done.findings] == ["DP408"]
-    assert not done.kept
+    assert not done.kept_fp32
 
 
 def test_no_operand_overflows():

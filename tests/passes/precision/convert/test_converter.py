@@ -106,7 +106,7 @@ def test_policy_levels_keep_more():
     kept = []
     for level in ("fast", "balanced", "safe"):
         model = model_of(text, weights)
-        kept.append(set(convert(model, find_target(), level=level).kept))
+        kept.append(set(convert(model, find_target(), level=level).kept_fp32))
     assert kept[0] <= kept[1] <= kept[2]
     assert kept[0] != kept[1]
 
@@ -134,7 +134,7 @@ def test_unknown_operators_keep_their_types():
         W,
     )
     done = convert(model, find_target())
-    assert set(done.kept) == {"Twist(b)"}
+    assert set(done.kept_fp32) == {"Twist(b)"}
     twist = next(n for n in nodes(model.ir) if n.op_type == "Twist")
     cast = twist.inputs[0].producer()
     assert cast is not None

@@ -162,7 +162,7 @@ def test_masks_that_add_up_stay_finite(name, count, sum_of):
     found = [f for f in done.findings if f.code == "DP401"]
     assert len(found) == count
     assert sum(f.facts["becomes"] for f in found) <= FP16_MAX or sum_of == 3
-    assert not done.kept
+    assert not done.kept_fp32
 
 
 def test_a_mask_that_a_factor_would_weaken_stays_fp32():
@@ -178,7 +178,7 @@ def test_a_factor_behind_a_mask_counts():
 def test_compared_masks_get_one_value():
     done = convert(_model(PATTERNS["unmask_unattended"]), find_target())
     assert {f.facts["becomes"] for f in done.findings if f.code == "DP401"} == {57344.0}
-    assert not done.kept
+    assert not done.kept_fp32
 
 
 def test_a_mask_that_is_made_in_fp32_is_lowered_there():
@@ -211,7 +211,7 @@ def test_a_mask_that_a_gemm_adds(lowest, beta):
     )
     original = _session(model)
     done = convert(model, find_target())
-    assert not done.kept
+    assert not done.kept_fp32
     feeds = {"x": np.random.default_rng(2).uniform(-5, 5, (8, 8)).astype(np.float32)}
     expected, got = original(feeds), _session(emulate(model))(feeds)
     assert np.abs(got - expected).max() < 5e-3
@@ -222,4 +222,4 @@ def test_a_low_factor_of_a_gemm_is_no_mask():
     weights = {"w": np.full((8, 8), -1e9, np.float32), "causal": np.zeros((8, 8), np.float32)}
     body = "s = Gemm(x, w, causal) y = Softmax(s)"
     text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[8,8] x) => (float[8,8] y) {{ {body} }}'
-    assert convert(model_of(text, weights), find_target()).kept
+    assert convert(model_of(text, weights), find_target()).kept_fp32

@@ -50,7 +50,7 @@ def test_all_of_it_stays_in_fp32(name: str) -> None:
     model = model_of(text, _WEIGHTS)
     done = convert(model, find_target())
     assert "variance-of-means" in done.rules
-    assert {"sq", "m1", "m2", "bb", "d", "e", "q"} <= done.kept.keys()
+    assert {"sq", "m1", "m2", "bb", "d", "e", "q"} <= done.kept_fp32.keys()
     assert relative(want, run(emulate(model), _feed())["y"]) < 0.01
     loose = model_of(text, _WEIGHTS)
     convert(loose, find_target(), level="fast")
