@@ -55,11 +55,11 @@ def plan_model(
     from dmlprep.graph.model.checking import demand_valid
     from dmlprep.pipeline.dry_run import look_ahead
 
-    made = plan(recipe, pins=pins, target=target, settings=settings)
-    with limited(made.recipe.limits):
+    resolved_plan = plan(recipe, pins=pins, target=target, settings=settings)
+    with limited(resolved_plan.recipe.limits):
         model = Model.open(Path(path))
         demand_valid(model.ir, Path(path))
-        return look_ahead(model, made)
+        return look_ahead(model, resolved_plan)
 
 
 def check(
@@ -208,7 +208,7 @@ def limits(
     from dmlprep.graph.model.budget import Limits, limited
     from dmlprep.process.onnx_worker import door
 
-    given = {
+    values = {
         "made_bytes": made_bytes,
         "made_nodes": made_nodes,
         "folded_elements": folded_elements,
@@ -216,8 +216,8 @@ def limits(
         "run_seconds": run_seconds,
     }
     try:
-        found = msgspec.convert({name: limit for name, limit in given.items() if limit is not None}, Limits)
+        new_limits = msgspec.convert({name: limit for name, limit in values.items() if limit is not None}, Limits)
     except msgspec.ValidationError as error:
         raise UsageError(f"invalid limit: {error}", where="limits", fix="see docs/foreign-models.md") from error
-    with limited(found), door.limited(door.other_limits(onnx_seconds, onnx_bytes)):
+    with limited(new_limits), door.limited(door.other_limits(onnx_seconds, onnx_bytes)):
         yield

@@ -109,8 +109,8 @@ def adapter_listing() -> tuple[list[tuple[Adapter, list[str]]], str]:
     """Return the adapters, each with the options that choose it, and the reason if there are no adapters."""
     from dmlprep.runtime.adapters import listing
 
-    found, reason = listing()
-    return [(one, _ways(one, found)) for one in found], reason
+    rows, reason = listing()
+    return [(one, _ways(one, rows)) for one in rows], reason
 
 
 def _ways(one: Adapter, others: tuple[Adapter, ...]) -> list[str]:

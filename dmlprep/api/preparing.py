@@ -136,12 +136,12 @@ def _request(
 
     settings = {**options.settings, **options.proof}
     session = options.resolve(options.device)
-    made = plan(options.recipe, pins=options.pins, target=options.target, settings=settings)
-    metric = user_metric(options.metric, options.metric_bound, made, observer)
+    resolved_plan = plan(options.recipe, pins=options.pins, target=options.target, settings=settings)
+    metric = user_metric(options.metric, options.metric_bound, resolved_plan, observer)
     request = PrepareRequest(
         source=Path(path),
         out=Path(out),
-        plan=made,
+        plan=resolved_plan,
         options=options,
         feeds=load_feeds(options.feeds),
         session=session,

@@ -89,8 +89,8 @@ def read_project(path: str | Path | None = None) -> Project | None:
     from dmlprep.pipeline.project import find_project
     from dmlprep.pipeline.project import read_project as read
 
-    found = Path(path) if path is not None else find_project()
-    return None if found is None else read(found)
+    file = Path(path) if path is not None else find_project()
+    return None if file is None else read(file)
 
 
 def file_options(project: Project | None, model: Path) -> dict[str, Any]:
@@ -179,13 +179,13 @@ def prepare_project(
         TypeError: ``prepare`` has no such option.
     """
     PrepareOptions(**options)  # their own faults, before the file's options are added
-    found = read_project(project)
-    if found is None:
+    config = read_project(project)
+    if config is None:
         raise UsageError("no project file", where=str(Path.cwd()), fix="dmlprep.init_project() writes one")
     done = ProjectRun()
     chosen = {name: {} if value is None and name in ("pins", "settings") else value for name, value in options.items()}
-    for model, place in result_places(found, [*map(Path, models)], Path(out) if out is not None else None).items():
-        both, _ = completed(file_options(found, model), chosen)
+    for model, place in result_places(config, [*map(Path, models)], Path(out) if out is not None else None).items():
+        both, _ = completed(file_options(config, model), chosen)
         try:
             done.records[model] = prepare(model, out=place, observer=observer, **both)
         except DmlprepError as error:

@@ -76,21 +76,21 @@ def render_record(record: RunRecord | Bench | Bisection | str | Path, form: Form
     raise UsageError(f"unknown form {form!r}", where="form", fix=", ".join(get_args(Form)))
 
 
-def as_record(found: RunRecord | Bench | Bisection | str | Path, *, command_line: str = "") -> RunRecord:
+def as_record(result: RunRecord | Bench | Bisection | str | Path, *, command_line: str = "") -> RunRecord:
     """Return the record of a result, or read it from a file or folder; ``command_line`` is for that of ``bisect``."""
-    if isinstance(found, str | Path):
-        return read_record(found)
-    if isinstance(found, RunRecord):
-        return found
+    if isinstance(result, str | Path):
+        return read_record(result)
+    if isinstance(result, RunRecord):
+        return result
     from dmlprep.record.speed import Bench
 
-    if isinstance(found, Bench):
+    if isinstance(result, Bench):
         from dmlprep.parity.bench import bench_record
 
-        return bench_record(found)
+        return bench_record(result)
     from dmlprep.parity.bisection.finding import bisect_record
 
-    return bisect_record(found, command_line=command_line)
+    return bisect_record(result, command_line=command_line)
 
 
 def write_record(record: RunRecord, path: str | Path, *, force: bool = True) -> None:

@@ -109,8 +109,8 @@ def verify_kit(
     """
     from dmlprep.kit import verify
 
-    given = {"model": model, "record": record, "key": key}
-    paths = {name: Path(path) for name, path in given.items() if path is not None}
+    files = {"model": model, "record": record, "key": key}
+    paths = {name: Path(path) for name, path in files.items() if path is not None}
     return verify(Path(result), Path(kit), user_metric(metric, metric_bound), **paths)
 
 

@@ -83,7 +83,7 @@ def tune(
         raise UsageError("kit needs a proof, which offline skips", where="kit, offline", fix="remove one of the two")
     session = Session(**where)
     proof = session.proof
-    found = run(
+    result = run(
         TuneRequest(
             Path(path),
             base_recipes([str(recipe) for recipe in recipes], target, settings),
@@ -104,9 +104,9 @@ def tune(
         if kit is None
         else lambda known, proved: _pack_candidates(known, proved, Path(kit), bench_seconds, key, force),
     )
-    if out is not None and found.chosen:
-        write_file(Path(out), found.recipe.encode(), force=force)
-    return found
+    if out is not None and result.chosen:
+        write_file(Path(out), result.recipe.encode(), force=force)
+    return result
 
 
 def _pack_candidates(
@@ -169,7 +169,7 @@ def choose_kit(
     if out is not None:
         check_output(Path(out), force=force)
     own = Path(key) if key is not None else None
-    found = choose_candidate(Path(result), Path(kit), user_metric(metric, metric_bound), own)
-    if out is not None and found.chosen:
-        write_file(Path(out), found.recipe.encode(), force=force)
-    return found
+    choice = choose_candidate(Path(result), Path(kit), user_metric(metric, metric_bound), own)
+    if out is not None and choice.chosen:
+        write_file(Path(out), choice.recipe.encode(), force=force)
+    return choice

@@ -95,24 +95,24 @@ def ranked_error(want: Side, got: Side, group: OutputGroup) -> float:
     Returns:
         infinity if rows have no match, or too few match.
     """
-    left, right = (ranked_rows(group.names, group.count, side) for side in (want, got))
-    if left is None or right is None or left.keys() != right.keys():
+    want_rows, got_rows = (ranked_rows(group.names, group.count, side) for side in (want, got))
+    if want_rows is None or got_rows is None or want_rows.keys() != got_rows.keys():
         return math.inf
-    if any(rows.shape != right[name].shape or not 0 < len(rows) <= MOST_ROWS for name, rows in left.items()):
+    if any(rows.shape != got_rows[name].shape or not 0 < len(rows) <= MOST_ROWS for name, rows in want_rows.items()):
         return math.inf
-    names = tuple(left)
-    ours, bounds = table(names, left, left, 1.0)
-    theirs, _ = table(names, right, left, 1.0)
+    names = tuple(want_rows)
+    ours, bounds = table(names, want_rows, want_rows, 1.0)
+    theirs, _ = table(names, got_rows, want_rows, 1.0)
     with np.errstate(divide="ignore"):
         return _beyond(ours, theirs, 1.0 / bounds)
 
 
-def _beyond(left: Array, right: Array, scales: Array) -> float:
-    free = np.ones(len(right), dtype=bool)
+def _beyond(want_rows: Array, got_rows: Array, scales: Array) -> float:
+    free = np.ones(len(got_rows), dtype=bool)
     errors = []
-    for row in left:
-        apart = np.abs(right - row)
-        apart[(right == row) | (np.isnan(right) & np.isnan(row))] = 0.0
+    for row in want_rows:
+        apart = np.abs(got_rows - row)
+        apart[(got_rows == row) | (np.isnan(got_rows) & np.isnan(row))] = 0.0
         with np.errstate(invalid="ignore"):
             weighed = np.where(apart == 0.0, 0.0, apart * scales)
         worst = np.where(free, np.where(np.isnan(weighed), math.inf, weighed).max(axis=1, initial=0.0), math.inf)

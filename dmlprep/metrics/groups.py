@@ -56,15 +56,15 @@ def output_groups(model: Model, kinds: Mapping[str, str] | None = None) -> list[
     steep = {name: kind for name, kind in by_name.items() if kind in STEEP} | dict(kinds or {})
     images = integer_images(model)
     sets = _sets_of_rows(model)
-    taken = {name for names in sets for name in names}
-    ranked = [(names, count) for names, count in _rankings(model) if taken.isdisjoint(names)]
-    taken.update(name for names, _ in ranked for name in names)
+    grouped_names = {name for names in sets for name in names}
+    ranked = [(names, count) for names, count in _rankings(model) if grouped_names.isdisjoint(names)]
+    grouped_names.update(name for names, _ in ranked for name in names)
     by_first = {names[0]: OutputGroup(names, "rows") for names in sets}
     groups = []
     for name in dict.fromkeys(v.name or "" for v in model.ir.graph.outputs):
         if name in by_first:
             groups.append(by_first[name])
-        elif name not in taken:
+        elif name not in grouped_names:
             kind = cast(Any, steep.get(name, "elements"))
             rounded = (name,) if name in images else ()
             if kind == "angle" or name not in steep:
@@ -106,13 +106,13 @@ def _rankings(model: Model) -> list[tuple[tuple[str, ...], int | None]]:
 def _nearest(value: ir.Value, wanted: Callable[[ir.Node], bool]) -> set[ir.Node]:
     """The nearest nodes of a kind that a value depends on."""
     nearest: set[ir.Node] = set()
-    seen: set[ir.Node] = set()
+    visited: set[ir.Node] = set()
     stack = [value]
     while stack:
         node = stack.pop().producer()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         if wanted(node):
             nearest.add(node)
             continue
@@ -258,13 +258,13 @@ _MAKES_INTEGERS = frozenset(
 
 def _was_integer(value: ir.Value) -> bool:
     """Return whether a value is computed from classes, indices or flags."""
-    stack, seen = [value], set[ir.Value]()
+    stack, visited = [value], set[ir.Value]()
     while stack:
         one = stack.pop()
         node = one.producer()
-        if node is None or one in seen:
+        if node is None or one in visited:
             continue
-        seen.add(one)
+        visited.add(one)
         if node.op_type in _MAKES_INTEGERS:
             return True
         if node.op_type in _COMBINES:

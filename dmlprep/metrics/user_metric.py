@@ -80,7 +80,7 @@ class UserMetric:
         return InputError(what, where=self.name, fix=fix)
 
 
-def load_metric(given: str, bound: float | None = None, folder: Path | None = None) -> UserMetric | None:
+def load_metric(metric: str, bound: float | None = None, folder: Path | None = None) -> UserMetric | None:
     """Load the function ``file.py:function``; the file is run, as Python runs a module. ``None`` for an empty name.
 
     Args:
@@ -90,13 +90,13 @@ def load_metric(given: str, bound: float | None = None, folder: Path | None = No
         UsageError: a bound without a metric, or a name of another form.
         InputError: the file cannot be run, or has no such function.
     """
-    if not given:
+    if not metric:
         if bound is not None:
             raise UsageError("a bound is set without a metric", where="--metric-bound", fix="pass --metric too")
         return None
-    file, colon, name = given.rpartition(":")
+    file, colon, name = metric.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
-        raise UsageError(f"{given!r} is not a metric", where="--metric", fix="write file.py:function")
+        raise UsageError(f"{metric!r} is not a metric", where="--metric", fix="write file.py:function")
     path = (folder or Path()) / file
     if not path.is_file():
         raise InputError("no such file", where=str(path), fix="check the path of --metric")
@@ -112,4 +112,4 @@ def load_metric(given: str, bound: float | None = None, folder: Path | None = No
     call = getattr(module, name, None)
     if not callable(call):
         raise InputError(f"it has no function {name!r}", where=str(path), fix=_SHAPE.replace("NAME", name))
-    return UserMetric(given, call, bound, path)
+    return UserMetric(metric, call, bound, path)

@@ -135,8 +135,8 @@ class Child:
         """
 
         def command(exchange: Path) -> Sequence[str]:
-            given = [] if arguments is None else [str(exchange), *arguments]
-            return file_command(path, given, () if reads is None else (exchange, *reads))
+            child_arguments = [] if arguments is None else [str(exchange), *arguments]
+            return file_command(path, child_arguments, () if reads is None else (exchange, *reads))
 
         return cls(command, name)
 

@@ -191,7 +191,7 @@ def _python() -> Iterator[str]:
     yield os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     for path in dict.fromkeys((sys.prefix, sys.base_prefix, sys.pycache_prefix or "", *sys.path, *libraries)):
-        if os.path.isabs(path) and (found := _identity(path)) is not None and found not in homes:
+        if os.path.isabs(path) and (identity := _identity(path)) is not None and identity not in homes:
             yield path
 
 

@@ -45,5 +45,5 @@ def run_tool(
             raise subprocess.TimeoutExpired([*command], limit)
         if ending.kind in ("memory", "output"):
             raise OSError(f"{command[0]} {ending.words}")
-        said = [path.read_bytes().decode("utf-8", "replace") for path in (out, err)]
-    return subprocess.CompletedProcess([*command], started.process.returncode, *said)
+        texts = [path.read_bytes().decode("utf-8", "replace") for path in (out, err)]
+    return subprocess.CompletedProcess([*command], started.process.returncode, *texts)

@@ -184,8 +184,8 @@ class NodeTables(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def _within(column: str, least: int, end: int, count: int) -> None:
-    found = numbers(column)
-    if len(found) != count:
+    values = numbers(column)
+    if len(values) != count:
         raise ValueError("the length of a column is not the number of nodes")
-    if any(not least <= one < end for one in found):
+    if any(not least <= one < end for one in values):
         raise ValueError("a number is outside its table")

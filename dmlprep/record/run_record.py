@@ -297,9 +297,9 @@ def _proof(record: RunRecord) -> Iterator[str]:
     passed = _proved(record)
     errors = [output.max_rel for one in passed for output in one.outputs]
     if errors:
-        made = " with synthetic inputs" if all(one.inputs == "seeded" for one in passed) else ""
+        inputs = " with synthetic inputs" if all(one.inputs == "seeded" for one in passed) else ""
         digits = -math.floor(math.log10(most)) - 1 if 0 < (most := max(errors)) < 1 else 0
-        yield f"worst error {percent(most, max(digits, 0))}{made}"
+        yield f"worst error {percent(most, max(digits, 0))}{inputs}"
     if subjects := list(dict.fromkeys(one.check.subject for one in passed if one.check.measure != "parity")):
         yield f"{' and '.join(subjects)} proved"
     for one in record.verdicts:

@@ -124,18 +124,20 @@ class Bench:
     def sentences(self) -> list[str]:
         """Return the result in words, one model after the other, or the time of the only one; and its ``doubts``."""
         ran = [one for one in self.models if one.times is not None]
-        found = [f"{one.name} is {one.ratio}" for one in ran if one.ratio is not None]
-        found = found or [f"{one.name} takes {seconds_text(one.times.median)} for a run" for one in ran if one.times]
-        return [*found, *self.doubts]
+        results = [f"{one.name} is {one.ratio}" for one in ran if one.ratio is not None]
+        results = results or [
+            f"{one.name} takes {seconds_text(one.times.median)} for a run" for one in ran if one.times
+        ]
+        return [*results, *self.doubts]
 
     @property
     def doubts(self) -> list[str]:
         """Models that did not run, noise, and a software device, in words."""
-        found = [f"{one.name} did not run: {one.not_run}" for one in self.models if one.not_run]
+        doubts = [f"{one.name} did not run: {one.not_run}" for one in self.models if one.not_run]
         times = [one.times for one in self.models if one.times is not None and one.times.p10 > 0]
         spread = max((one.p90 / one.p10 for one in times), default=1.0)
-        found += [f"the machine was busy: p90 is {spread:.0f} times p10"] if spread > BUSY else []
-        return [*found, self.note] if self.note else found
+        doubts += [f"the machine was busy: p90 is {spread:.0f} times p10"] if spread > BUSY else []
+        return [*doubts, self.note] if self.note else doubts
 
     @property
     def exit_code(self) -> int:

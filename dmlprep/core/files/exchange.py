@@ -132,7 +132,7 @@ class FileSet:
                     marks[name] = _mark(os.lstat(path))
             (self.aside / _LIST).write_text(json.dumps({"old": old, "new": marks}), encoding="utf-8")
             for name in old:
-                self._move(self.folder / name, self._kept(name), name)
+                self._move(self.folder / name, self._backup(name), name)
             for name in (*(n for n in names if n in new and n != self.head), self.head):
                 self._move(new[name], self.folder / name, name, new=not force)
         except BaseException as error:
@@ -144,7 +144,7 @@ class FileSet:
             raise
         self._forget()
 
-    def _kept(self, name: str) -> Path:
+    def _backup(self, name: str) -> Path:
         """Return the place of an old file during the exchange, which differs from the lock and the list."""
         return self.aside / (f".dmlprep-{name}" if name.casefold() in (LOCK, _LIST) else name)
 
@@ -181,25 +181,25 @@ class FileSet:
         if _is_marked(place, marks.get(self.head)):
             return True
         # Another program has changed it since, or the list no longer exists.
-        return os.path.lexists(place) and (os.path.lexists(self._kept(self.head)) or not (old or marks))
+        return os.path.lexists(place) and (os.path.lexists(self._backup(self.head)) or not (old or marks))
 
     def _put_back(self, old: list[str], marks: _Marks) -> None:
         """Move every old file to its place, the head last, and remove new files without an old one."""
         names = dict.fromkeys((*self.others, *old, *marks))
         for name in (*(name for name in names if name != self.head), self.head):
-            place, kept = self.folder / name, self._kept(name)
+            place, backup = self.folder / name, self._backup(name)
             try:
-                held_back = os.path.lexists(kept)
+                held_back = os.path.lexists(backup)
                 if _is_marked(place, marks.get(name)) and (held_back or name not in old):
                     if _is_folder(place):
                         remove_tree(place)  # a rename cannot replace a folder
                     elif not held_back:
                         remove(place)
                     else:
-                        replace(kept, place)
+                        replace(backup, place)
                         continue
                 if held_back:
-                    rename_new(kept, place)
+                    rename_new(backup, place)
             except OSError as error:
                 wrong = unwritable(error, place)
                 if isinstance(error, FileExistsError):

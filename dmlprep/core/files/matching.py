@@ -55,9 +55,9 @@ def matching(folder: Path, pattern: str, *, most: int = MOST_MATCHES, looked_at:
 class _Search:
     """One search, which counts the names that it reads."""
 
-    def __init__(self, pattern: str, left: int) -> None:
-        self._pattern, self._left = pattern, left
-        self._seen: set[tuple[Path, int]] = set()
+    def __init__(self, pattern: str, budget: int) -> None:
+        self._pattern, self._budget = pattern, budget
+        self._visited: set[tuple[Path, int]] = set()
 
     def below(self, at: Path, parts: tuple[str, ...]) -> Iterator[Path]:
         """Yield the paths below a folder that match ``parts``."""
@@ -66,9 +66,9 @@ class _Search:
             return
         part, rest = parts[0], parts[1:]
         if part == _ANY_FOLDERS:
-            if (at, len(parts)) in self._seen:  # several ** reach one folder in many ways
+            if (at, len(parts)) in self._visited:  # several ** reach one folder in many ways
                 return
-            self._seen.add((at, len(parts)))
+            self._visited.add((at, len(parts)))
             yield from self.below(at, rest or ("*",))
             for entry in self._entries(at):
                 if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
@@ -83,10 +83,10 @@ class _Search:
     def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(folder) as scanned:
-                entries = list(islice(scanned, self._left + 1))
+                entries = list(islice(scanned, self._budget + 1))
         except OSError:  # not a folder, or not readable for this user
             return []
-        self._left -= len(entries)
-        if self._left < 0:
+        self._budget -= len(entries)
+        if self._budget < 0:
             raise Unfit(f"{self._pattern!r} matches too many files", "start it at a deeper folder")
         return entries

@@ -72,11 +72,11 @@ def _ask(manager: ctypes.CDLL, path: str) -> tuple[str, ...]:
         needed, why = wintypes.UINT(), wintypes.DWORD()
         room = 8
         for _ in range(3):  # more programs may open it meanwhile
-            found = (ProcessInfo * room)()
+            processes = (ProcessInfo * room)()
             count = wintypes.UINT(room)
-            code = manager.RmGetList(session, ctypes.byref(needed), ctypes.byref(count), found, ctypes.byref(why))
+            code = manager.RmGetList(session, ctypes.byref(needed), ctypes.byref(count), processes, ctypes.byref(why))
             if code != _MORE_DATA:
-                return tuple(_named(one) for one in found[: count.value]) if code == 0 else ()
+                return tuple(_named(one) for one in processes[: count.value]) if code == 0 else ()
             room = needed.value + 4
         return ()
     finally:

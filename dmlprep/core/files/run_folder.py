@@ -85,7 +85,7 @@ def run_folder() -> Path:
             sweep()
             atexit.unregister(end_run)
             atexit.register(end_run)
-            own = hold_new(Path(where), PREFIX, keep=lambda made: run.folders.update({where: made}))
+            own = hold_new(Path(where), PREFIX, keep=lambda folder: run.folders.update({where: folder}))
     return own.path
 
 

@@ -29,8 +29,8 @@ def staging_folder(folder: Path) -> Iterator[Path]:
     Raises:
         OutputError: the folder cannot be made.
     """
-    made = [p for p in [folder, *folder.parents] if not os.path.exists(p)]
-    with noted("staging", folder=os.path.abspath(folder), made=[os.path.abspath(p) for p in made]):
+    new_folders = [p for p in [folder, *folder.parents] if not os.path.exists(p)]
+    with noted("staging", folder=os.path.abspath(folder), made=[os.path.abspath(p) for p in new_folders]):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             staging = hold_new(folder, f"{PREFIX}{run_name()}", length=4)
@@ -41,7 +41,7 @@ def staging_folder(folder: Path) -> Iterator[Path]:
             yield staging.path
         finally:
             staging.remove()
-            for path in made:  # folders that this run made and left empty
+            for path in new_folders:  # folders that this run made and left empty
                 with contextlib.suppress(OSError):
                     path.rmdir()
 
@@ -60,8 +60,8 @@ def _clear(run: str, note: dict[str, Any], begun: float) -> None:
             remove_tree(path, ignore_errors=True)
         else:
             remove(path)
-    for made in map(Path, note["made"]):
+    for parent in map(Path, note["made"]):
         # Remove parent folders if they are empty. An older folder is a different one, for example in another container.
         with contextlib.suppress(OSError):
-            if os.lstat(made).st_mtime > begun - _CLOCK:
-                made.rmdir()
+            if os.lstat(parent).st_mtime > begun - _CLOCK:
+                parent.rmdir()

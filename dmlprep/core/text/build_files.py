@@ -34,7 +34,7 @@ def cmake_argument(content: str) -> str:
 
 def msbuild_text(content: str) -> str:
     """Return ``content`` for a quoted MSBuild attribute or an element, without effect as a list, property or item."""
-    return xml_value(_MSBUILD.sub(lambda found: f"%{ord(found.group()):02X}", content))
+    return xml_value(_MSBUILD.sub(lambda match: f"%{ord(match.group()):02X}", content))
 
 
 def yaml_string(content: str) -> str:

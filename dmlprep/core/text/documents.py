@@ -98,7 +98,7 @@ def _finite(value: object) -> object:
 def _whole(value: object) -> object:
     """Return builtins without lone surrogates and zero bytes."""
     if isinstance(value, str):
-        return _LOST.sub(lambda found: printable(found.group()), value)
+        return _LOST.sub(lambda match: printable(match.group()), value)
     if isinstance(value, dict):
         return {_whole(key): _whole(item) for key, item in value.items()}
     return list(map(_whole, value)) if isinstance(value, list) else value

@@ -25,7 +25,7 @@ _SIGNS = re.compile(
 def text(content: object, longest: int = LONGEST_LINE) -> Markdown:
     """Return ``content`` as printable text on one line, with its spaces joined, and without its middle if too long."""
     plain = shortened(" ".join(printable(str(content)).split()), longest)
-    return Markdown(_SIGNS.sub(lambda found: f"{found.group()[:-1]}\\{found.group()[-1]}", plain))
+    return Markdown(_SIGNS.sub(lambda match: f"{match.group()[:-1]}\\{match.group()[-1]}", plain))
 
 
 def code(content: object) -> Markdown:

@@ -40,8 +40,8 @@ def word(text: str | PurePath, *, windows: bool = sys.platform == "win32") -> st
     return f"$'{_SPELLED.sub(_spell, text)}'" if hidden else shlex.quote(text)
 
 
-def _spell(found: re.Match[str]) -> str:
-    character = found.group()
+def _spell(match: re.Match[str]) -> str:
+    character = match.group()
     if character in "'\\":
         return f"\\{character}"
     if character not in "#:" and character.isprintable() and printable(character) == character:

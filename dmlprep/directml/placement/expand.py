@@ -36,7 +36,7 @@ def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
             if opset.domain not in imported:
                 imported.add(opset.domain)
                 model.opset_import.append(opset)
-    names = _taken(model)
+    names = _value_names(model)
     _expand_graph(model.graph, lambda n: functions.get((n.domain, n.op_type, n.overload)), origins, names, inside=True)
     del model.functions[:]
 
@@ -60,10 +60,10 @@ def expand(
             what = f"{node.domain or 'ai.onnx'}:{node.op} and similar nodes, which ONNX Runtime inlines,"
             budget.spend(nodes=_count(body.node), what=what, where=node.name)
             bodies[first] = body
-    return _expand_graph(model.graph, lambda node: bodies.get(_first(node)), origins, _taken(model))
+    return _expand_graph(model.graph, lambda node: bodies.get(_first(node)), origins, _value_names(model))
 
 
-def _taken(model: onnx.ModelProto) -> Names:
+def _value_names(model: onnx.ModelProto) -> Names:
     """The names of all values of a model. Nodes may share a name, so a node's name alone does not make a new one."""
     names = Names()
     for graph in protos.graphs(model):

@@ -44,8 +44,8 @@ def choose_opset(model: Model, target: Target, frozen: Frozen | None = None) -> 
 
 def best_opset(graph: GraphFacts, own: int, target: Target, kind: Mapping[int, Role] | None = None) -> int:
     """``choose_opset`` for facts that were read before; ``own`` is the model's opset, ``kind`` their ``roles``."""
-    found = _by_opset(graph, own, target, kind)
-    return min(found, key=lambda opset: (*found[opset], abs(opset - own), opset))
+    by_opset = _by_opset(graph, own, target, kind)
+    return min(by_opset, key=lambda opset: (*by_opset[opset], abs(opset - own), opset))
 
 
 def off_directml(model: Model, target: Target) -> dict[int, int]:

@@ -29,8 +29,8 @@ def nbytes(value: Value) -> int | None:
     dtype = value.dtype
     if dtype in (None, ir.DataType.UNDEFINED, ir.DataType.STRING) or value.size is None:
         return None
-    found = (value.size * dtype.bitwidth + 7) // 8
-    return found if found <= LARGEST else None
+    size = (value.size * dtype.bitwidth + 7) // 8
+    return size if size <= LARGEST else None
 
 
 def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -> list[Crossing]:
@@ -39,12 +39,12 @@ def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -
     Feeds and results of the main graph, and initializers, do not count: every placement copies them. A feed that both
     devices read counts: ONNX Runtime passes it to the CPU and copies it in each run.
     """
-    found: list[Crossing] = []
+    copies: list[Crossing] = []
     readers = _Readers(on_dml, kernels)
     for feed in graph.inputs:
         on_gpu = readers.across(feed, False)
         if on_gpu is not None and readers.across(feed, True) is not None:
-            found.append(Crossing(feed.name, "", "dml", "", on_gpu.label, nbytes(feed)))
+            copies.append(Crossing(feed.name, "", "dml", "", on_gpu.label, nbytes(feed)))
     for inner in graph.all_graphs():
         for node in inner.nodes:
             kernel = kernels.get(id(node)) if id(node) in on_dml else None
@@ -52,8 +52,8 @@ def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -
                 made_on_dml = kernel is not None and index not in kernel.cpu_out
                 if value is not None and (reader := readers.across(value, made_on_dml)) is not None:
                     to: SessionDevice = "cpu" if made_on_dml else "dml"
-                    found.append(Crossing(value.name, inner.path, to, node.label, reader.label, nbytes(value)))
-    return found
+                    copies.append(Crossing(value.name, inner.path, to, node.label, reader.label, nbytes(value)))
+    return copies
 
 
 class _Readers:
@@ -96,29 +96,29 @@ _WHOLE_NUMBERS = frozenset(["int8", "int16", "int32", "int64", "uint8", "uint16"
 
 def roles(graph: GraphFacts) -> dict[int, Role]:
     """``id(node)`` -> role, for every node of the graph and its subgraphs."""
-    found: dict[int, Role] = {}
+    by_node: dict[int, Role] = {}
     constant: set[int] = set()
     of_shape: set[int] = set()
     for node in graph.all_nodes():
-        found[id(node)] = role = _role(node, constant, of_shape)
+        by_node[id(node)] = role = _role(node, constant, of_shape)
         if role in ("constant", "shape"):
             (constant if role == "constant" else of_shape).update(map(id, filter(None, node.outputs)))
-    return found
+    return by_node
 
 
 def _role(node: NodeFacts, constant: set[int], of_shape: set[int]) -> Role:
     if node.op in ("Shape", "Size"):
         return "shape"
-    given = [v for v in node.inputs if v is not None]
+    inputs = [v for v in node.inputs if v is not None]
 
     def fixed(value: Value) -> bool:
         return value.constant or id(value) in constant
 
-    if not node.subgraphs and node.op not in RANDOM and all(fixed(v) for v in given):
+    if not node.subgraphs and node.op not in RANDOM and all(fixed(v) for v in inputs):
         return "constant"
     if node.op in CONTROL:
         return "control"
-    if not any(id(v) in of_shape for v in given) or not all(fixed(v) or id(v) in of_shape for v in given):
+    if not any(id(v) in of_shape for v in inputs) or not all(fixed(v) or id(v) in of_shape for v in inputs):
         return "compute"
     is_small = all(
         v is None or (v.type in _WHOLE_NUMBERS and (v.size or 0) <= SHAPE_VALUE) or (v.size or 2) <= 1
@@ -196,9 +196,9 @@ def place_facts(
 
 
 def _free_dimensions(graph: GraphFacts) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    places: dict[str, list[str]] = {}
     for value in graph.inputs:
         for axis, size in enumerate(value.shape or ()):
             if not isinstance(size, int) and not value.initializer:
-                found.setdefault(size or f"{value.name}[{axis}]", []).append(f"{value.name}[{axis}]")
-    return found
+                places.setdefault(size or f"{value.name}[{axis}]", []).append(f"{value.name}[{axis}]")
+    return places

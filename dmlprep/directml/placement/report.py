@@ -83,7 +83,7 @@ def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
     files = _file_findings(model)
     refused = any(f.code == "DP003" for f in files) and bool(check(model.ir, full=False))
     shared: _Shared | None = None
-    found = []
+    results = []
     for target in targets:
         try:
             if not target.opset_only and shared is None:
@@ -97,9 +97,9 @@ def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
         if refused:
             one.record.exit_code = InputError.exit_code  # as for every command with such a file
         one.record.seconds = round(time.perf_counter() - began, 3)
-        found.append(one)
+        results.append(one)
         began = time.perf_counter()
-    return found
+    return results
 
 
 class _Shared:
@@ -179,47 +179,47 @@ def _examined(model: Model, target: Target, files: list[Finding], shared: _Share
 
 def _file_findings(model: Model) -> list[Finding]:
     wrong = check(model.ir)
-    found = [finding("DP003", wrong, node=str(model.path or ""))] if wrong else []
-    found += [*Sources(model.ir).locate(model.notes), *_value_findings(model)]
+    findings = [finding("DP003", wrong, node=str(model.path or ""))] if wrong else []
+    findings += [*Sources(model.ir).locate(model.notes), *_value_findings(model)]
     if model.path is not None:
-        found += _name_findings(model)
-    return found
+        findings += _name_findings(model)
+    return findings
 
 
 def _value_findings(model: Model) -> list[Finding]:
     """Report inputs whose value decides a branch, and inputs with a pinned value."""
     pinned = pinned_values(model.ir)
-    found = [
+    findings = [
         finding("DP207", f"input {name} is pinned to {short_value(value)}", node=name) for name, value in pinned.items()
     ]
     for name, value in deciding_inputs(model.ir).items():
         pin = command_line("--pin", f"{name}:={value}")
         text = f"the value of input {name} selects a branch: {pin} keeps only that branch"
-        found.append(finding("DP209", text, node=name))
-    return found
+        findings.append(finding("DP209", text, node=name))
+    return findings
 
 
 def _name_findings(model: Model) -> list[Finding]:
     """Report data files whose names in the model are invalid on Windows."""
-    found = []
+    findings = []
     for name in named_data_files(model):
         wrong = next((f"{part!r} {why}" for part in name.split("/") if (why := file_name_problem(part))), "")
         if wrong:
-            found.append(finding("DP005", f"data file {name!r}: {wrong}", node=str(model.path), file=name))
-    return found
+            findings.append(finding("DP005", f"data file {name!r}: {wrong}", node=str(model.path), file=name))
+    return findings
 
 
 def version_findings(model: Model, target: Target) -> list[Finding]:
     """Report an opset or IR version that the release does not load."""
-    found = []
+    findings = []
     opset, version = model.opset, model.ir.ir_version
     if opset > (most := target.max_opset):
         text = f"opset {opset}, {target.name} loads up to {most}"
-        found.append(finding("DP520", text, opset=opset, highest=most))
+        findings.append(finding("DP520", text, opset=opset, highest=most))
     if version > (most := target.max_ir):
         text = f"IR version {version}, {target.name} loads up to {most}"
-        found.append(finding("DP521", text, ir_version=version, highest=most))
-    return found
+        findings.append(finding("DP521", text, ir_version=version, highest=most))
+    return findings
 
 
 def placement_findings(placement: Placement, best: int) -> list[Finding]:
@@ -237,16 +237,16 @@ def placement_findings(placement: Placement, best: int) -> list[Finding]:
             loose.setdefault(node.not_fused, []).append(node)
     how = f"{'lower' if best < placement.opset else 'raise'} the opset to {best}"
     of_version = None if best == placement.opset else f"{how}: dmlprep prepare does it with opset auto"
-    found = [_on_cpu(nodes, of_version if code == "DP501" else None) for (_, _, code, _), nodes in away.items()]
-    found += [_unfused(nodes) for nodes in loose.values()]
+    findings = [_on_cpu(nodes, of_version if code == "DP501" else None) for (_, _, code, _), nodes in away.items()]
+    findings += [_unfused(nodes) for nodes in loose.values()]
     if placement.crossings:
         unknown = sum(c.nbytes is None for c in placement.crossings)
         more = f", {unknown} of unknown size" if unknown else ""
         count, nbytes = len(placement.crossings), placement.crossing_bytes
-        found.append(finding("DP522", f"{count} tensors, {nbytes} bytes a run{more}", count=count, bytes=nbytes))
+        findings.append(finding("DP522", f"{count} tensors, {nbytes} bytes a run{more}", count=count, bytes=nbytes))
     for name, places in placement.free_dimensions.items():
-        found.append(finding("DP205", f"free dimension {name} of {', '.join(places)}", node=name, inputs=places))
-    return found
+        findings.append(finding("DP205", f"free dimension {name} of {', '.join(places)}", node=name, inputs=places))
+    return findings
 
 
 def _on_cpu(nodes: Sequence[PlacedNode], remedy: str | None) -> Finding:

@@ -94,8 +94,8 @@ def _floats(node: NodeFacts) -> str:
 
 
 def _type(node: NodeFacts) -> str:
-    made = next((value for value in node.outputs if value is not None), None)
-    return "" if made is None or not (made.type or made.shape) else f"{made.type or '?'}{_shape(made)}"
+    output = next((value for value in node.outputs if value is not None), None)
+    return "" if output is None or not (output.type or output.shape) else f"{output.type or '?'}{_shape(output)}"
 
 
 def _shape(value: Value) -> str:
@@ -108,8 +108,8 @@ def _shape(value: Value) -> str:
 
 def _inputs(node: NodeFacts, number: dict[int, int]) -> str:
     read = [value.producer for value in [*node.inputs, *node.implicit] if value is not None]
-    found = dict.fromkeys(number[id(one)] for one in read if one is not None and id(one) in number)
-    return ",".join(map(str, list(found)[:INPUTS])) or "-"
+    sources = dict.fromkeys(number[id(one)] for one in read if one is not None and id(one) in number)
+    return ",".join(map(str, list(sources)[:INPUTS])) or "-"
 
 
 def _crossings(placement: Placement, rows: list[PlacedNode]) -> CrossingTable:

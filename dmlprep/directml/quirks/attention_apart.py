@@ -18,8 +18,8 @@ def _apart(node: NodeFacts) -> list[int]:
 
 
 def _matches(node: NodeFacts) -> str:
-    found = [_PLACES[place] for place in _apart(node)]
-    return f"the heads of its {' and '.join(found)} are separate" if found else ""
+    names = [_PLACES[place] for place in _apart(node)]
+    return f"the heads of its {' and '.join(names)} are separate" if names else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

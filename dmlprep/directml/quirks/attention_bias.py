@@ -68,12 +68,12 @@ def _rewrite_masked(facts: NodeFacts, edit: Edit) -> str:
     shape = [batch, 1, *([1] if mask.rank == 2 else []), *rows]
     kind, whole = bias.dtype, ir.DataType.INT32
     laid = edit.before("Reshape", [edit.input(_MASK), edit.integers(shape, "mask_shape")], dtype=whole, shape=shape)
-    seen = edit.before(
+    visible = edit.before(
         "Greater", [laid, edit.constant(np.array(0, np.int32), "none")], dtype=ir.DataType.BOOL, shape=shape
     )
     lowest = float(facts.attribute("mask_filter_value", -10000.0))
     values = [edit.constant(np.array(number, kind.numpy()), name) for number, name in ((0, "zero"), (lowest, "value"))]
-    hidden = edit.before("Where", [seen, *values], dtype=kind, shape=shape)
+    hidden = edit.before("Where", [visible, *values], dtype=kind, shape=shape)
     edit.set_input(_BIAS, edit.before("Add", [edit.input(_BIAS), hidden], dtype=kind))
     edit.set_input(_MASK, None)
     return ""

@@ -25,7 +25,7 @@ def quirks() -> tuple[Quirk, ...]:
     names = {module.name for module in pkgutil.iter_modules([str(here)])} - _MACHINERY
     modules = [vars(import_module(f"dmlprep.directml.quirks.{name}")).values() for name in sorted(names)]
     declared = [[value for value in values if isinstance(value, Quirk)] for values in modules]
-    ordered = [quirk for found in sorted(declared, key=lambda found: found[0].code) for quirk in found]
+    ordered = [quirk for group in sorted(declared, key=lambda group: group[0].code) for quirk in group]
     return tuple(replace(quirk, measured_on=measured.get(quirk.key, quirk.measured_on)) for quirk in ordered)
 
 

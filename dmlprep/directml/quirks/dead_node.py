@@ -24,13 +24,15 @@ def _read_by(node: NodeFacts) -> list[NodeFacts]:
 
 def _is_output(node: NodeFacts) -> bool:
     """Return whether a result of the node is an output of the graph, directly or through nodes that do nothing."""
-    stack, seen = [node], {id(node)}
+    stack, visited = [node], {id(node)}
     while stack:
         for value in stack.pop().outputs:
             if value is not None and value.graph_output:
                 return True
-            idle = [n for n in (value.consumers if value is not None else ()) if id(n) not in seen and does_nothing(n)]
-            seen.update(map(id, idle))
+            idle = [
+                n for n in (value.consumers if value is not None else ()) if id(n) not in visited and does_nothing(n)
+            ]
+            visited.update(map(id, idle))
             stack += idle
     return False
 
@@ -40,17 +42,17 @@ def _is_folded(node: NodeFacts) -> bool:
 
     The search stops at ``_FEW`` nodes: a large model may have many such nodes.
     """
-    stack, seen = [node], {id(node)}
+    stack, visited = [node], {id(node)}
     while stack:
-        if len(seen) > _FEW:
+        if len(visited) > _FEW:
             return False
         for value in stack.pop().inputs:
             if value is None or value.constant:
                 continue
             if value.producer is None:
                 return False
-            if id(value.producer) not in seen:
-                seen.add(id(value.producer))
+            if id(value.producer) not in visited:
+                visited.add(id(value.producer))
                 stack.append(value.producer)
     return True
 
@@ -74,7 +76,7 @@ def _alone(node: NodeFacts, partitions: Mapping[int, int], known: dict[int, bool
     own = partitions.get(id(node))
     if own is None:
         return False
-    stack, seen, alone = [node], {id(node)}, True
+    stack, visited, alone = [node], {id(node)}, True
     while stack and alone:
         current = stack.pop()
         if id(current) in known:
@@ -84,10 +86,10 @@ def _alone(node: NodeFacts, partitions: Mapping[int, int], known: dict[int, bool
         alone = not _is_output(current) and all(partitions.get(id(n)) == own for n in behind)
         makers = [v.producer for v in current.inputs if v is not None and v.producer is not None]
         for other in (*behind, *makers):
-            if partitions.get(id(other)) == own and id(other) not in seen:
-                seen.add(id(other))
+            if partitions.get(id(other)) == own and id(other) not in visited:
+                visited.add(id(other))
                 stack.append(other)
-    known.update(dict.fromkeys(seen, alone))
+    known.update(dict.fromkeys(visited, alone))
     return alone
 
 

@@ -165,15 +165,15 @@ class Edit(GraphBuilder):
 
     def correct_shape(self, value: ir.Value, shape: Sequence[int | str | None]) -> None:
         """Set the shape of ``value``, and remove the stored sizes of values that are computed from it."""
-        stack, seen = [value], {value}
+        stack, visited = [value], {value}
         while stack:
             current = stack.pop()
             if current.shape is not None and current.is_graph_output():  # names of dimensions are the user's
                 current.shape = ir.Shape([None if isinstance(size, int) else size for size in current.shape])
             else:
                 current.shape = None
-            new = {output for user, _ in current.uses() for output in user.outputs} - seen
-            seen |= new
+            new = {output for user, _ in current.uses() for output in user.outputs} - visited
+            visited |= new
             stack += new
         value.shape = ir.Shape(shape)
 

@@ -19,25 +19,25 @@ def _matches(node: NodeFacts) -> str:
     A label for rows, one for columns and one that is summed make a matrix product. So does an element-wise product of
     five dimensions that is summed along one. DirectML computes any other form wrong.
     """
-    left, arrow, right = _equation(node)
-    terms = [set(term) for term in left.split(",")]
-    if len(terms) != 2 or "." in left:
+    operands, arrow, result = _equation(node)
+    terms = [set(term) for term in operands.split(",")]
+    if len(terms) != 2 or "." in operands:
         return ""
-    wanted = set(_wanted(left, arrow, right))
+    wanted = set(_wanted(operands, arrow, result))
     if len(terms[0] | terms[1]) != 5 or len(wanted) != 4:
         return ""
     if terms[0] == terms[1] or (wanted & (terms[0] - terms[1]) and wanted & (terms[1] - terms[0])):
         return ""
-    return f"{left}->{right}: five labels, one summed"
+    return f"{operands}->{result}: five labels, one summed"
 
 
 def _equation(node: NodeFacts) -> tuple[str, str, str]:
     return "".join(str(node.attribute("equation", "")).split()).partition("->")
 
 
-def _wanted(left: str, arrow: str, right: str) -> _Labels:
+def _wanted(operands: str, arrow: str, result: str) -> _Labels:
     """The labels of the result. If the equation has none, these are the labels that occur once."""
-    return [*right] if arrow else sorted(label for label in left if label != "," and left.count(label) == 1)
+    return [*result] if arrow else sorted(label for label in operands if label != "," and operands.count(label) == 1)
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
@@ -68,9 +68,9 @@ def _read(facts: NodeFacts) -> tuple[list[_Labels], _Labels, dict[str, int]] | s
         return "DirectML has no MatMul for its type"
     if any(v is None or not v.static for v in facts.inputs):
         return "the sizes of its operands are not known: pin them first"
-    left, arrow, right = _equation(facts)
-    terms = [[*term] for term in left.split(",")]
-    if len(terms) != len(facts.inputs) or len(terms) > 2 or "." in left + right:
+    operands, arrow, result = _equation(facts)
+    terms = [[*term] for term in operands.split(",")]
+    if len(terms) != len(facts.inputs) or len(terms) > 2 or "." in operands + result:
         return "its equation does not match its operands"
     sizes: dict[str, int] = {}
     for index, term in enumerate(terms):
@@ -82,7 +82,7 @@ def _read(facts: NodeFacts) -> tuple[list[_Labels], _Labels, dict[str, int]] | s
         for label, size in zip(term, dims, strict=True):
             if sizes.setdefault(label, size) != size:
                 return f"it broadcasts {label}"
-    return terms, _wanted(left, arrow, right), sizes
+    return terms, _wanted(operands, arrow, result), sizes
 
 
 @dataclass
@@ -98,14 +98,14 @@ class _Work:
         self, a: tuple[_Labels, ir.Value], b: tuple[_Labels, ir.Value], later: set[str]
     ) -> tuple[_Labels, ir.Value]:
         """[batch, rows, common] @ [batch, common, columns]."""
-        left, x = self.summed(*a, later | set(b[0]))
-        right, y = self.summed(*b, later | set(left))
-        batch = [label for label in left if label in right and label in later]
-        common = [label for label in left if label in right and label not in later]
-        rows = [label for label in left if label not in right]
-        columns = [label for label in right if label not in left]
-        x = self.folded(self.ordered(left, x, [*batch, *rows, *common]), batch, rows, common)
-        y = self.folded(self.ordered(right, y, [*batch, *common, *columns]), batch, common, columns)
+        a_labels, x = self.summed(*a, later | set(b[0]))
+        b_labels, y = self.summed(*b, later | set(a_labels))
+        batch = [label for label in a_labels if label in b_labels and label in later]
+        common = [label for label in a_labels if label in b_labels and label not in later]
+        rows = [label for label in a_labels if label not in b_labels]
+        columns = [label for label in b_labels if label not in a_labels]
+        x = self.folded(self.ordered(a_labels, x, [*batch, *rows, *common]), batch, rows, common)
+        y = self.folded(self.ordered(b_labels, y, [*batch, *common, *columns]), batch, common, columns)
         product = self.edit.before("MatMul", [x, y], like=self.like, shape=self.shape(batch, rows, columns))
         labels = [*batch, *rows, *columns]
         return labels, self.folded(product, *labels)

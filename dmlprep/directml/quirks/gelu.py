@@ -74,10 +74,10 @@ def _by_power(scaled: NodeFacts) -> bool:
 
 def _by_products(product: NodeFacts) -> bool:
     """(0.79788 * x) * (1 + x * (0.044715 * x))."""
-    left, right = _other(product, "Mul"), _other(product, "Add")
-    if left is None or right is None or not _has_scalar(left, _INNER) or not _has_scalar(right, 1.0):
+    factor, addition = _other(product, "Mul"), _other(product, "Add")
+    if factor is None or addition is None or not _has_scalar(factor, _INNER) or not _has_scalar(addition, 1.0):
         return False
-    square = _other(right, "Mul")
+    square = _other(addition, "Mul")
     inner = _other(square, "Mul") if square is not None else None
     return any(n is not None and _has_scalar(n, _CUBIC) for n in (square, inner))
 
@@ -118,15 +118,15 @@ def _rewrite_fast_gelu(facts: NodeFacts, edit: Edit) -> str:
     data, bias, old = edit.input(), edit.optional(1), edit.output
     dtype = facts.required().numpy_type
 
-    def made(op: str, left: ir.Value, right: ir.Value | float, what: str) -> ir.Value:
-        operand = edit.constant(np.array(right, dtype), what) if isinstance(right, float) else right
-        return edit.before(op, [left, operand], like=old)
+    def apply(op: str, first: ir.Value, second: ir.Value | float, what: str) -> ir.Value:
+        operand = edit.constant(np.array(second, dtype), what) if isinstance(second, float) else second
+        return edit.before(op, [first, operand], like=old)
 
-    x = data if bias is None else made("Add", data, bias, "bias")
-    cube = made("Mul", made("Mul", x, x, "square"), x, "cube")
-    inner = made("Mul", made("Add", x, made("Mul", cube, 0.044715, "cubic"), "inner"), (2 / np.pi) ** 0.5, "scale")
-    gate = made("Sub", edit.before("Tanh", [inner], like=old), -1.0, "minus_one")
-    return edit.become(made("Mul", made("Mul", x, 0.5, "half"), gate, "gate"))
+    x = data if bias is None else apply("Add", data, bias, "bias")
+    cube = apply("Mul", apply("Mul", x, x, "square"), x, "cube")
+    inner = apply("Mul", apply("Add", x, apply("Mul", cube, 0.044715, "cubic"), "inner"), (2 / np.pi) ** 0.5, "scale")
+    gate = apply("Sub", edit.before("Tanh", [inner], like=old), -1.0, "minus_one")
+    return edit.become(apply("Mul", apply("Mul", x, 0.5, "half"), gate, "gate"))
 
 
 GELU_TANH = Quirk(

@@ -13,7 +13,7 @@ from dmlprep.directml.quirks.declaring import END, Edit, NodeFacts, Quirk, Value
 from dmlprep.directml.quirks.grouped_norm import norms
 
 _QUERY, _KEY, _LENGTHS, _COSINES, _SINES, _POSITIONS = 0, 1, 5, 7, 8, 9
-_MADE = "dmlprep.positions"
+_POSITIONS_KEY = "dmlprep.positions"
 """Key in the ``meta`` of the lengths, while the model is in memory: the positions computed from them."""
 
 _LEAST = 128
@@ -85,7 +85,7 @@ def _positions(facts: NodeFacts, edit: Edit, query: ir.Value, lengths: ir.Value,
     is right in both cases.
     """
     tokens = facts.required(_QUERY).dims[:2]
-    cached = lengths.meta.get(_MADE)
+    cached = lengths.meta.get(_POSITIONS_KEY)
     if cached is not None and None not in tokens and cached[0] == (tokens, rows) and cached[1].graph is edit.graph:
         known: ir.Value = cached[1]
         return known
@@ -98,12 +98,12 @@ def _positions(facts: NodeFacts, edit: Edit, query: ir.Value, lengths: ir.Value,
     zero, end = edit.integers([0], "start"), edit.integers([END], "end")
     first = edit.before("Slice", [up, zero, count], dtype=single, shape=[tokens[1]])
     back = edit.before("Neg", [count], dtype=whole, shape=[1])
-    left = edit.before("Slice", [down, back, end], dtype=single, shape=[tokens[1]])
+    distances = edit.before("Slice", [down, back, end], dtype=single, shape=[tokens[1]])
     column = edit.before("Reshape", [lengths, edit.integers([-1, 1], "column")], dtype=single, shape=[tokens[0], 1])
-    behind = edit.before("Sub", [column, left], dtype=single, shape=list(tokens))
+    behind = edit.before("Sub", [column, distances], dtype=single, shape=list(tokens))
     larger = edit.before("Max", [behind, first], dtype=single, shape=list(tokens))
     positions = edit.before("Cast", [larger], {"to": int(whole)}, dtype=whole, shape=list(tokens))
-    lengths.meta[_MADE] = ((tokens, rows), positions)
+    lengths.meta[_POSITIONS_KEY] = ((tokens, rows), positions)
     return positions
 
 

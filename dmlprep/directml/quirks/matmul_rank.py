@@ -27,7 +27,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     second = 3 if facts.op == "QLinearMatMul" else 1
     a, b = facts.required(0), facts.required(second)
     inputs = list(edit.node.inputs)
-    left, right = edit.input(0), edit.input(second)
+    a_value, b_value = edit.input(0), edit.input(second)
     if any(v is not None and v.size != 1 for i, v in enumerate(facts.inputs) if i not in (0, second)):
         return "it has a scale or zero point for each row or column"
     if a.shape is None or b.shape is None:
@@ -42,9 +42,9 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if len(b.shape) == 2:
         if _unknown(rows) > 1:
             return _PIN
-        inputs[0] = _fold(edit, left, rows)
+        inputs[0] = _fold(edit, a_value, rows)
     else:
-        pairs = ((left, a.shape), (right, b.shape))
+        pairs = ((a_value, a.shape), (b_value, b.shape))
         if len(lead) != len(shape) - 2 or any(_unknown(d[-2:]) > (d[:-2] == (*lead,)) for _, d in pairs):
             return _PIN
         inputs[0], inputs[second] = (_fold(edit, _spread(edit, v, d, lead), [prod(lead), *d[-2:]]) for v, d in pairs)

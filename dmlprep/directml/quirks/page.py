@@ -16,33 +16,33 @@ def page(code: str) -> str:
     Raises:
         KeyError: no quirk declares the code.
     """
-    found = [quirk for quirk in quirks() if quirk.code == code]
+    same_code = [quirk for quirk in quirks() if quirk.code == code]
     row = code_row(code)
-    sources = dict.fromkeys(source for q in found for source in q.sources)
+    sources = dict.fromkeys(source for q in same_code for source in q.sources)
     sections = {
         "What": [
-            _said(sys.modules[q.matches.__module__]) + (f" Operators: {', '.join(q.ops)}." if q.ops else "")
-            for q in found
+            _docstring(sys.modules[q.matches.__module__]) + (f" Operators: {', '.join(q.ops)}." if q.ops else "")
+            for q in same_code
         ],
-        "Why": [f"On DirectML: {q.outcome}." for q in found],
-        "How to fix": [f"`fix-quirks`: {_said(q.rewrite)}" if q.rewrite else f"{row.remedy}." for q in found],
-        "Source": [releases(found), "\n".join(f"* {source}" for source in sources)],
+        "Why": [f"On DirectML: {q.outcome}." for q in same_code],
+        "How to fix": [f"`fix-quirks`: {_docstring(q.rewrite)}" if q.rewrite else f"{row.remedy}." for q in same_code],
+        "Source": [releases(same_code), "\n".join(f"* {source}" for source in sources)],
     }
     bodies = [f"\n## {name}\n" + "\n\n".join(dict.fromkeys(texts)) + "\n" for name, texts in sections.items()]
     return f"# {code}: {row.title}\n" + "".join(bodies)
 
 
-def _said(documented: object) -> str:
+def _docstring(documented: object) -> str:
     return textwrap.dedent((documented.__doc__ or "").strip())
 
 
-def releases(found: Sequence[Quirk]) -> str:
+def releases(same_code: Sequence[Quirk]) -> str:
     """The line of a page with the affected releases, and the confidence."""
-    spans = [f"ort-{q.first} and later" if q.last is None else f"ort-{q.first} to ort-{q.last}" for q in found]
-    by_outcome = [f"{span} ({quirk.outcome})" for span, quirk in zip(spans, found, strict=True)]
-    seen = sorted({m for q in found for m in q.measured_on}, key=lambda m: [int(n) for n in m.split(".")])
-    doubt = " The CPU driver may be the cause." if any(q.confidence == "environment" for q in found) else ""
-    few = ", ".join(seen) if len(seen) < 3 else f"{len(seen)} releases, {seen[0]} to {seen[-1]}"
-    known = f"Measured on {few}.{doubt}" if seen else f"How sure: {found[0].confidence}."
+    spans = [f"ort-{q.first} and later" if q.last is None else f"ort-{q.first} to ort-{q.last}" for q in same_code]
+    by_outcome = [f"{span} ({quirk.outcome})" for span, quirk in zip(spans, same_code, strict=True)]
+    versions = sorted({m for q in same_code for m in q.measured_on}, key=lambda m: [int(n) for n in m.split(".")])
+    doubt = " The CPU driver may be the cause." if any(q.confidence == "environment" for q in same_code) else ""
+    few = ", ".join(versions) if len(versions) < 3 else f"{len(versions)} releases, {versions[0]} to {versions[-1]}"
+    known = f"Measured on {few}.{doubt}" if versions else f"How sure: {same_code[0].confidence}."
     line = f"Releases: {'; '.join(by_outcome if len(set(spans)) > 1 else spans[:1])}. {known}"
     return textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False)

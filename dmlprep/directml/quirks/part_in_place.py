@@ -66,7 +66,7 @@ class _Fused:
         live = [n for n in readers(value) if any(v is not None and (v.graph_output or v.consumers) for v in n.outputs)]
         if len(live) != 1 or not self.has(live[0]) or any(n.graph != live[0].graph for n in value.consumers):
             return None
-        return live[0] if sum(v is not None and _kept(v) is _kept(value) for v in live[0].inputs) == 1 else None
+        return live[0] if sum(v is not None and _source(v) is _source(value) for v in live[0].inputs) == 1 else None
 
     def computed(self, value: Value | None, moved: bool = False) -> bool:
         """Return whether a node of the graph writes the value, and it is not a view of an input.
@@ -74,17 +74,17 @@ class _Fused:
         ``moved``: a Transpose is a view, too.
         """
         views = _RESHAPES | ({"Expand", "Transpose"} if moved else {"Expand"})
-        value = _kept(value)
+        value = _source(value)
         while value is not None and self.has(value.producer):
             assert value.producer is not None
             if value.producer.op not in views:
                 return value.producer.op != "DequantizeLinear"  # ONNX Runtime moves it behind the part
-            value = _kept(value.producer.input(0))
+            value = _source(value.producer.input(0))
         return False
 
     def order(self, value: Value) -> tuple[int, ...]:
         """Axes longer than 1, the slowest in memory first, if Transposes are moved behind the readers."""
-        value = _kept(value) or value
+        value = _source(value) or value
         if id(value) not in self._orders:
             self._orders[id(value)] = plain = tuple(a for a, n in enumerate(value.sizes) if n != 1)
             node = value.producer
@@ -93,7 +93,7 @@ class _Fused:
         return self._orders[id(value)]
 
     def _moved(self, node: NodeFacts, value: Value) -> tuple[int, ...] | None:
-        source = _kept(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
+        source = _source(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
         if source is None:
             return None
         if node.op == "Transpose":
@@ -104,7 +104,7 @@ class _Fused:
             return _split_axes(self.order(source), source.sizes, value.sizes)
         if node.op not in _CARRY:
             return None
-        inputs = [v for v in map(_kept, node.inputs) if v is not None]
+        inputs = [v for v in map(_source, node.inputs) if v is not None]
         if node.op != "Concat":
             inputs = [v for v in inputs if not v.constant and _spans(v, value)]
         votes = [self.order(v) for v in inputs]
@@ -115,21 +115,21 @@ class _Fused:
         out = node.output()
         if node.op in _LET_MEET or out is None or node.op not in _CARRY:
             return node.op in _LET_MEET
-        kept = self.order(value)
-        if node.op == "Concat" and len({id(_kept(v)) for v in node.inputs}) < len(node.inputs):
+        own_order = self.order(value)
+        if node.op == "Concat" and len({id(_source(v)) for v in node.inputs}) < len(node.inputs):
             return False
-        return self.order(out)[: len(kept)] == kept
+        return self.order(out)[: len(own_order)] == own_order
 
     def moves_on(self, value: Value) -> bool:
         """Return whether a Transpose after a value absorbs the Transposes that are moved there."""
-        stack, seen = [value], {value}
+        stack, visited = [value], {value}
         while stack:
             current = stack.pop()
             for node in filter(self.has, readers(current)):
                 if node.op == "Transpose":
                     return True
-                new = set(filter(None, node.outputs if self._lets_meet(node, current) else ())) - seen
-                seen |= new
+                new = set(filter(None, node.outputs if self._lets_meet(node, current) else ())) - visited
+                visited |= new
                 stack += new
         return False
 
@@ -139,14 +139,14 @@ class _Fused:
         DirectML treats a Reshape that moves a size of 1 as a Transpose, but not one that only drops leading ones.
         """
         held = moves = False
-        stack, seen = [value], {id(value)}
+        stack, visited = [value], {id(value)}
         while stack:
             current = stack.pop()
             for node in readers(current):
                 out = node.output()
-                if not self.has(node) or out is None or id(out) in seen:
+                if not self.has(node) or out is None or id(out) in visited:
                     continue
-                seen.add(id(out))
+                visited.add(id(out))
                 if node.op in ("Reshape", "Flatten"):
                     if self._turned_next(out):
                         held = True
@@ -172,7 +172,7 @@ def _moves_ones(before: Value, after: Value) -> bool:
     return behind_one and sum(n != 1 for n in after.sizes) <= len(longer)
 
 
-def _kept(value: Value | None) -> Value | None:
+def _source(value: Value | None) -> Value | None:
     """The value before nodes that do nothing."""
     while value is not None and value.producer is not None and does_nothing(value.producer):
         value = value.producer.input(0)
@@ -193,14 +193,14 @@ def _is_output(value: Value) -> bool:
 def _split_axes(order: tuple[int, ...], before: list[int], after: list[int]) -> tuple[int, ...] | None:
     """The order of axes after a Reshape that splits axes, or adds or removes sizes of 1; ``None`` for other ones."""
     parts: dict[int, list[int]] = {}
-    left = [(axis, size) for axis, size in enumerate(after) if size != 1]
+    axes = [(axis, size) for axis, size in enumerate(after) if size != 1]
     for axis, size in enumerate(before):
         if size == 1:
             continue
         parts[axis], product = [], 1
-        while product < size and left:
-            product *= left[0][1]
-            parts[axis].append(left.pop(0)[0])
+        while product < size and axes:
+            product *= axes[0][1]
+            parts[axis].append(axes.pop(0)[0])
         if product != size:
             return None
     return tuple(new for axis in order for new in parts[axis])
@@ -213,7 +213,7 @@ def _spans(value: Value, whole: Value) -> bool:
 
 def _part(node: NodeFacts) -> tuple[Value, Value, list[int]] | None:
     """The data of a Slice or Split with known sizes, its only used part, and the start of that part."""
-    data, used = _kept(node.input(0)), [v for v in node.outputs if v is not None and (v.consumers or v.graph_output)]
+    data, used = _source(node.input(0)), [v for v in node.outputs if v is not None and (v.consumers or v.graph_output)]
     if data is None or len(used) != 1 or not data.static or not used[0].static or data.constant:
         return None
     starts = [0] * len(data.sizes)
@@ -255,18 +255,18 @@ def _is_view(data: Value, part: Value, starts: list[int], order: tuple[int, ...]
 
 
 def _matches(node: NodeFacts) -> str:
-    found = _part(node)
-    if found is None or found[0].graph_output or found[0].graph_input or found[0].sizes == found[1].sizes:
+    overlap = _part(node)
+    if overlap is None or overlap[0].graph_output or overlap[0].graph_input or overlap[0].sizes == overlap[1].sizes:
         return ""
-    return f"{found[1].name} is a part of {found[0].name} that is overwritten"
+    return f"{overlap[1].name} is a part of {overlap[0].name} that is overwritten"
 
 
 def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | Match:
-    found = _part(node)
+    overlap = _part(node)
     own = partitions.get(id(node))
-    if found is None or own is None:
+    if overlap is None or own is None:
         return False
-    data, part, starts = found
+    data, part, starts = overlap
     graph = _Fused(partitions, own)
     if graph.reader(data) is not node:
         return False
@@ -307,7 +307,7 @@ def _orders(graph: _Fused, data: Value, part: Value, out: Value) -> tuple[list[t
 
 def _meet(graph: _Fused, writer: NodeFacts, value: Value) -> bool:
     """Return whether all inputs of ``writer`` have the memory order of ``value``, after Transposes are moved."""
-    others = [v for v in map(_kept, writer.inputs) if v is not None and not v.constant and _spans(v, value)]
+    others = [v for v in map(_source, writer.inputs) if v is not None and not v.constant and _spans(v, value)]
     return all(graph.order(v) == graph.order(value) for v in others)
 
 
@@ -334,7 +334,7 @@ def _overwrites(graph: _Fused, node: NodeFacts, value: Value, moved: bool) -> bo
         return False  # ONNX Runtime fuses both into a Gemm
     for candidate in reversed(inputs):
         same = candidate.sizes == out.sizes
-        if _kept(candidate) is _kept(value):
+        if _source(candidate) is _source(value):
             return same
         maker = candidate.producer
         strided = maker is not None and maker.op in ("Slice", "Split")
@@ -345,9 +345,9 @@ def _overwrites(graph: _Fused, node: NodeFacts, value: Value, moved: bool) -> bo
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Copy the part by a Concat with one input: then no node overwrites a part of another tensor."""
-    found = _part(facts)
-    assert found is not None
-    old = next(v for v in edit.node.outputs if v.name == found[1].name)
+    overlap = _part(facts)
+    assert overlap is not None
+    old = next(v for v in edit.node.outputs if v.name == overlap[1].name)
     copy = edit.new_value("part", old.type, old.shape)
     edit.graph.insert_after(edit.node, edit.new_node("Concat", [old], [copy], "concat", {"axis": 0}))
     move_readers(old, copy)

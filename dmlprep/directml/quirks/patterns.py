@@ -54,12 +54,12 @@ def does_nothing(node: NodeFacts) -> bool:
 
 def readers(value: Value) -> list[NodeFacts]:
     """The readers of a value after ONNX Runtime has removed the nodes that do nothing."""
-    found: list[NodeFacts] = []
+    nodes: list[NodeFacts] = []
     stack = list(value.consumers)
     while stack:
         reader = stack.pop()
         if does_nothing(reader):
             stack += [n for v in reader.outputs if v is not None for n in v.consumers]
         else:
-            found.append(reader)
-    return found
+            nodes.append(reader)
+    return nodes

@@ -89,13 +89,13 @@ class _Weights:
         """Inputs of the node after the data; each is computed when it is saved."""
         depth, columns = self.sizes
         shape = (columns, depth // self.block, self.block // 2)
-        found = [
+        tensors = [
             _later(lambda: _packed(self._unsigned(self.numbers).T.reshape(*shape[:2], -1)), ir.DataType.UINT8, shape),
             _later(lambda: self.scales.numpy().T, self.scales.dtype, shape[:2]),
         ]
         if self.zeros is not None or not self.signed:
-            found.append(_later(self._packed_zeros, ir.DataType.UINT8, (columns, -(-shape[1] // 2))))
-        return found
+            tensors.append(_later(self._packed_zeros, ir.DataType.UINT8, (columns, -(-shape[1] // 2))))
+        return tensors
 
     def _packed_zeros(self) -> Array:
         depth, columns = self.sizes

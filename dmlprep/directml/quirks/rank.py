@@ -65,15 +65,15 @@ def _high(value: Value | None) -> bool:
 
 def _region(start: NodeFacts) -> list[NodeFacts] | str:
     """The nodes joined by values of more than 8 dimensions, in the graph's order; or why they have no rewrite."""
-    found: dict[int, NodeFacts] = {}
+    nodes: dict[int, NodeFacts] = {}
     stack = [start]
     while stack:
         node = stack.pop()
-        if node.index in found:
+        if node.index in nodes:
             continue
         if node.graph != start.graph:
             return "a subgraph reads it"
-        found[node.index] = node
+        nodes[node.index] = node
         for value in [*node.inputs, *node.outputs]:
             if value is None or not _high(value):
                 continue
@@ -82,7 +82,7 @@ def _region(start: NodeFacts) -> list[NodeFacts] | str:
             if value.initializer or value.producer is None:
                 return f"{value.name} is a constant: simplify first"
             stack += [value.producer, *value.consumers]
-    return [found[index] for index in sorted(found)]
+    return [nodes[index] for index in sorted(nodes)]
 
 
 class _Plan(NamedTuple):

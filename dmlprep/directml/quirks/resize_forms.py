@@ -151,7 +151,7 @@ def _axes(facts: NodeFacts, edit: Edit) -> list[_Axis] | str:
     numbers = (scales if scales is not None else sizes).reshape(-1)  # type: ignore[union-attr]
     if numbers.size != len(axes) or region.size != 2 * len(axes):
         return "its scales, sizes or region do not match its axes"
-    found = []
+    resized_axes = []
     for i, axis in enumerate(axes):
         size = x.sizes[axis]
         if scales is not None:
@@ -171,8 +171,8 @@ def _axes(facts: NodeFacts, edit: Edit) -> list[_Axis] | str:
         where = _coordinates(place, size, out, scale, start, end)
         if where is None:
             return f"coordinates of {place}"
-        found.append(_Axis(axis, size, float(scale), where))
-    return sorted(found, key=lambda a: len(a.coordinates) / a.size)  # shrinking axes go first
+        resized_axes.append(_Axis(axis, size, float(scale), where))
+    return sorted(resized_axes, key=lambda a: len(a.coordinates) / a.size)  # shrinking axes go first
 
 
 def _coordinates(place: str, size: int, out: int, scale: np.float32, start: np.float32, end: np.float32) -> Any:
@@ -204,28 +204,30 @@ def _weights(facts: NodeFacts, a: _Axis) -> Floats:
     """[output, input] weights of linear interpolation along one axis."""
     if facts.attribute("antialias", 0) and a.scale < 1:
         return _triangles(a)
-    found = np.zeros((len(a.coordinates), a.size), _F)
+    weights = np.zeros((len(a.coordinates), a.size), _F)
     where = np.clip(a.coordinates, 0, a.size - 1).astype(_F)
     low = np.minimum(where.astype(np.int64), a.size - 1)
     high = np.minimum(low + 1, a.size - 1)
     part = np.where(low == high, _F(0.5), where - low.astype(_F)).astype(_F)
     rows = np.arange(len(a.coordinates))
-    np.add.at(found, (rows, low), _F(1) - part)
-    np.add.at(found, (rows, high), part)
-    return found
+    np.add.at(weights, (rows, low), _F(1) - part)
+    np.add.at(weights, (rows, high), part)
+    return weights
 
 
 def _triangles(a: _Axis) -> Floats:
     """Weights of a triangle as wide as two input elements of the shrunk image; the edge gets the weights outside."""
-    found = np.zeros((len(a.coordinates), a.size), np.float64)
+    weights = np.zeros((len(a.coordinates), a.size), np.float64)
     reach = _F(1) / _F(a.scale)
     for row, place in enumerate(a.coordinates):
         centre = place + _F(0.5)
         first, last = int(np.floor(centre - reach + _F(0.5))), int(np.floor(centre + reach + _F(0.5)))
         for column in range(first, last):
-            found[row, min(max(column, 0), a.size - 1)] += max(0.0, 1.0 - abs((column - float(centre) + 0.5) * a.scale))
-    total = found.sum(axis=1, keepdims=True)
-    return np.asarray(found / np.where(total == 0, 1, total), _F)
+            weights[row, min(max(column, 0), a.size - 1)] += max(
+                0.0, 1.0 - abs((column - float(centre) + 0.5) * a.scale)
+            )
+    total = weights.sum(axis=1, keepdims=True)
+    return np.asarray(weights / np.where(total == 0, 1, total), _F)
 
 
 def _nearest(facts: NodeFacts, a: _Axis) -> Array:
@@ -233,10 +235,10 @@ def _nearest(facts: NodeFacts, a: _Axis) -> Array:
     if facts.since < 11:
         mode = "ceil" if a.scale < 1 else "floor"
     if mode in ("floor", "round_prefer_ceil"):
-        found = np.floor(where if mode == "floor" else where + _F(0.5))
+        indices = np.floor(where if mode == "floor" else where + _F(0.5))
     else:
-        found = np.ceil(where if mode == "ceil" else where - _F(0.5))
-    return np.clip(found.astype(np.int64), 0, a.size - 1)
+        indices = np.ceil(where if mode == "ceil" else where - _F(0.5))
+    return np.clip(indices.astype(np.int64), 0, a.size - 1)
 
 
 def _weighted(edit: Edit, value: ir.Value, weights: Floats, axis: int, shape: list[int]) -> ir.Value:

@@ -24,16 +24,16 @@ def _gated(node: NodeFacts) -> tuple[int, Value, NodeFacts] | None:
 
 
 def _matches(node: NodeFacts) -> str:
-    found = _gated(node)
-    return f"{found[1].name} times the sigmoid of another part of {found[2].label}" if found is not None else ""
+    gate = _gated(node)
+    return f"{gate[1].name} times the sigmoid of another part of {gate[2].label}" if gate is not None else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write a Slice for the part that is multiplied: DirectML confuses only two parts of one Split."""
-    found = _gated(facts)
-    if found is None or facts.opset < 10:
+    gate = _gated(facts)
+    if gate is None or facts.opset < 10:
         return "Slice has no such inputs before opset 10"
-    index, part, split = found
+    index, part, split = gate
     before = split.outputs[: split.outputs.index(part)]
     rank, axis = part.rank, int(split.attribute("axis", 0))
     sizes = [v.shape[axis] if v is not None and v.shape else None for v in (*before, part)]

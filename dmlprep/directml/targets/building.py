@@ -39,26 +39,26 @@ class _Builder:
         for value in graph.initializers.values():
             self._set_initializer(value, self._value(value, path))
         for value in graph.inputs:
-            found = self._value(value, path)
-            found.graph_input = True
-            facts.inputs.append(found)
+            value_facts = self._value(value, path)
+            value_facts.graph_input = True
+            facts.inputs.append(value_facts)
         for node in graph:
             self._node(node, facts)
         for value in graph.outputs:
-            found = self._value(value, path)
-            found.graph_output = True
-            facts.outputs.append(found)
+            value_facts = self._value(value, path)
+            value_facts.graph_output = True
+            facts.outputs.append(value_facts)
         return facts
 
     def _value(self, value: ir.Value, path: str) -> Value:
         """The facts of a value; ``path`` is the path of the graph that uses it first."""
-        found = self.values.get(value)
-        if found is None:
-            found = self.values[value] = Value(value.name or "", path)
+        value_facts = self.values.get(value)
+        if value_facts is None:
+            value_facts = self.values[value] = Value(value.name or "", path)
             proto = self.known.type(value)
             if proto is not None:
-                set_type(found, proto)
-        return found
+                set_type(value_facts, proto)
+        return value_facts
 
     def _set_initializer(self, value: ir.Value, facts: Value) -> None:
         tensor = value.const_value
@@ -70,10 +70,10 @@ class _Builder:
     def _node(self, node: ir.Node, graph: GraphFacts) -> None:
         facts = NodeFacts(node, graph.path, self.opsets.get(node.domain, 1), len(graph.nodes), sources=self.sources)
         for output in node.outputs:
-            made = self._value(output, graph.path) if output.name else None
-            if made is not None:
-                made.graph, made.producer = graph.path, facts
-            facts.outputs.append(made)
+            output_facts = self._value(output, graph.path) if output.name else None
+            if output_facts is not None:
+                output_facts.graph, output_facts.producer = graph.path, facts
+            facts.outputs.append(output_facts)
         if facts.outputs:
             facts.origin = self.origins.get(node.outputs[0].name or "", "")
         if facts.key == "Constant":
@@ -82,10 +82,10 @@ class _Builder:
                 _set_constant(constant, constant_tensor(node))
             return
         for value in node.inputs:
-            found = None if value is None else self._value(value, graph.path)
-            facts.inputs.append(found)
-            if found is not None and (not found.consumers or found.consumers[-1] is not facts):
-                found.consumers.append(facts)
+            input_facts = None if value is None else self._value(value, graph.path)
+            facts.inputs.append(input_facts)
+            if input_facts is not None and (not input_facts.consumers or input_facts.consumers[-1] is not facts):
+                input_facts.consumers.append(facts)
         if facts.key == "Reshape" and facts.attribute("allowzero", 0) and (shape := facts.input(1)) is not None:
             shape.elements = known_in_parts(self.known, node.inputs[1])  # type: ignore[arg-type]
         for name, body in attribute_graphs(node):

@@ -46,20 +46,20 @@ def _flat(target: Target) -> dict[str, Kernel]:
 
 
 def _types(old: Mapping[str, frozenset[str]], new: Mapping[str, frozenset[str]]) -> list[str]:
-    found = []
+    changes = []
     for label in sorted(old.keys() | new.keys()):
         before, after = old.get(label, frozenset()), new.get(label, frozenset())
-        found += [f"{label} + {name}" for name in sorted(after - before)]
-        found += [f"{label} - {name}" for name in sorted(before - after)]
-    return found
+        changes += [f"{label} + {name}" for name in sorted(after - before)]
+        changes += [f"{label} - {name}" for name in sorted(before - after)]
+    return changes
 
 
 def _changes(old: Kernel, new: Kernel) -> list[str]:
-    found = _types(old.types, new.types)
+    changes = _types(old.types, new.types)
     for field in ("const", "cpu_in", "cpu_out"):
         if getattr(old, field) != getattr(new, field):
-            found.append(f"{field} {sorted(getattr(old, field))} -> {sorted(getattr(new, field))}")
+            changes.append(f"{field} {sorted(getattr(old, field))} -> {sorted(getattr(new, field))}")
     for field in ("fuses", "fused_inputs", "query", "made_by"):
         if getattr(old, field) != getattr(new, field):
-            found.append(f"{field} {getattr(old, field)!r} -> {getattr(new, field)!r}")
-    return found
+            changes.append(f"{field} {getattr(old, field)!r} -> {getattr(new, field)!r}")
+    return changes

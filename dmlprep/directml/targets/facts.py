@@ -191,10 +191,10 @@ class NodeFacts:
 
     def attribute(self, name: str, default: object = None) -> Any:
         """An attribute's value; ``default`` if it is absent, or has another type than the default."""
-        found = self.ir.attributes.get(name)
-        if found is None or (default is not None and not isinstance(found.value, _LIKE.get(type(default), (object,)))):
+        attr = self.ir.attributes.get(name)
+        if attr is None or (default is not None and not isinstance(attr.value, _LIKE.get(type(default), (object,)))):
             return default
-        return found.value
+        return attr.value
 
     def input(self, index: int) -> Value | None:
         """The explicit input at a position; ``None`` if there is none."""

@@ -208,16 +208,16 @@ def _as_visited(graph: GraphFacts) -> list[NodeFacts]:
         sorted({place[id(v.producer)] for v in [*n.inputs, *n.implicit] if v is not None and id(v.producer) in place})
         for n in graph.nodes
     ]
-    read = {source for found in sources for source in found}
+    read = {source for group in sources for source in group}
     stack = [(index, False) for index in range(len(graph.nodes)) if index not in read]
     order: list[NodeFacts] = []
-    seen: set[int] = set()
+    visited: set[int] = set()
     while stack:
-        index, left = stack.pop()
-        if left:
+        index, is_exit = stack.pop()
+        if is_exit:
             order.append(graph.nodes[index])
-        elif index not in seen:
-            seen.add(index)
+        elif index not in visited:
+            visited.add(index)
             stack.append((index, True))
-            stack += [(source, False) for source in sources[index] if source not in seen]
+            stack += [(source, False) for source in sources[index] if source not in visited]
     return order

@@ -95,12 +95,12 @@ def rows_for(tables: Tables, operators: Iterable[tuple[str, int]]) -> Rows:
 
     If two releases have equal rows, their providers run the same nodes, for the same reasons.
     """
-    found: Rows = {}
+    rows: Rows = {}
     for key, since in operators:
         dml = tables.dml.get(key, {})
         cpu = [row.types for row in tables.cpu.get(key, ()) if row.serves(since)]
-        found[key, since] = dml.get(since) or dml, cpu  # without a kernel of this version, messages name the others
-    return found
+        rows[key, since] = dml.get(since) or dml, cpu  # without a kernel of this version, messages name the others
+    return rows
 
 
 @lru_cache(maxsize=1)
@@ -171,15 +171,15 @@ _CONTRIB: dict[str, dict[str, str]] = {
 def _positions(domain: str, op: str, since: int) -> dict[str, tuple[tuple[str, int], ...]]:
     """Label (type string, or name of a parameter) -> its positions: (``i`` or ``o``, position)."""
     schema = schema_of(domain, op, since)
-    found: dict[str, list[tuple[str, int]]] = {}
+    positions: dict[str, list[tuple[str, int]]] = {}
     if schema is None or schema.since_version != since:
         layout = _CONTRIB.get(op, {"T": "i0 o0"}) if domain == "com.microsoft" else {"T": "i0 o0", "V": "o0", "U": "o1"}
         return {label: tuple((p[0], int(p[1:])) for p in places.split()) for label, places in layout.items()}
     for side, parameters in (("i", schema.inputs), ("o", schema.outputs)):
         for at, parameter in enumerate(parameters):
             for label in {parameter.type_str, parameter.name}:
-                found.setdefault(label, []).append((side, at))
-    return {label: tuple(places) for label, places in found.items()}
+                positions.setdefault(label, []).append((side, at))
+    return {label: tuple(places) for label, places in positions.items()}
 
 
 def mismatch(

@@ -34,30 +34,30 @@ def vram_bytes(text: str | int) -> int:
     return amount
 
 
-def over_budget(found: MemoryEstimate, vram: int) -> Finding | None:
+def over_budget(estimate: MemoryEstimate, vram: int) -> Finding | None:
     """DP530 if a session needs more than ``vram`` bytes, DP531 if its memory is unknown; ``None`` if it fits."""
-    if not found.known:
-        return finding("DP531", not_enough(found, vram), vram=vram)
-    if found.peak <= vram:
+    if not estimate.known:
+        return finding("DP531", not_enough(estimate, vram), vram=vram)
+    if estimate.peak <= vram:
         return None
-    largest = ", ".join(f"{one.name} ({one.kind}, {bytes_text(one.nbytes)})" for one in found.largest[:_NAMED])
-    helping = [way for way in found.ways if way.peak < found.peak][:_NAMED]
+    largest = ", ".join(f"{one.name} ({one.kind}, {bytes_text(one.nbytes)})" for one in estimate.largest[:_NAMED])
+    helping = [way for way in estimate.ways if way.peak < estimate.peak][:_NAMED]
     fitting = {way.how: ", which fits" if way.peak <= vram else "" for way in helping}
     return finding(
         "DP530",
-        f"{not_enough(found, vram)}; most when {found.at or 'it is loaded'} runs; the largest: {largest}",
-        node=found.at,
+        f"{not_enough(estimate, vram)}; most when {estimate.at or 'it is loaded'} runs; the largest: {largest}",
+        node=estimate.at,
         remedy="; ".join(f"{way.how}: {bytes_text(way.peak)}{fitting[way.how]}" for way in helping) or None,
-        peak=found.peak,
+        peak=estimate.peak,
         vram=vram,
-        weights=found.weights,
-        activations=found.activations,
-        feeds=found.feeds,
+        weights=estimate.weights,
+        activations=estimate.activations,
+        feeds=estimate.feeds,
     )
 
 
-def not_enough(found: MemoryEstimate, vram: int) -> str:
+def not_enough(estimate: MemoryEstimate, vram: int) -> str:
     """The result of ``over_budget``, in one clause."""
-    if not found.known:
-        return f"how much memory it needs is not known: {found.unknown}"
-    return f"a session needs {bytes_text(found.peak)} of the device's memory, and it has {bytes_text(vram)}"
+    if not estimate.known:
+        return f"how much memory it needs is not known: {estimate.unknown}"
+    return f"a session needs {bytes_text(estimate.peak)} of the device's memory, and it has {bytes_text(vram)}"

@@ -47,13 +47,13 @@ def estimate(graph: GraphFacts, placement: Placement, target: Target, vram: int 
     unknown = _unknown(graph, units, size)
     if unknown:
         return MemoryEstimate(unknown=unknown)
-    found = _estimated(graph, units, size)
-    if max(found.peak, found.shared_peak, found.shared_load) > LARGEST:
+    result = _estimated(graph, units, size)
+    if max(result.peak, result.shared_peak, result.shared_load) > LARGEST:
         return MemoryEstimate(unknown=f"it is {_BEYOND}")
-    if vram is None or found.peak <= vram:
-        return found
-    less = ways(graph, found.peak, size, lambda other, tiled: _estimated(graph, units, other, tiled=tiled).peak)
-    return msgspec.structs.replace(found, ways=less)
+    if vram is None or result.peak <= vram:
+        return result
+    less = ways(graph, result.peak, size, lambda other, tiled: _estimated(graph, units, other, tiled=tiled).peak)
+    return msgspec.structs.replace(result, ways=less)
 
 
 def _estimated(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf, *, tiled: bool = False) -> MemoryEstimate:
@@ -64,11 +64,11 @@ def _estimated(graph: GraphFacts, units: dict[str, list[Unit]], size: SizeOf, *,
     at, held = busiest(tensors)
     moved = upload_bytes(tensors.up) + (readback_bytes(max(tensors.down)) if tensors.down else 0)
     return MemoryEstimate(
-        peak=weights.kept + pool,
-        load=weights.kept,
+        peak=weights.dedicated + pool,
+        load=weights.dedicated,
         shared_peak=weights.shared + moved,
         shared_load=weights.shared_while_made,
-        weights=weights.kept,
+        weights=weights.dedicated,
         activations=pool - min(feeds, pool),
         feeds=min(feeds, pool),
         at=recorded_name(at),

@@ -39,14 +39,14 @@ _IN_PLACE = frozenset(
 )
 
 
-def inner_buffers(nodes: Sequence[NodeFacts], made: Callable[[Value], bool], size: SizeOf) -> list[Buffer]:
+def inner_buffers(nodes: Sequence[NodeFacts], is_output: Callable[[Value], bool], size: SizeOf) -> list[Buffer]:
     """The tensors inside one fused graph, each with the steps (places in ``nodes``) during which it is in memory.
 
     Args:
         nodes: nodes of the fused graph, in the order of execution.
-        made: returns whether a value is an output of the fused graph.
+        is_output: returns whether a value is an output of the fused graph.
     """
-    places = _Places(made, size)
+    places = _Places(is_output, size)
     for step, node in enumerate(nodes):
         places.add(node, step)
     return places.buffers()
@@ -71,8 +71,8 @@ class _Held:
 
 
 class _Places:
-    def __init__(self, made: Callable[[Value], bool], size: SizeOf) -> None:
-        self._made = made
+    def __init__(self, is_output: Callable[[Value], bool], size: SizeOf) -> None:
+        self._is_output = is_output
         self._size = size
         self._of: dict[int, _Held] = {}
         self._widened: list[_Held] = []
@@ -82,12 +82,12 @@ class _Places:
             if id(value) in self._of:
                 self._of[id(value)].last = at
         for value in node.outputs:
-            if value is None or (not value.consumers and not self._made(value)):
+            if value is None or (not value.consumers and not self._is_output(value)):
                 continue
             shared = self._shared(node, value) if value is node.output() or node.key == "Split" else None
             nbytes = self._size(value) or 0
             if shared is None:
-                self._of[id(value)] = held = _Held(value, nbytes, at, at, self._made(value))
+                self._of[id(value)] = held = _Held(value, nbytes, at, at, self._is_output(value))
                 if _widens(node):
                     if self._widened:
                         held.first = min(at, self._widened[-_AHEAD:][0].last)
@@ -95,7 +95,7 @@ class _Places:
                 continue
             self._of[id(value)] = shared
             shared.last = at
-            shared.outside = shared.outside or self._made(value)
+            shared.outside = shared.outside or self._is_output(value)
             if nbytes > shared.nbytes:
                 shared.value, shared.nbytes = value, nbytes
         if node.key == "Concat":
@@ -106,7 +106,7 @@ class _Places:
         if node.key in _VIEWS:
             place = self._of.get(id(node.input(0)))
             # A view of a value that stays readable has no place of its own; an output must be written.
-            return None if place is not None and place.outside and self._made(value) else place
+            return None if place is not None and place.outside and self._is_output(value) else place
         for source, held in self._free(node) if node.key in _IN_PLACE else ():
             if self._size(source) == self._size(value) == held.nbytes:
                 return held

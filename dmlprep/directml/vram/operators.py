@@ -30,10 +30,10 @@ def weight_copies(rows: int) -> int:
 
     128 rows are two tiles: one copy. 100 rows are a tile, half a tile and four rows: three copies.
     """
-    left = rows % TILE
-    if left > _FILLED:
+    rest = rows % TILE
+    if rest > _FILLED:
         return 1
-    return max((rows >= TILE) + (left >= _HALF_TILE) + (left % _HALF_TILE > 0), 1)
+    return max((rows >= TILE) + (rest >= _HALF_TILE) + (rest % _HALF_TILE > 0), 1)
 
 
 def kept_bytes(node: NodeFacts, value: Value, nbytes: int, *, tiled: bool = False) -> int:

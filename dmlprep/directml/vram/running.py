@@ -56,12 +56,12 @@ def tensors_of(graph: GraphFacts, units: Mapping[str, Sequence[Unit]], size: Siz
 
 
 class _Graph:
-    def __init__(self, graph: GraphFacts, units: Mapping[str, Sequence[Unit]], size: SizeOf, found: Tensors) -> None:
+    def __init__(self, graph: GraphFacts, units: Mapping[str, Sequence[Unit]], size: SizeOf, tensors: Tensors) -> None:
         self._graph = graph
         self._all = units
         self._units = units[graph.path]
         self._size = size
-        self._found = found
+        self._tensors = tensors
         self._alias: dict[int, Value] = {}
         self._begun: dict[int, tuple[Value, int, str]] = {}
         self._last: dict[int, int] = {}
@@ -72,15 +72,15 @@ class _Graph:
         for unit in self._units:
             if unit.on_dml:
                 self._read(unit)
-            step = len(self._found.labels)
-            self._found.labels.append(unit.label)
+            step = len(self._tensors.labels)
+            self._tensors.labels.append(unit.label)
             self._use(unit, step)
             if unit.on_dml:
                 self._make(unit, step)
             for node in unit.nodes:
                 for inner in node.subgraphs.values():
-                    _Graph(inner, self._all, self._size, self._found).run()
-                    self._use(unit, len(self._found.labels) - 1)
+                    _Graph(inner, self._all, self._size, self._tensors).run()
+                    self._use(unit, len(self._tensors.labels) - 1)
         self._end()
 
     def _root(self, value: Value) -> Value:
@@ -95,8 +95,8 @@ class _Graph:
         """Copy inputs of the model to the device before anything runs; they stay until the end of the run."""
         for value in self._graph.inputs if self._graph.parent is None else ():
             if any(id(node) in self._on_dml or node.subgraphs for node in value.consumers) and not value.initializer:
-                self._begin(value, len(self._found.labels), "")
-                self._found.up.append(self._size(value) or 0)
+                self._begin(value, len(self._tensors.labels), "")
+                self._tensors.up.append(self._size(value) or 0)
 
     def _read(self, unit: Unit) -> None:
         """Copy a result from the CPU to the device when it is read first."""
@@ -104,7 +104,7 @@ class _Graph:
         for node in unit.nodes:
             for value in unit.read(node):
                 if value.graph == self._graph.path and id(value.producer) not in inside:
-                    self._begin(self._root(value), len(self._found.labels), "")
+                    self._begin(self._root(value), len(self._tensors.labels), "")
 
     def _use(self, unit: Unit, step: int) -> None:
         for node in unit.nodes:
@@ -115,13 +115,13 @@ class _Graph:
     def _make(self, unit: Unit, step: int) -> None:
         inside = {id(node) for node in unit.nodes}
 
-        def made(value: Value) -> bool:
+        def is_output(value: Value) -> bool:
             return value.graph_output or any(id(reader) not in inside for reader in value.consumers)
 
         for node in unit.nodes:
             source = node.input(0)
             for value in node.outputs:
-                if value is None or (unit.fused and not made(value)):
+                if value is None or (unit.fused and not is_output(value)):
                     continue
                 if not unit.fused and node.key in _ALIASES and source is not None and not source.constant:
                     self._alias[id(value)] = self._root(source)
@@ -129,18 +129,18 @@ class _Graph:
                     self._begin(value, step, node.label)
         for node in unit.nodes if not unit.fused else ():
             if nbytes := scratch_bytes(node, self._size):
-                self._found.add(Held(node.label, "scratch", nbytes, node.label), step, step)
+                self._tensors.add(Held(node.label, "scratch", nbytes, node.label), step, step)
         if not unit.fused:
             return
-        buffers = inner_buffers(unit.nodes, made, self._size)
+        buffers = inner_buffers(unit.nodes, is_output, self._size)
         nbytes = pooled_bytes(buffers, likeness=LIKENESS, alignment=_ALIGNMENT)
         if nbytes:
-            self._found.inside[step] = ([node.path for node in unit.nodes], buffers)
-            self._found.add(Held(unit.label, "fused graph", nbytes, unit.label), step, step)
+            self._tensors.inside[step] = ([node.path for node in unit.nodes], buffers)
+            self._tensors.add(Held(unit.label, "fused graph", nbytes, unit.label), step, step)
 
     def _end(self) -> None:
         """Keep feeds and results of the model until its end, and other values until their last reader."""
-        end = max(len(self._found.labels) - 1, 0)
+        end = max(len(self._tensors.labels) - 1, 0)
         outputs = {id(self._root(value)) for value in self._graph.outputs}
         feeds = {id(value) for value in self._graph.inputs}
         main = self._graph.parent is None
@@ -149,22 +149,22 @@ class _Graph:
             if main and (key in feeds or key in outputs):
                 kind = "input" if key in feeds else "output"
             last = end if key in outputs or key in feeds else self._last[key]
-            self._found.add(Held(value.name, kind, self._size(value) or 0, node), first, last)
+            self._tensors.add(Held(value.name, kind, self._size(value) or 0, node), first, last)
         if main:
-            made = (value for value in self._graph.outputs if id(self._root(value)) in self._begun)
-            self._found.down += [self._size(value) or 0 for value in made]
+            results = (value for value in self._graph.outputs if id(self._root(value)) in self._begun)
+            self._tensors.down += [self._size(value) or 0 for value in results]
 
 
-def busiest(found: Tensors) -> tuple[str, list[Held]]:
+def busiest(tensors: Tensors) -> tuple[str, list[Held]]:
     """The step with the most memory in use, and the contents then; a fused graph's own tensors replace its block."""
-    step = live_peak(found.buffers).step
+    step = live_peak(tensors.buffers).step
     if step < 0:
         return "", []
-    pairs = zip(found.about, found.buffers, strict=True)
+    pairs = zip(tensors.about, tensors.buffers, strict=True)
     held = [about for about, buffer in pairs if buffer.first <= step <= buffer.last]
-    if step not in found.inside:
-        return found.labels[step], held
-    labels, buffers = found.inside[step]
+    if step not in tensors.inside:
+        return tensors.labels[step], held
+    labels, buffers = tensors.inside[step]
     inner = live_peak(buffers).step
-    tensors = [Held(one.name, "activation", one.nbytes, labels[one.first]) for one in held_at(buffers, inner)]
-    return labels[inner], [*(one for one in held if one.kind != "fused graph"), *tensors]
+    inner_tensors = [Held(one.name, "activation", one.nbytes, labels[one.first]) for one in held_at(buffers, inner)]
+    return labels[inner], [*(one for one in held if one.kind != "fused graph"), *inner_tensors]

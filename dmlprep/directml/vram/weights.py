@@ -22,13 +22,13 @@ class Weights:
     """Bytes of weights by their place in memory.
 
     Attributes:
-        kept: the device's own memory, for the whole session.
+        dedicated: the device's own memory, for the whole session.
         shared: system memory that the device reads, for the whole session.
         rising: sizes of weights that are uploaded through separate buffers while the session is created.
-        held: the weights in ``kept``, with their names.
+        held: the weights in ``dedicated``, with their names.
     """
 
-    kept: int = 0
+    dedicated: int = 0
     shared: int = 0
     rising: list[int] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
@@ -59,13 +59,13 @@ def weights_of(units: Sequence[Unit], size: SizeOf, *, tiled: bool = False) -> W
         alone.update((id(v), v) for v in constants if not unit.fused or readers[id(v)] > 1)
     for value in alone.values():
         nbytes = size(value) or 0
-        weights.kept += committed_bytes(nbytes)
+        weights.dedicated += committed_bytes(nbytes)
         weights.rising.append(nbytes)
         weights.held.append(Held(value.name, "weights", committed_bytes(nbytes)))
     return weights
 
 
-def _add_block(found: Weights, unit: Unit, own: Callable[[Value], bool], size: SizeOf, tiled: bool) -> None:
+def _add_block(weights: Weights, unit: Unit, own: Callable[[Value], bool], size: SizeOf, tiled: bool) -> None:
     """Add the memory of a fused graph for the weights that only it reads."""
     block = 0
     copied: set[int] = set()
@@ -76,8 +76,8 @@ def _add_block(found: Weights, unit: Unit, own: Callable[[Value], bool], size: S
             needed += kept_bytes(node, value, nbytes, tiled=tiled)
             if id(value) not in copied:
                 copied.add(id(value))
-                found.shared += committed_bytes(nbytes)
-                found.held.append(Held(value.name, "weights", nbytes, node.label))
+                weights.shared += committed_bytes(nbytes)
+                weights.held.append(Held(value.name, "weights", nbytes, node.label))
         block += -(-needed // _ALIGNMENT) * _ALIGNMENT
     if block:
-        found.kept += committed_bytes(block)
+        weights.dedicated += committed_bytes(block)

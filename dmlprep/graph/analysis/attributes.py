@@ -31,11 +31,11 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
 
 def plain_attributes(node: ir.Node) -> dict[str, object]:
     """Return attributes by name, small tensors as arrays; without graphs and large tensors."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for name, attr in node.attributes.items():
         if attr.type == ir.AttributeType.TENSOR:
             if attr.value.nbytes <= _TENSOR_BYTES:
-                found[name] = attr.value.numpy()
+                values[name] = attr.value.numpy()
         elif attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-            found[name] = attr.value
-    return found
+            values[name] = attr.value
+    return values

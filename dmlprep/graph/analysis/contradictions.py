@@ -181,14 +181,14 @@ def _einsum(known: Known, node: ir.Node) -> str:
     equation = text_of(node, "equation").replace(" ", "")
     if "." in equation:
         return ""
-    found: dict[str, int] = {}
+    label_sizes: dict[str, int] = {}
     for index, letters in enumerate(equation.split("->")[0].split(",")):
         sizes = _sizes(known, node, index)
         if sizes is None or len(sizes) != len(letters):
             continue
         for letter, size in zip(letters, sizes, strict=True):
-            if size not in (None, 1) and _differ(found.setdefault(letter, size), size):
-                return f"{letter} is both {found[letter]} and {size}"
+            if size not in (None, 1) and _differ(label_sizes.setdefault(letter, size), size):
+                return f"{letter} is both {label_sizes[letter]} and {size}"
     return ""
 
 

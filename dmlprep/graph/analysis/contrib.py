@@ -61,10 +61,10 @@ def _elem(known: Known, node: ir.Node, index: int = 0) -> int:
 
 def _dims(known: Known, node: ir.Node, index: int = 0) -> Dims:
     """Return dims of an input; raise TypeError where they are unknown, which ``infer`` turns into "not known"."""
-    found = known.dims(node.inputs[index]) if index < len(node.inputs) else None
-    if found is None:
+    dims = known.dims(node.inputs[index]) if index < len(node.inputs) else None
+    if dims is None:
         raise TypeError("unknown")
-    return found
+    return dims
 
 
 def _first(known: Known, node: ir.Node) -> list[Output | None]:
@@ -125,8 +125,8 @@ def _matmul_nbits(known: Known, node: ir.Node) -> list[Output | None]:
 
 def _broadcast(a: Sequence[Dim], b: Sequence[Dim]) -> Dims:
     rank = max(len(a), len(b))
-    left, right = [1] * (rank - len(a)) + list(a), [1] * (rank - len(b)) + list(b)
-    return tuple(y if x == 1 else x if y in (1, x) else None for x, y in zip(left, right, strict=True))
+    a_dims, b_dims = [1] * (rank - len(a)) + list(a), [1] * (rank - len(b)) + list(b)
+    return tuple(y if x == 1 else x if y in (1, x) else None for x, y in zip(a_dims, b_dims, strict=True))
 
 
 def _product(a: Dims, b: Dims) -> Dims:

@@ -82,9 +82,9 @@ def _types(frozen: Frozen) -> dict[str, _Type]:
     for value in proto.graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
-    found = infer_shapes(Frozen(proto, frozen.tensors)).graph
+    graph = infer_shapes(Frozen(proto, frozen.tensors)).graph
     types: dict[str, _Type] = {}
-    for value in (*found.input, *found.output, *found.value_info):
+    for value in (*graph.input, *graph.output, *graph.value_info):
         if elem_type := value.type.tensor_type.elem_type:
             sizes = tuple(d for d in dims_of(value.type) or () if isinstance(d, int))
             types[value.name] = elem_type, sizes if is_static(dims_of(value.type)) else None
@@ -93,15 +93,16 @@ def _types(frozen: Frozen) -> dict[str, _Type]:
 
 @dataclass
 class _Table:
-    """Numbers by the keys of values, with the elements of constants, and the elements left to compute (``left``).
+    """Numbers by the keys of values, with the elements of constants.
 
+    ``fold_budget`` is the number of elements that may still be computed.
     ``reshaped`` maps the number of a Reshape's output to the number and the shape of its input.
     """
 
     numbers: dict[Hashable, int] = field(default_factory=dict)
     constants: dict[int, Array] = field(default_factory=dict)
     reshaped: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-    left: int = _ALL_FOLDED
+    fold_budget: int = _ALL_FOLDED
 
     def number(self, key: Hashable) -> int:
         return self.numbers.setdefault(key, len(self.numbers))
@@ -208,11 +209,11 @@ class _Reader:
         arrays = [self._table.constants.get(number) for number in read]
         if node.op_type not in EVALUATORS or not arrays or any(array is None for array in arrays):
             return False
-        most = min(_FOLDED, self._table.left)
+        most = min(_FOLDED, self._table.fold_budget)
         attributes, count = plain_attributes(node), len(node.outputs)
         results = evaluate(node.op_type, self._opset, arrays, attributes, count, lambda elements: elements <= most)
         for value, array in zip(node.outputs, results or (), strict=results is not None):
-            self._table.left -= array.size
+            self._table.fold_budget -= array.size
             self.known[value] = self._table.array(array, ir.DataType.from_numpy(array.dtype))
         return results is not None
 

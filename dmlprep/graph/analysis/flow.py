@@ -36,10 +36,10 @@ def merged(a: onnx.TypeProto | None, b: onnx.TypeProto | None) -> onnx.TypeProto
     if not (mine.HasField("shape") and other.HasField("shape")) or len(mine.shape.dim) != len(other.shape.dim):
         mine.ClearField("shape")
         return result
-    for left, right in zip(mine.shape.dim, other.shape.dim, strict=True):
-        sizes = [(d.WhichOneof("value"), d.dim_value, d.dim_param) for d in (left, right)]
+    for dim, other_dim in zip(mine.shape.dim, other.shape.dim, strict=True):
+        sizes = [(d.WhichOneof("value"), d.dim_value, d.dim_param) for d in (dim, other_dim)]
         if sizes[0] != sizes[1]:
-            left.Clear()
+            dim.Clear()
     return result
 
 
@@ -221,23 +221,23 @@ def deciding_inputs(model: ir.Model) -> dict[str, str]:
 
     The number is ``VALUE`` where the condition compares no number.
     """
-    found: dict[str, str] = {}
+    inputs: dict[str, str] = {}
     for node in (node for graph in main_graphs(model) for node in graph):
         if node.domain in ("", "ai.onnx") and node.op_type == "If" and node.inputs:
-            found.update(_behind(node.inputs[0], model.graph))
-    return found
+            inputs.update(_behind(node.inputs[0], model.graph))
+    return inputs
 
 
 def _behind(condition: ir.Value | None, main: ir.Graph) -> dict[str, str]:
     """Return the inputs of a condition; none where one has several elements, or comes from a body."""
-    stack, seen = [condition], set[ir.Value]()
+    stack, visited = [condition], set[ir.Value]()
     names: list[str] = []
     number = "VALUE"
     while stack:
         value = stack.pop()
-        if value is None or value in seen:
+        if value is None or value in visited:
             continue
-        seen.add(value)
+        visited.add(value)
         producer, tensor = value.producer(), held_tensor(value)
         if tensor is not None:
             if tensor.size == 1 and tensor.dtype.is_integer() | tensor.dtype.is_floating_point():

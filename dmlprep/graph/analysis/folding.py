@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.graph.analysis import movement
-from dmlprep.graph.analysis.movement import Attributes, Evaluator, Inputs, Uncertain, axis_of, given, ints, slice_of
+from dmlprep.graph.analysis.movement import Attributes, Evaluator, Inputs, Uncertain, axis_of, ints, required, slice_of
 from dmlprep.portable.arrays import Array
 
 __all__ = ["EVALUATORS", "NUMPY_TYPES", "Array", "Attributes", "Uncertain", "evaluate", "most_elements", "slice_of"]
@@ -40,7 +40,7 @@ NUMPY_TYPES = {int(ir.DataType.from_numpy(np.dtype(name))): np.dtype(name) for n
 
 def _exact(inputs: Inputs) -> list[Array]:
     """Return required inputs. Half-precision arithmetic rounds differently from runtime to runtime."""
-    arrays = [given(a) for a in inputs]
+    arrays = [required(a) for a in inputs]
     if any(a.dtype == np.float16 for a in arrays):
         raise Uncertain("float16")
     return arrays
@@ -96,7 +96,7 @@ def _variadic(function: Callable[[Array, Array], Array]) -> Evaluator:
 
 
 def _cast(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    a = given(inputs[0])
+    a = required(inputs[0])
     to = NUMPY_TYPES.get(int(attributes["to"])) if isinstance(attributes.get("to"), int) else None
     if to is None:
         raise Uncertain("cast to a type that is not folded")
@@ -114,7 +114,7 @@ def cast(a: Array, to: np.dtype) -> Array:
 
 
 def _constant_of_shape(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    shape = [int(v) for v in given(inputs[0])]
+    shape = [int(v) for v in required(inputs[0])]
     value = attributes.get("value")
     if value is None:
         return np.zeros(shape, np.float32)
@@ -122,7 +122,7 @@ def _constant_of_shape(inputs: Inputs, attributes: Attributes, version: int) -> 
 
 
 def _range(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    start, limit, delta = (given(i).reshape(-1)[0] for i in inputs)
+    start, limit, delta = (required(i).reshape(-1)[0] for i in inputs)
     if start.dtype.kind != "i" or delta == 0:
         raise Uncertain("a range of floats")
     return np.arange(int(start), int(limit), int(delta), dtype=start.dtype)
@@ -130,7 +130,7 @@ def _range(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 def _reduce(function: Callable[..., Array]) -> Evaluator:
     def run(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-        data, axes = given(inputs[0]), ints(inputs, attributes, 1, "axes")
+        data, axes = required(inputs[0]), ints(inputs, attributes, 1, "axes")
         if data.dtype.kind not in "iu":
             raise Uncertain("a reduction of floats depends on its order")
         if not axes and attributes.get("noop_with_empty_axes", 0):
@@ -146,10 +146,10 @@ def _extreme(function: Callable[..., Array]) -> Evaluator:
 
 
 def _cumsum(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    data = given(inputs[0])
+    data = required(inputs[0])
     if data.dtype.kind not in "iu" or attributes.get("exclusive", 0) or attributes.get("reverse", 0):
         raise Uncertain("a sum of floats depends on its order")
-    return np.cumsum(data, axis_of(int(given(inputs[1]).reshape(-1)[0]), data.ndim), dtype=data.dtype)
+    return np.cumsum(data, axis_of(int(required(inputs[1]).reshape(-1)[0]), data.ndim), dtype=data.dtype)
 
 
 EVALUATORS: dict[str, Evaluator] = {
@@ -171,7 +171,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "GatherND": movement.gathered_slices,
     "Greater": _binary(np.greater),
     "GreaterOrEqual": _binary(np.greater_equal),
-    "Identity": lambda inputs, attributes, version: given(inputs[0]),
+    "Identity": lambda inputs, attributes, version: required(inputs[0]),
     "Less": _binary(np.less),
     "LessOrEqual": _binary(np.less_equal),
     "Max": _variadic(np.maximum),
@@ -198,10 +198,12 @@ EVALUATORS: dict[str, Evaluator] = {
     "Squeeze": movement.squeezed,
     "Sub": _binary(np.subtract),
     "Tile": movement.tiled,
-    "Transpose": lambda inputs, attributes, version: np.transpose(given(inputs[0]), attributes.get("perm")),
+    "Transpose": lambda inputs, attributes, version: np.transpose(required(inputs[0]), attributes.get("perm")),
     "Trilu": movement.triangle,
     "Unsqueeze": movement.unsqueezed,
-    "Where": lambda inputs, attributes, version: np.where(given(inputs[0]), given(inputs[1]), given(inputs[2])),
+    "Where": lambda inputs, attributes, version: np.where(
+        required(inputs[0]), required(inputs[1]), required(inputs[2])
+    ),
     "Xor": _binary(np.logical_xor),
 }
 """Operators of the default domain that are folded."""
@@ -222,40 +224,40 @@ def most_elements(op_type: str, inputs: Inputs, attributes: Attributes) -> int:
 
 
 def _range_length(inputs: Inputs, attributes: Attributes) -> int:
-    start, limit, delta = (given(i).reshape(-1)[0] for i in inputs)
+    start, limit, delta = (required(i).reshape(-1)[0] for i in inputs)
     if start.dtype.kind not in "iu" or delta == 0:
         raise Uncertain("a range of floats")
     return max(0, -((int(start) - int(limit)) // int(delta)))
 
 
 def _padded_size(inputs: Inputs, attributes: Attributes) -> int:
-    data, pads = given(inputs[0]), ints(inputs, attributes, 1, "pads") or []
+    data, pads = required(inputs[0]), ints(inputs, attributes, 1, "pads") or []
     sizes = zip(data.shape, pads[: data.ndim], pads[data.ndim :], strict=True)
     return math.prod(size + max(0, before) + max(0, after) for size, before, after in sizes)
 
 
 def _numbers(array: Array | None) -> tuple[int, ...]:
-    return tuple(int(v) for v in given(array).reshape(-1))
+    return tuple(int(v) for v in required(array).reshape(-1))
 
 
 def _gathered_size(inputs: Inputs, attributes: Attributes) -> int:
-    data, indices = given(inputs[0]), given(inputs[1])
+    data, indices = required(inputs[0]), required(inputs[1])
     axis = axis_of(int(attributes.get("axis", 0)), data.ndim)
     return math.prod((*indices.shape, *data.shape[:axis], *data.shape[axis + 1 :]))
 
 
 _GROWING: dict[str, Callable[[Inputs, Attributes], int]] = {
     "ConstantOfShape": lambda inputs, attributes: math.prod(_numbers(inputs[0])),
-    "Expand": lambda inputs, attributes: math.prod(np.broadcast_shapes(given(inputs[0]).shape, _numbers(inputs[1]))),
+    "Expand": lambda inputs, attributes: math.prod(np.broadcast_shapes(required(inputs[0]).shape, _numbers(inputs[1]))),
     "Gather": _gathered_size,
-    "GatherElements": lambda inputs, attributes: given(inputs[1]).size,
+    "GatherElements": lambda inputs, attributes: required(inputs[1]).size,
     "GatherND": lambda inputs, attributes: math.prod(
-        (*given(inputs[1]).shape[:-1], *given(inputs[0]).shape[given(inputs[1]).shape[-1] :])
+        (*required(inputs[1]).shape[:-1], *required(inputs[0]).shape[required(inputs[1]).shape[-1] :])
     ),
-    "NonZero": lambda inputs, attributes: int(np.count_nonzero(given(inputs[0]))) * max(1, given(inputs[0]).ndim),
+    "NonZero": lambda inputs, attributes: int(np.count_nonzero(required(inputs[0]))) * max(1, required(inputs[0]).ndim),
     "Pad": _padded_size,
     "Range": _range_length,
-    "Tile": lambda inputs, attributes: given(inputs[0]).size * math.prod(_numbers(inputs[1])),
+    "Tile": lambda inputs, attributes: required(inputs[0]).size * math.prod(_numbers(inputs[1])),
 }
 """Operators whose outputs may be larger than their inputs.
 

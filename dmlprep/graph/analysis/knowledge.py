@@ -114,23 +114,23 @@ class Knowledge:
     @classmethod
     def swept(cls, model: ir.Model, frozen: Frozen | None = None) -> Knowledge:
         """Infer types with onnx over the whole graph; where onnx fails, use the types that the model declares."""
-        found = cls(model)
+        knowledge = cls(model)
         try:
             inferred = infer_shapes(frozen if frozen is not None and frozen.complete else model)
         except OnnxError:
-            return found
-        found._take(model.graph, inferred.graph)
+            return knowledge
+        knowledge._take(model.graph, inferred.graph)
         for value in (*model.graph.inputs, *model.graph.initializers.values()):
-            found.type(value)
-        return found
+            knowledge.type(value)
+        return knowledge
 
     def _take(self, graph: ir.Graph, proto: onnx.GraphProto) -> None:
         named = {v.name: v.type for part in (proto.value_info, proto.input, proto.output) for v in part}
         for node, node_proto in zip(graph, proto.node, strict=True):
             for output in node.outputs:
-                found = named.get(output.name or "")
-                if found is not None and type_string(found):
-                    self.types[output] = found
+                type_proto = named.get(output.name or "")
+                if type_proto is not None and type_string(type_proto):
+                    self.types[output] = type_proto
             self.take_bodies(node, node_proto)
 
     def take_bodies(self, node: ir.Node, proto: onnx.NodeProto) -> None:
@@ -209,10 +209,10 @@ class Knowledge:
         """
         subgraphs = [graph for _, graph in attribute_graphs(node)]
         inner = [n for graph in subgraphs for n in graph.all_nodes()]
-        made = {v for n in inner for v in n.outputs} | {v for graph in subgraphs for v in graph.inputs}
+        local = {v for n in inner for v in n.outputs} | {v for graph in subgraphs for v in graph.inputs}
         proto = ir.serde.serialize_node(node)
         graph = onnx.GraphProto(name="alone", node=[proto])
-        read = {v.name: v for n in (node, *inner) for v in n.inputs if v is not None and v.name and v not in made}
+        read = {v.name: v for n in (node, *inner) for v in n.inputs if v is not None and v.name and v not in local}
         for name, value in read.items():
             array, known = self.constant(value), self.type(value)
             if array is not None and array.nbytes <= HINT_BYTES:
@@ -234,9 +234,9 @@ class Knowledge:
             return None
         if value not in self._asked:
             self._asked.add(value)  # before it is read: a cyclic chain has no value
-            found = self._read(value)
-            if found is not None:
-                self.constants[value] = found
+            array = self._read(value)
+            if array is not None:
+                self.constants[value] = array
         return self.constants.get(value)
 
     def _read(self, value: ir.Value) -> Array | None:
@@ -257,10 +257,10 @@ class Knowledge:
             return None
         self._depth += 1
         try:
-            found = self._folded(node)
+            array = self._folded(node)
         finally:
             self._depth -= 1
-        return found if found is not None and found.size <= _LARGEST else None
+        return array if array is not None and array.size <= _LARGEST else None
 
     def _folded(self, node: ir.Node) -> Array | None:
         if node.op_type in ("Shape", "Size"):

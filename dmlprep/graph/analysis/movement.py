@@ -24,7 +24,7 @@ class Uncertain(Exception):
     """Raised where ONNX does not define the result (division by zero, NaN to integer): the node is not folded."""
 
 
-def given(value: Array | None) -> Array:
+def required(value: Array | None) -> Array:
     """Return a required input."""
     if value is None:
         raise Uncertain("a required input is missing")
@@ -51,7 +51,7 @@ _WHOLE = (2**31 - 1, 2**63 - 1)
 
 
 def sliced(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    data = given(inputs[0])
+    data = required(inputs[0])
     starts, ends = ints(inputs, attributes, 1, "starts"), ints(inputs, attributes, 2, "ends")
     if starts is None or ends is None:
         raise Uncertain("no bounds")
@@ -81,7 +81,7 @@ def slice_of(start: int, end: int, step: int, size: int) -> slice:
 
 
 def gathered(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    data, indices = given(inputs[0]), given(inputs[1])
+    data, indices = required(inputs[0]), required(inputs[1])
     axis = axis_of(int(attributes.get("axis", 0)), data.ndim)
     if indices.size and not (-data.shape[axis] <= indices.min() and indices.max() < data.shape[axis]):
         raise Uncertain("an index out of range")
@@ -89,46 +89,46 @@ def gathered(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 
 def joined(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    return np.concatenate([given(a) for a in inputs], int(attributes.get("axis", 1)))
+    return np.concatenate([required(a) for a in inputs], int(attributes.get("axis", 1)))
 
 
 def unsqueezed(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    data, axes = given(inputs[0]), ints(inputs, attributes, 1, "axes") or []
+    data, axes = required(inputs[0]), ints(inputs, attributes, 1, "axes") or []
     return np.expand_dims(data, tuple(axes)) if axes else data
 
 
 def squeezed(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    data, axes = given(inputs[0]), ints(inputs, attributes, 1, "axes")
+    data, axes = required(inputs[0]), ints(inputs, attributes, 1, "axes")
     return np.squeeze(data) if axes is None else np.squeeze(data, tuple(axes))
 
 
 def reshaped(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    data, shape = given(inputs[0]), ints(inputs, attributes, 1, "shape") or []
+    data, shape = required(inputs[0]), ints(inputs, attributes, 1, "shape") or []
     if not attributes.get("allowzero", 0):
         shape = [data.shape[i] if v == 0 else v for i, v in enumerate(shape)]
     return data.reshape(shape)
 
 
 def flattened(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    data = given(inputs[0])
+    data = required(inputs[0])
     axis = int(attributes.get("axis", 1))
     axis = axis + data.ndim if axis < 0 else axis
     return data.reshape(math.prod(data.shape[:axis]), math.prod(data.shape[axis:]))
 
 
 def expanded(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    data = given(inputs[0])
-    return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(int(v) for v in given(inputs[1]))))
+    data = required(inputs[0])
+    return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(int(v) for v in required(inputs[1]))))
 
 
 def tiled(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     if version < 6:
         raise Uncertain("Tile of opset 1")
-    return np.tile(given(inputs[0]), given(inputs[1]))
+    return np.tile(required(inputs[0]), required(inputs[1]))
 
 
 def parted(inputs: Inputs, attributes: Attributes, version: int) -> Sequence[Array] | None:
-    data = given(inputs[0])
+    data = required(inputs[0])
     axis = axis_of(int(attributes.get("axis", 0)), data.ndim)
     sizes = ints(inputs, attributes, 1, "split")
     if sizes is None:
@@ -141,14 +141,14 @@ def parted(inputs: Inputs, attributes: Attributes, version: int) -> Sequence[Arr
 
 
 def nonzero(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    data = given(inputs[0])
+    data = required(inputs[0])
     return np.stack(np.nonzero(data.reshape(1) if data.ndim == 0 else data)).astype(np.int64)
 
 
 def scattered(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     if attributes.get("reduction", "none") not in ("none", b"none"):
         raise Uncertain("a reduction")
-    data, indices, updates = given(inputs[0]).copy(), given(inputs[1]), given(inputs[2])
+    data, indices, updates = required(inputs[0]).copy(), required(inputs[1]), required(inputs[2])
     last = indices.shape[-1]
     if last > data.ndim or updates.shape != indices.shape[:-1] + data.shape[last:]:
         raise Uncertain("shapes of ScatterND")
@@ -163,13 +163,13 @@ def scattered(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 
 def gathered_elements(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    data, indices = given(inputs[0]), given(inputs[1])
+    data, indices = required(inputs[0]), required(inputs[1])
     return np.take_along_axis(data, indices, axis_of(int(attributes.get("axis", 0)), data.ndim))
 
 
 def gathered_slices(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     """GatherND."""
-    data, indices = given(inputs[0]), given(inputs[1])
+    data, indices = required(inputs[0]), required(inputs[1])
     if attributes.get("batch_dims", 0):
         raise Uncertain("batches")
     ends = data.shape[: indices.shape[-1]]
@@ -182,7 +182,7 @@ def gathered_slices(inputs: Inputs, attributes: Attributes, version: int) -> Arr
 
 
 def padded(inputs: Inputs, attributes: Attributes, version: int) -> Array:
-    data, pads = given(inputs[0]), ints(inputs, attributes, 1, "pads")
+    data, pads = required(inputs[0]), ints(inputs, attributes, 1, "pads")
     value = inputs[2] if len(inputs) > 2 else None
     if version < 11 or pads is None or len(inputs) > 3 or attributes.get("mode", "constant") != "constant":
         raise Uncertain("another padding mode")
@@ -195,4 +195,4 @@ def padded(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 def triangle(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     k = inputs[1] if len(inputs) > 1 else None
     offset = 0 if k is None else int(k.reshape(-1)[0])
-    return (np.triu if attributes.get("upper", 1) else np.tril)(given(inputs[0]), offset)
+    return (np.triu if attributes.get("upper", 1) else np.tril)(required(inputs[0]), offset)

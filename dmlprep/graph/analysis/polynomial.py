@@ -39,8 +39,8 @@ def _value(tree: Tree, sizes: Mapping[str, int]) -> int | None:
         return tree
     if isinstance(tree, str):
         return sizes.get(tree)
-    operator, left, right = tree
-    a, b = _value(left, sizes), _value(right, sizes)
+    operator, first, second = tree
+    a, b = _value(first, sizes), _value(second, sizes)
     if a is None or b is None:
         return None
     if operator in _CALLS:
@@ -185,9 +185,9 @@ class Polynomial:
 
     def __mul__(self, other: Polynomial) -> Polynomial:
         total: dict[Factors, int] = {}
-        for left, a in self.terms:
-            for right, b in other.terms:
-                key = tuple(sorted(left + right))
+        for factors, a in self.terms:
+            for other_factors, b in other.terms:
+                key = tuple(sorted(factors + other_factors))
                 total[key] = total.get(key, 0) + a * b
         return _normal(total)
 
@@ -234,9 +234,9 @@ def floor_divide(a: Polynomial, b: Polynomial) -> Polynomial | None:
         return exact
     if a.at_least is None or a.at_least < 0 or (b.at_least or 0) <= 0:
         return None
-    left = str(a) if len(a.terms) == 1 and len(a.terms[0][0]) == 1 and a.terms[0][1] == 1 else f"({a})"
-    right = str(b) if b.number is not None else f"({b})"
-    return _normal({(f"({left}//{right})",): 1})
+    dividend = str(a) if len(a.terms) == 1 and len(a.terms[0][0]) == 1 and a.terms[0][1] == 1 else f"({a})"
+    divisor = str(b) if b.number is not None else f"({b})"
+    return _normal({(f"({dividend}//{divisor})",): 1})
 
 
 def of_name(name: str) -> Polynomial | None:
@@ -244,8 +244,8 @@ def of_name(name: str) -> Polynomial | None:
     if name in ANONYMOUS:
         return None
     expression = parse(name) if "_plus_" not in name else None
-    found = _of_tree(expression.tree) if expression is not None else None
-    return found if found is not None and found.sound else _normal({(name,): 1})
+    polynomial = _of_tree(expression.tree) if expression is not None else None
+    return polynomial if polynomial is not None and polynomial.sound else _normal({(name,): 1})
 
 
 def _of_tree(tree: Tree) -> Polynomial | None:
@@ -253,8 +253,8 @@ def _of_tree(tree: Tree) -> Polynomial | None:
         return of_number(tree)
     if isinstance(tree, str):
         return _normal({(tree,): 1})
-    operator, left, right = tree
-    a, b = _of_tree(left), _of_tree(right)
+    operator, first, second = tree
+    a, b = _of_tree(first), _of_tree(second)
     rule = _OPERATIONS.get(operator)
     return None if a is None or b is None or rule is None else rule(a, b)
 

@@ -43,18 +43,18 @@ def schema_of(domain: str, op_type: str, opset: int) -> Any:
 
 def schema_at(op_type: str, opset: int, domain: str = "") -> OpSchema | None:
     """Return the schema in force at ``opset``; ``None`` where the operator does not exist or is withdrawn there."""
-    found: OpSchema | None = schema_of(domain, op_type, opset)
-    return None if found is None or found.deprecated else found
+    schema: OpSchema | None = schema_of(domain, op_type, opset)
+    return None if schema is None or schema.deprecated else schema
 
 
 @lru_cache(maxsize=1)
 def since_versions() -> dict[str, tuple[int, ...]]:
     """Return the opsets that changed each ai.onnx operator, ascending."""
-    found: dict[str, list[int]] = {}
+    by_operator: dict[str, list[int]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == "":
-            found.setdefault(schema.name, []).append(schema.since_version)
-    return {name: tuple(sorted(versions)) for name, versions in sorted(found.items())}
+            by_operator.setdefault(schema.name, []).append(schema.since_version)
+    return {name: tuple(sorted(versions)) for name, versions in sorted(by_operator.items())}
 
 
 @lru_cache(maxsize=4096)

@@ -56,31 +56,31 @@ def segments(model: Model, piece_bytes: int = PIECE_BYTES, known: Knowledge | No
     graph = model.ir.graph
     nodes = list(graph)
     inferred = known or Inference.of(model.ir)
-    made = {v: i for i, node in enumerate(nodes) for v in node.outputs}
-    given = {v for v in graph.inputs if v.name not in graph.initializers}
-    reads = [[*dict.fromkeys(v for v in _reads(n) if v in made or v in given or v.is_initializer())] for n in nodes]
+    places = {v: i for i, node in enumerate(nodes) for v in node.outputs}
+    feeds = {v for v in graph.inputs if v.name not in graph.initializers}
+    reads = [[*dict.fromkeys(v for v in _reads(n) if v in places or v in feeds or v.is_initializer())] for n in nodes]
     last = {v: i for i, values in enumerate(reads) for v in values} | dict.fromkeys(graph.outputs, len(nodes))
 
     def between(start: int, stop: int) -> Segment:
-        read = [v for values in reads[start:stop] for v in values if v in given or made.get(v, stop) < start]
+        read = [v for values in reads[start:stop] for v in values if v in feeds or places.get(v, stop) < start]
         ins = dict.fromkeys(v.name or "" for v in read)
         outs = [v.name or "" for node in nodes[start:stop] for v in node.outputs if last.get(v, -1) >= stop]
         return Segment(start, stop, tuple(ins), tuple(outs))
 
-    found: list[Segment] = []
+    pieces: list[Segment] = []
     start = 0
     live: set[ir.Value] = set()
     weights: dict[ir.Value, int] = {}
     for i, node in enumerate(nodes):
         new = {v: v.const_value.nbytes for v in reads[i] if v.is_initializer() and v.const_value is not None}
         if i > start and sum({**weights, **new}.values()) > piece_bytes and all(map(inferred.dtype, live)):
-            found.append(between(start, i))
+            pieces.append(between(start, i))
             start, weights = i, {}
         weights.update(new)
         live.update(v for v in node.outputs if last.get(v, -1) > i)
         live = {v for v in live if last[v] > i}
-    found.append(between(start, len(nodes)))
-    return found
+    pieces.append(between(start, len(nodes)))
+    return pieces
 
 
 def _piece(frozen: Frozen, segment: Segment, types: Mapping[str, onnx.TypeProto]) -> Model:

@@ -60,15 +60,15 @@ class Inference(Known):
         Raises:
             ModelRefused: DP202, shapes contradict each other; ``where`` names the node.
         """
-        found = cls(model, substitute=substitute or (lambda name: None))
+        inference = cls(model, substitute=substitute or (lambda name: None))
         for value in model.graph.inputs:
             proto = declared(value)
             for dim in proto.tensor_type.shape.dim if proto is not None and proto.HasField("tensor_type") else ():
                 if dim.dim_param in ANONYMOUS and dim.HasField("dim_param"):
                     dim.ClearField("dim_param")  # two of these may be different sizes
-            found.set_type(value, proto)
-        found.walk(model.graph)
-        return found
+            inference.set_type(value, proto)
+        inference.walk(model.graph)
+        return inference
 
     def walk(self, graph: GraphLike, depth: int = 0) -> None:
         """Infer the nodes of a graph whose inputs are already known."""
@@ -100,10 +100,10 @@ class Inference(Known):
                 return
             if node.op_type in flow.BODIES and flow.infer(self, node, depth, self.walk):
                 return
-        found = self._by_onnx(node)
-        _clear_doubtful(self, node, found)
+        types = self._by_onnx(node)
+        _clear_doubtful(self, node, types)
         for output in node.outputs:
-            proto = found.get(output.name or "")
+            proto = types.get(output.name or "")
             if proto is not None and proto.WhichOneof("value") is not None:
                 self._hold_to_bounds(node, proto)
                 self.set_type(output, proto)
@@ -128,10 +128,10 @@ class Inference(Known):
         dims = dims_of(proto)
         if proto is None or not proto.HasField("tensor_type") or (dims is not None and None not in dims):
             return
-        found = symbolic.refined(self, node)
-        if found is None or (dims is not None and len(dims) != len(found)):
+        elements = symbolic.refined(self, node)
+        if elements is None or (dims is not None and len(dims) != len(elements)):
             return
-        new: list[Dim] = [(f.number if f.number is not None else str(f)) if f is not None else None for f in found]
+        new: list[Dim] = [(f.number if f.number is not None else str(f)) if f is not None else None for f in elements]
         if any(isinstance(d, int) and d < 0 for d in new):
             return
         if dims is not None:
@@ -163,15 +163,15 @@ class Inference(Known):
             outputs = zip(node.outputs, contrib.infer(self, node), strict=False)
             return {v.name or "": tensor_type(*output) for v, output in outputs if output is not None and output[0]}
         try:
-            found = self.by_rule(schema, proto, node.inputs, version)
+            types = self.by_rule(schema, proto, node.inputs, version)
         except OnnxError as error:
             raise self._contradiction(node, str(error)) from error
         with_body = any(getattr(schema, f"has_{kind}", False) for kind in ("function", "context_dependent_function"))
-        if with_body and (not found or None in map(dims_of, found.values())):
+        if with_body and (not types or None in map(dims_of, types.values())):
             # LessOrEqual-12 and others have a body that infers more than their own rule.
             with suppress(ModelRefused):  # onnx cannot read its own body of MeanVarianceNormalization-13
-                return self._by_model(node) or found
-        return found
+                return self._by_model(node) or types
+        return types
 
     def _by_model(self, node: ir.Node) -> dict[str, onnx.TypeProto]:
         """Infer a node through the body of its function, model-local or onnx's own, in a model of this one node."""
@@ -311,9 +311,9 @@ def refuse_wrong_types(graph: ir.Graph, known: Known, *, bodies: bool = False) -
     """
     inner = (body for node in graph.all_nodes() for _, body in attribute_graphs(node)) if bodies else ()
     for value in chain(graph.outputs, *(body.outputs for body in inner)):
-        declared, found = _named(value.type), _of_inputs(value, known) or _known(value, known)
-        if declared and found and declared != found:
-            what = f"output {value.name} is declared {declared}, but is {found}: ONNX Runtime refuses the model"
+        declared, actual = _named(value.type), _of_inputs(value, known) or _known(value, known)
+        if declared and actual and declared != actual:
+            what = f"output {value.name} is declared {declared}, but is {actual}: ONNX Runtime refuses the model"
             raise ModelRefused(what, where=value.name or "", code="DP003", fix="export the model again")
 
 
@@ -331,7 +331,7 @@ def _of_inputs(value: ir.Value, known: Known) -> str:
     # A variadic input comes last and may have a type for each value; those that are left out come last too.
     same = [at for at, (kind, how) in enumerate(inputs) if kind == outputs[place][0] and how != "Variadic"]
     alike = (node.inputs[at] for at in same if at < len(node.inputs))
-    return next((found for one in alike if (found := _known(one, known))), "")
+    return next((type_name for one in alike if (type_name := _known(one, known))), "")
 
 
 def _known(value: ir.Value | None, known: Known) -> str:

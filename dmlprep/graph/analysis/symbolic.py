@@ -89,12 +89,12 @@ def evaluate(known: Known, node: ir.Node) -> Elements | Array | None:
     """Compute the first output of a node of shape arithmetic, as far as it is known; an array if fully known."""
     rule = _RULES.get(node.op_type)
     try:
-        found = rule(known, node) if rule is not None else None
+        result = rule(known, node) if rule is not None else None
     except IndexError:  # the operator of an older opset, with attributes instead of inputs
         return None
-    if found is None or isinstance(found, np.ndarray):
-        return found
-    vector, items = found[0], _sound(found[1])
+    if result is None or isinstance(result, np.ndarray):
+        return result
+    vector, items = result[0], _sound(result[1])
     if len(items) > _LONGEST or all(i is None for i in items):
         return None
     numbers = [i.number for i in items if i is not None]
@@ -168,8 +168,8 @@ def _pairs(known: Known, node: ir.Node) -> tuple[bool, list[tuple[Element, Eleme
     size = max(len(a[1]), len(b[1]))
     if any(len(e[1]) not in (1, size) for e in (a, b)):
         return None
-    left, right = (e[1] * size if len(e[1]) == 1 else e[1] for e in (a, b))
-    return a[0] or b[0], list(zip(left, right, strict=True))
+    a_items, b_items = (e[1] * size if len(e[1]) == 1 else e[1] for e in (a, b))
+    return a[0] or b[0], list(zip(a_items, b_items, strict=True))
 
 
 Rule = Callable[["Known", ir.Node], "Elements | Array | None"]
@@ -271,17 +271,17 @@ def refined(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
     """Infer the first output's dims from the shape value that a node reads; ``None`` where onnx infers as much."""
     rule = _DIMS.get(node.op_type)
     try:
-        found = rule(known, node) if rule is not None else None
+        dims = rule(known, node) if rule is not None else None
     except IndexError:  # as in ``evaluate``
         return None
-    return _sound(found) if found is not None else None
+    return _sound(dims) if dims is not None else None
 
 
 def _reshaped(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
     target, dims = elements(known, node.inputs[1]), known.dims(node.inputs[0])
     if target is None or not target[0]:
         return None
-    given = dim_elements(dims) if dims is not None else None
+    input_dims = dim_elements(dims) if dims is not None else None
     result: list[Element] = []
     inferred = None
     for axis, item in enumerate(target[1]):
@@ -290,13 +290,13 @@ def _reshaped(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
             inferred = axis
             result.append(None)
         elif number == 0 and not node.attributes.get_int("allowzero", 0):
-            result.append(given[axis] if given is not None and axis < len(given) else None)
+            result.append(input_dims[axis] if input_dims is not None and axis < len(input_dims) else None)
         elif item is not None and (item.at_least or 0) < 0:
             result.append(None)
         else:
             result.append(item)
-    if inferred is not None and given is not None:
-        result[inferred] = _rest(given, [r for i, r in enumerate(result) if i != inferred])
+    if inferred is not None and input_dims is not None:
+        result[inferred] = _rest(input_dims, [r for i, r in enumerate(result) if i != inferred])
     return tuple(result)
 
 
@@ -314,17 +314,19 @@ def constant_target(known: Known, node: ir.Node) -> Array | None:
     target, dims = elements(known, node.inputs[1]), known.dims(node.inputs[0])
     if target is None or not target[0]:
         return None
-    given = dim_elements(dims) if dims is not None else ()
+    input_dims = dim_elements(dims) if dims is not None else ()
     numbers: list[int] = []
     for axis, item in enumerate(target[1]):
         number = item.number if item is not None else None
-        kept = item is not None and axis < len(given) and item == given[axis]
-        if literal and number == 0 and not kept:
+        is_kept = item is not None and axis < len(input_dims) and item == input_dims[axis]
+        if literal and number == 0 and not is_kept:
             return None  # without allowzero, 0 is another size
-        numbers.append(number if number is not None else 0 if kept else -1)
+        numbers.append(number if number is not None else 0 if is_kept else -1)
     # With a size of zero elsewhere, -1 would be ambiguous.
     others = [
-        given[axis] if n == 0 and axis < len(given) else of_number(n) for axis, n in enumerate(numbers) if n != -1
+        input_dims[axis] if n == 0 and axis < len(input_dims) else of_number(n)
+        for axis, n in enumerate(numbers)
+        if n != -1
     ]
     if numbers.count(-1) > 1 or (-1 in numbers and any(o is not None and o.number == 0 for o in others)):
         return None
@@ -335,9 +337,9 @@ def constant_target(known: Known, node: ir.Node) -> Array | None:
     return np.array(numbers, np.int64)
 
 
-def _rest(given: Sequence[Element], others: Sequence[Element]) -> Element:
+def _rest(dims: Sequence[Element], others: Sequence[Element]) -> Element:
     """Return the size of -1: the number of all elements divided by the other dims."""
-    above, below = list(given), []
+    above, below = list(dims), []
     for item in others:  # dims that do not change may be unknown
         if item is not None and item in above:
             above.remove(item)
@@ -353,12 +355,14 @@ def _expanded(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
     target, dims = elements(known, node.inputs[1]), known.dims(node.inputs[0])
     if target is None or not target[0] or dims is None:
         return None
-    given, wish = dim_elements(dims), target[1]
-    rank = max(len(given), len(wish))
+    input_dims, target_dims = dim_elements(dims), target[1]
+    rank = max(len(input_dims), len(target_dims))
     one = of_number(1)
-    left: tuple[Element, ...] = (one,) * (rank - len(given)) + given
-    right: tuple[Element, ...] = (one,) * (rank - len(wish)) + wish
-    return tuple(b if a == one else a if b in (one, a) else None for a, b in zip(left, right, strict=True))
+    padded_dims: tuple[Element, ...] = (one,) * (rank - len(input_dims)) + input_dims
+    padded_target: tuple[Element, ...] = (one,) * (rank - len(target_dims)) + target_dims
+    return tuple(
+        b if a == one else a if b in (one, a) else None for a, b in zip(padded_dims, padded_target, strict=True)
+    )
 
 
 def _filled(known: Known, node: ir.Node) -> tuple[Element, ...] | None:

@@ -81,8 +81,8 @@ def in_force() -> Limits:
 def limited(limits: Limits) -> Iterator[None]:
     """Apply these limits; those that they leave open do not change."""
     before = _in_force.get()
-    given = {f: v for f in limits.__struct_fields__ if (v := getattr(limits, f)) != getattr(_DEFAULT, f)}
-    token = _in_force.set(msgspec.structs.replace(before, **given))
+    overrides = {f: v for f in limits.__struct_fields__ if (v := getattr(limits, f)) != getattr(_DEFAULT, f)}
+    token = _in_force.set(msgspec.structs.replace(before, **overrides))
     try:
         yield
     finally:

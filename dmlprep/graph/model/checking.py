@@ -149,8 +149,8 @@ def _blamed(error: ToolFailed, proto: onnx.ModelProto) -> ToolFailed:
         part.graph.node.extend(proto.graph.node[:count])
         try:
             calls.infer_shapes(part)
-        except (OnnxError, ToolFailed) as found:
-            return isinstance(found, ToolFailed) and found.code == "DP012"
+        except (OnnxError, ToolFailed) as failure:
+            return isinstance(failure, ToolFailed) and failure.code == "DP012"
         return False
 
     nodes = range(1, len(proto.graph.node) + 1)

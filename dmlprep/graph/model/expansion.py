@@ -114,8 +114,8 @@ def _callees_first(functions: dict[_Key, _Body], where: str) -> list[_Key]:
         path: dict[_Key, None] = {}
         stack: list[tuple[_Key, bool]] = [(first, False)]
         while stack:
-            key, left = stack.pop()
-            if left:
+            key, is_exit = stack.pop()
+            if is_exit:
                 path.pop(key)
                 done.add(key)
                 order.append(key)

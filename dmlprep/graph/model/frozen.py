@@ -82,7 +82,7 @@ def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -
         held.append(tensor)
         return _Stub(len(held) - 1, tensor)
 
-    taken = map_tensors(model, out, attributes=attributes)
+    replacements = map_tensors(model, out, attributes=attributes)
     try:
         proto = ir.to_proto(model)
     except ir.serde.SerdeError as error:
@@ -93,9 +93,9 @@ def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -
             raise
         raise cause from error  # a tensor that is computed only now refuses the model
     finally:
-        for replaced in taken:
+        for replaced in replacements:
             replaced.undo()
-    return Frozen(proto, held, not any(isinstance(replaced.was, ir.Attr) for replaced in taken))
+    return Frozen(proto, held, not any(isinstance(replaced.was, ir.Attr) for replaced in replacements))
 
 
 def thaw(frozen: Frozen) -> ir.Model:

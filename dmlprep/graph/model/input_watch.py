@@ -18,7 +18,7 @@ from dmlprep.graph.model.tensors import as_mapped
 from dmlprep.graph.model.walk import tensors
 
 
-class _Seen(NamedTuple):
+class _FileState(NamedTuple):
     """Identity (device, inode, size in bytes, time of the last change in ns) and SHA-256 of a file."""
 
     identity: tuple[int, int, int, int]
@@ -49,13 +49,13 @@ class Unchanged:
 
     def __init__(self, *, contents: bool = True) -> None:
         self._contents = contents
-        self._seen: dict[Path, _Seen] = {}
+        self._states: dict[Path, _FileState] = {}
         self._again: set[Path] = set()
 
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of each file by its path; empty strings without ``contents``."""
-        return {str(path): seen.sha256 for path, seen in self._seen.items()}
+        return {str(path): state.sha256 for path, state in self._states.items()}
 
     def take(self, paths: Iterable[Path]) -> None:
         """Record the state of files before they are used.
@@ -72,8 +72,8 @@ class Unchanged:
             InputError: a file does not exist any more.
         """
         for path, sha256 in digests.items():
-            if path not in self._seen:
-                self._seen[path] = self._look(path, sha256)
+            if path not in self._states:
+                self._states[path] = self._look(path, sha256)
 
     def take_model(self, path: Path) -> Model:
         """Open a model, and record the state of its files. Open it first: a file that is not a model is refused unread.
@@ -87,7 +87,7 @@ class Unchanged:
             before = None  # opening it reports why
         model = Model.open(path)
         self.take([path, *data_files(model)])
-        if self._seen[path].identity != before:
+        if self._states[path].identity != before:
             raise _changed(path)
         return model
 
@@ -97,7 +97,7 @@ class Unchanged:
         Raises:
             InputError: the file has changed.
         """
-        if sha256 != self._seen[path].sha256:
+        if sha256 != self._states[path].sha256:
             raise _changed(path)
         self._again.add(path)
 
@@ -107,13 +107,13 @@ class Unchanged:
         Raises:
             InputError: a file does not exist any more, or has changed.
         """
-        for path, before in ((p, seen) for p, seen in self._seen.items() if p not in self._again):
+        for path, before in ((p, state) for p, state in self._states.items() if p not in self._again):
             now = self._look(path)
             # A copy of the same contents is the same; without contents, only file system data is available.
             if now.sha256 != before.sha256 or (not self._contents and now.identity != before.identity):
                 raise _changed(path)
 
-    def _look(self, path: Path, sha: str = "") -> _Seen:
+    def _look(self, path: Path, sha: str = "") -> _FileState:
         try:
             identity = _identity(path)
             if self._contents and not sha:
@@ -121,12 +121,12 @@ class Unchanged:
                     sha = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise unreadable(error, path, code="DP015") from error
-        return _Seen(identity, sha)
+        return _FileState(identity, sha)
 
 
 def _identity(path: Path) -> tuple[int, int, int, int]:
-    found = path.stat()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _changed(path: Path) -> InputError:

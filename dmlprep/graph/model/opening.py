@@ -204,9 +204,9 @@ def _check_references(proto: onnx.ModelProto, path: Path) -> None:
         if tensor.data_location == onnx.TensorProto.EXTERNAL and (wrong := _wrong_reference(tensor)):
             raise invalid(wrong, f"{path}: tensor {tensor.name!r}", "DP002")
     graph = proto.graph
-    made = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    made.update(name for node in graph.node for name in node.output)
-    missing = next((v.name for v in graph.output if v.name not in made), None)
+    sources = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    sources.update(name for node in graph.node for name in node.output)
+    missing = next((v.name for v in graph.output if v.name not in sources), None)
     if missing is not None:
         raise invalid(f"no node computes the output {missing!r}", str(path))
 
@@ -272,19 +272,19 @@ def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
     """Check that a small tensor has as many bytes as its shape needs, before memory is allocated."""
     proto = getattr(tensor, "raw", None)
     if isinstance(tensor, ir.StringTensor):
-        needed, given, unit = tensor.size, len(tensor.string_data()), "elements"
+        needed, actual, unit = tensor.size, len(tensor.string_data()), "elements"
     elif not isinstance(proto, onnx.TensorProto):
         return
     elif proto.HasField("raw_data"):
-        needed, given, unit = _nbytes(tensor, path), len(proto.raw_data), "bytes"
+        needed, actual, unit = _nbytes(tensor, path), len(proto.raw_data), "bytes"
     else:
         nbytes, unit = _nbytes(tensor, path), "elements"
         needed = nbytes if tensor.dtype.bitwidth in (2, 4) else tensor.size  # packed types: one number for each byte
         if tensor.dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
             needed *= 2
-        given = len(getattr(proto, onnx.helper.tensor_dtype_to_field(proto.data_type)))
-    if given != needed:
-        raise invalid(f"shape and type need {needed} {unit}, the file has {given}", f"{path}: tensor {tensor.name!r}")
+        actual = len(getattr(proto, onnx.helper.tensor_dtype_to_field(proto.data_type)))
+    if actual != needed:
+        raise invalid(f"shape and type need {needed} {unit}, the file has {actual}", f"{path}: tensor {tensor.name!r}")
 
 
 def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:

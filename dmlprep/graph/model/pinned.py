@@ -38,8 +38,8 @@ def plain_array(name: str, value: Value, dtype: DTypeLike | None = None) -> Arra
         raise _wrong(name, "its rows have different lengths") from error
 
 
-def pinned_array(value: ir.Value, given: Value) -> Array:
-    """Return ``given`` in the type and shape of an input; one number fills a shape whose sizes are all fixed.
+def pinned_array(value: ir.Value, pin: Value) -> Array:
+    """Return ``pin`` in the type and shape of an input; one number fills a shape whose sizes are all fixed.
 
     Raises:
         UsageError: DP208, it does not fit: the text names the input's type and shape.
@@ -47,7 +47,7 @@ def pinned_array(value: ir.Value, given: Value) -> Array:
     name = value.name or ""
     if value.dtype is None or not isinstance(value.type, ir.TensorType):
         raise _wrong(name, f"the input is not a tensor of a known type ({value.type or 'it has no type'})")
-    array = plain_array(name, given, object if value.dtype == ir.DataType.STRING else None)
+    array = plain_array(name, pin, object if value.dtype == ir.DataType.STRING else None)
     sizes = None if value.shape is None else [d if isinstance(d, int) and d >= 0 else None for d in value.shape]
     fixed = [s for s in sizes or () if s is not None]
     if not array.ndim and sizes and len(fixed) < len(sizes):
@@ -55,7 +55,7 @@ def pinned_array(value: ir.Value, given: Value) -> Array:
     if max(array.size, 0 if array.ndim else math.prod(fixed)) > _MOST:
         raise _wrong(name, f"it is too large: at most {_MOST} elements")
     if not array.ndim and sizes:
-        array = np.full(fixed, given, array.dtype)
+        array = np.full(fixed, pin, array.dtype)
     sizes = list(array.shape) if sizes is None else sizes
     if len(sizes) != array.ndim or any(s not in (None, n) for s, n in zip(sizes, array.shape, strict=True)):
         own = ["?" if s is None else s for s in sizes]
@@ -89,10 +89,10 @@ def _wrong(name: str, why: str) -> UsageError:
     return UsageError(what, where=f"pin {name}", code="DP208", fix=f"{fix}: {example}")
 
 
-def short_value(given: Value) -> str:
+def short_value(value: Value) -> str:
     """Return a value for a message: a long one by its shape."""
-    text = str(given)
-    return text if len(text) <= 60 else f"a value of shape {list(np.shape(given))}"
+    text = str(value)
+    return text if len(text) <= 60 else f"a value of shape {list(np.shape(value))}"
 
 
 def note_values(model: ir.Model, arrays: Mapping[str, Array]) -> None:

@@ -100,19 +100,19 @@ def _sort(nodes: Nodes) -> bool:
 
 def _reads(node: onnx.NodeProto) -> set[str]:
     """Return names that a node reads, with those that its bodies read from around them."""
-    found = {name for name in node.input if name}
+    names = {name for name in node.input if name}
     for body in bodies(node):
-        made = {v.name for v in body.input} | {t.name for t in body.initializer}
-        made.update(name for inner in body.node for name in inner.output)
-        found |= {name for inner in body.node for name in _reads(inner)} - made
-        found |= {v.name for v in body.output} - made
-    return found
+        inner_names = {v.name for v in body.input} | {t.name for t in body.initializer}
+        inner_names.update(name for inner in body.node for name in inner.output)
+        names |= {name for inner in body.node for name in _reads(inner)} - inner_names
+        names |= {v.name for v in body.output} - inner_names
+    return names
 
 
-def _cycle(nodes: Nodes, needs: list[set[int]], left: set[int]) -> InputError:
-    """Return the error that names a cycle among the nodes in ``left``, each of which needs another of them."""
-    path = [min(left)]
-    while (following := min(needs[path[-1]] & left)) not in path:
+def _cycle(nodes: Nodes, needs: list[set[int]], candidates: set[int]) -> InputError:
+    """Return the error that names a cycle among the nodes in ``candidates``, each of which needs another of them."""
+    path = [min(candidates)]
+    while (following := min(needs[path[-1]] & candidates)) not in path:
         path.append(following)
     ring = [*path[path.index(following) :], following]
     names = [nodes[i].name or f"{nodes[i].op_type}({nodes[i].output[0]})" for i in reversed(ring)]
@@ -127,7 +127,7 @@ def _name_domains(proto: onnx.ModelProto) -> list[Finding]:
     every = [*proto.graph.node, *(node for body in _below(proto.graph.node) for node in body.node)]
     counts = Counter(node.domain for node in every)
     named = {entry.domain for entry in proto.opset_import}
-    found = []
+    findings = []
     for domain in sorted(set(counts) - named):
         version = 1 if domain in _OF_ONE_VERSION else _newest(domain, every) if domain in ("", "ai.onnx.ml") else None
         if version is None:
@@ -135,8 +135,8 @@ def _name_domains(proto: onnx.ModelProto) -> list[Finding]:
         proto.opset_import.add(domain=domain, version=version)
         missing = f"the model has no version for {domain or 'ai.onnx'}, but {counts[domain]} of its operators"
         text = f"{missing}: dmlprep uses {version}, as ONNX Runtime does"
-        found.append(finding("DP007", text, domain=domain, version=version))
-    return found
+        findings.append(finding("DP007", text, domain=domain, version=version))
+    return findings
 
 
 def _newest(domain: str, nodes: Iterable[onnx.NodeProto]) -> int | None:
@@ -165,9 +165,9 @@ def _raise_ir(proto: onnx.ModelProto) -> list[Finding]:
     before, loose = proto.ir_version, len(constants - listed)
     if before >= 4 or (before == 3 and not loose):
         return []
-    kept = [v for v in proto.graph.input if v.name not in constants]
+    inputs = [v for v in proto.graph.input if v.name not in constants]
     del proto.graph.input[:]
-    proto.graph.input.extend(kept)
+    proto.graph.input.extend(inputs)
     proto.ir_version = 4
     why = f"{loose} constants are not inputs, as version 3 requires" if before == 3 else "it names opsets"
     text = f"the file is of IR version {before}, but {why}: dmlprep reads it as version 4, as ONNX Runtime does"
@@ -180,7 +180,7 @@ def _raise_ir(proto: onnx.ModelProto) -> list[Finding]:
 def describe_ends(model: ir.Model) -> list[Finding]:
     """Infer types and shapes for outputs that lack them; note the inputs without a known rank."""
     lacking = [v for v in model.graph.outputs if v.type is None or v.shape is None]
-    found = []
+    findings = []
     if lacking:
         types, what = {}, "dmlprep infers them from the graph"
         try:
@@ -193,13 +193,13 @@ def describe_ends(model: ir.Model) -> list[Finding]:
                 value.type = value.type or ir.serde.deserialize_type_proto_for_type(proto)
                 value.shape = value.shape or ir.serde.deserialize_type_proto_for_shape(proto)
         names = first_three([v.name or "" for v in lacking])
-        found.append(finding("DP008", f"outputs have no type or no shape ({names}): {what}"))
+        findings.append(finding("DP008", f"outputs have no type or no shape ({names}): {what}"))
     for value in model.graph.inputs:
         if value.shape is None and isinstance(value.type, ir.TensorType):
             text = f"input {value.name} has no shape and no rank"
             fix = f'set its whole shape: --set "step.pin.shapes.{value.name}=[1, 3]"'
-            found.append(finding("DP008", text, node=value.name or "", remedy=fix))
-    return found
+            findings.append(finding("DP008", text, node=value.name or "", remedy=fix))
+    return findings
 
 
 def own_operators(model: ir.Model) -> list[Finding]:

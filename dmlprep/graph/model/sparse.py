@@ -46,13 +46,13 @@ def densify(proto: onnx.ModelProto, budget: Budget, where: str) -> list[SpreadTe
         InputError: indices are outside the tensor, or do not fit the values.
         ModelRefused: the values are in a data file, or DP014, they exceed the model's budget.
     """
-    made: list[SpreadTensor] = []
+    dense_tensors: list[SpreadTensor] = []
 
     def stand_in(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
         dense = _spread(sparse, where)
         place = f"{where}: sparse tensor {dense.name!r}"
         budget.spend(dense.nbytes, what="its sparse weights, converted to dense,", where=place)
-        made.append(dense)
+        dense_tensors.append(dense)
         tensor = onnx.TensorProto(
             name=dense.name,
             data_type=sparse.values.data_type,
@@ -60,7 +60,7 @@ def densify(proto: onnx.ModelProto, budget: Budget, where: str) -> list[SpreadTe
             doc_string=sparse.values.doc_string,
             data_location=onnx.TensorProto.EXTERNAL,
         )
-        protos.refer(tensor, SPARSE, len(made) - 1, dense.nbytes)
+        protos.refer(tensor, SPARSE, len(dense_tensors) - 1, dense.nbytes)
         return tensor
 
     for graph in protos.graphs(proto):
@@ -76,7 +76,7 @@ def densify(proto: onnx.ModelProto, budget: Budget, where: str) -> list[SpreadTe
                 attribute.Clear()
                 attribute.name, attribute.type = "value", onnx.AttributeProto.TENSOR
                 attribute.t.CopyFrom(tensor)
-    return made
+    return dense_tensors
 
 
 def _spread(sparse: onnx.SparseTensorProto, where: str) -> SpreadTensor:

@@ -24,9 +24,9 @@ CHUNK_BYTES = 16 << 20
 """Most bytes of a tensor to read in one piece while values stream."""
 
 
-def cut_short(path: Path, left: int) -> InputError:
-    """Return the error about a file of weights that lost its last ``left`` bytes since the model was opened."""
-    what, fix = f"it ended {left} bytes early", "run again when no program writes to it"
+def cut_short(path: Path, missing: int) -> InputError:
+    """Return the error about a file of weights that lost its last ``missing`` bytes since the model was opened."""
+    what, fix = f"it ended {missing} bytes early", "run again when no program writes to it"
     return InputError(f"{what}: the file changed during the run", where=str(path), code="DP015", fix=fix)
 
 
@@ -39,23 +39,23 @@ def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
     """
     with open(source, "rb", buffering=0) as file:
         file.seek(offset)
-        left = length
+        remaining = length
         out.flush()
-        while left and hasattr(os, "copy_file_range"):
+        while remaining and hasattr(os, "copy_file_range"):
             try:
-                done = os.copy_file_range(file.fileno(), out.fileno(), left)
+                done = os.copy_file_range(file.fileno(), out.fileno(), remaining)
             except OSError:
                 break  # other file system, or not regular files: read and write below
             if done == 0:
                 break
-            left -= done
-        buffer = memoryview(bytearray(min(left, CHUNK_BYTES) or 1))
-        while left:
-            done = file.readinto(buffer[: min(left, len(buffer))])
+            remaining -= done
+        buffer = memoryview(bytearray(min(remaining, CHUNK_BYTES) or 1))
+        while remaining:
+            done = file.readinto(buffer[: min(remaining, len(buffer))])
             if not done:
-                raise cut_short(source, left)
+                raise cut_short(source, remaining)
             out.write(buffer[:done])
-            left -= done
+            remaining -= done
 
 
 def little_endian(values: Array) -> memoryview:
@@ -142,8 +142,8 @@ class MappedTensor(LazyTensor):
         at = self.offset + start
         base = at // page * page
         with open(self.path, "rb") as file:
-            if (left := at + length - os.fstat(file.fileno()).st_size) > 0:
-                raise cut_short(self.path, left)
+            if (missing := at + length - os.fstat(file.fileno()).st_size) > 0:
+                raise cut_short(self.path, missing)
             mapped = mmap.mmap(file.fileno(), length + at - base, access=mmap.ACCESS_READ, offset=base)
         return np.frombuffer(mapped, np.uint8, length, at - base)
 

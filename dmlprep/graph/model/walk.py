@@ -74,11 +74,11 @@ def nodes(model: ir.Model) -> Iterator[ir.Node]:
 
 def nodes_by_path(model: ir.Model) -> dict[str, ir.Node]:
     """Return every node by its path; if two nodes of one graph have the same name, the first."""
-    found: dict[str, ir.Node] = {}
+    by_path: dict[str, ir.Node] = {}
     for path, graph in graphs(model):
         for node in graph:
-            found.setdefault(join_path(path, label(node)), node)
-    return found
+            by_path.setdefault(join_path(path, label(node)), node)
+    return by_path
 
 
 def count_nodes(model: ir.Model) -> int:

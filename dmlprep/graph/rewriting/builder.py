@@ -161,19 +161,19 @@ def replace_outputs(graph: ir.Graph | ir.Function, old: ir.Value, new: ir.Value)
         outputs[index] = graph.outputs[index] = new
 
 
-def replace_value(old: ir.Value, new: ir.Value, rename: str, made: Sequence[ir.Node] = ()) -> None:
+def replace_value(old: ir.Value, new: ir.Value, rename: str, new_nodes: Sequence[ir.Node] = ()) -> None:
     """Replace ``old`` by ``new``: its readers, its places among the graph's outputs, its name and type.
 
     Args:
         rename: the new name of ``old``; empty where its node will be removed.
-        made: nodes that compute ``new`` from ``old``. They are inserted right after the node of ``old``.
+        new_nodes: nodes that compute ``new`` from ``old``. They are inserted right after the node of ``old``.
     """
     inherit(old, new, rename)
-    move_readers(old, new, but=made)
+    move_readers(old, new, but=new_nodes)
     assert old.graph is not None
     replace_outputs(old.graph, old, new)
-    if made:
-        insert_behind(old, made)
+    if new_nodes:
+        insert_behind(old, new_nodes)
 
 
 def _copied(shape: ir.Shape | None) -> ir.Shape | None:

@@ -35,20 +35,20 @@ class Inline(InlinePass):
         self._of_nodes, self._of_values = Names(), Names()
 
     def _instantiate_call(self, node: ir.Node, call_site_id: str) -> Any:
-        taken = self._used_node_names, self._used_value_names
+        name_sets = self._used_node_names, self._used_value_names
         self._used_node_names, self._used_value_names = _NoNames(), _NoNames()
         try:
-            made, results = super()._instantiate_call(node, call_site_id)
+            inner_nodes, results = super()._instantiate_call(node, call_site_id)
         finally:
-            self._used_node_names, self._used_value_names = taken
-        if self._of_nodes.nodes is not taken[0]:  # of another run
+            self._used_node_names, self._used_value_names = name_sets
+        if self._of_nodes.nodes is not name_sets[0]:  # of another run
             self._of_nodes, self._of_values = Names(), Names()
-            self._of_nodes.nodes, self._of_values.values = taken
-        for inner in _inside_first(made):
+            self._of_nodes.nodes, self._of_values.values = name_sets
+        for inner in _inside_first(inner_nodes):
             inner.name = self._of_nodes.node(inner.name or "node")
             for value in inner.outputs:
                 value.name = self._of_values.value(value.name or "val")
-        return made, results
+        return inner_nodes, results
 
 
 def _inside_first(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:

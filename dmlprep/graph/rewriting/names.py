@@ -41,13 +41,13 @@ class Names:
         """Return a name like ``wish`` that neither a value nor a node has, and reserve it."""
         return self._free(wish, self.values, self.nodes)
 
-    def _free(self, wish: str, *taken: set[str]) -> str:
+    def _free(self, wish: str, *name_sets: set[str]) -> str:
         # Continue from the last number: thousands of names may start from the same wish.
         name, count = wish, self._counts.get(wish, 1)
-        while any(name in names for names in taken):
+        while any(name in names for names in name_sets):
             count += 1
             name = f"{wish}_{count}"
         self._counts[wish] = count
-        for names in taken:
+        for names in name_sets:
             names.add(name)
         return name

@@ -25,7 +25,7 @@ KEPT_BYTES = 4 << 10
 
 
 @dataclass
-class Taken:
+class RemovedWeights:
     """Tensors that were removed, by the names of the inputs that replace them.
 
     The defaults among them were inputs as well: a caller may override them (IR 4 and later).
@@ -35,7 +35,7 @@ class Taken:
     defaults: set[str] = field(default_factory=set)
 
 
-def take_out(model: ir.Model) -> Taken:
+def take_out(model: ir.Model) -> RemovedWeights:
     """Turn every tensor of more than ``KEPT_BYTES`` bytes, and every default of an input, into a plain input.
 
     Weights of subgraphs become inputs of the main graph; Constant nodes with a weight are removed. ``model`` is
@@ -44,7 +44,7 @@ def take_out(model: ir.Model) -> Taken:
     Weights inside model-local functions stay. Other Constant nodes of the main graph become initializers: onnxsim would
     run each in ONNX Runtime for that.
     """
-    taken = Taken()
+    weights = RemovedWeights()
     main = model.graph
     names = Names()
     names.values.update(v.name for v in main.inputs if v.name and v.name not in main.initializers)
@@ -59,14 +59,14 @@ def take_out(model: ir.Model) -> Taken:
                 continue
             del graph.initializers[name]
             if overridable:
-                taken.defaults.add(name)
+                weights.defaults.add(name)
             elif value not in inputs:
                 value.name = names.value(name)
                 set_type(value, tensor)
                 main.inputs.append(value)
             names.values.add(value.name or "")
             value.const_value = None
-            taken.tensors[value.name or ""] = tensor
+            weights.tensors[value.name or ""] = tensor
         for node in list(graph):
             tensor = _held(node)
             if tensor is None or node.outputs[0].is_graph_output():
@@ -83,8 +83,8 @@ def take_out(model: ir.Model) -> Taken:
                 continue
             set_type(new, tensor)
             main.inputs.append(new)
-            taken.tensors[new.name or ""] = tensor
-    return taken
+            weights.tensors[new.name or ""] = tensor
+    return weights
 
 
 def _held(node: ir.Node) -> ir.TensorProtocol | None:
@@ -93,7 +93,7 @@ def _held(node: ir.Node) -> ir.TensorProtocol | None:
     return None if tensor is None or tensor.dtype == ir.DataType.STRING else tensor
 
 
-def put_back(proto: onnx.ModelProto, taken: Taken, original: ir.Model) -> ir.Model:
+def put_back(proto: onnx.ModelProto, weights: RemovedWeights, original: ir.Model) -> ir.Model:
     """Read a tool's result, and restore its weights and everything that tools drop.
 
     Inputs and outputs keep their types, denotations and documentation; values and nodes of the same name keep their
@@ -109,25 +109,25 @@ def put_back(proto: onnx.ModelProto, taken: Taken, original: ir.Model) -> ir.Mod
     graph = model.graph
     for value in list(graph.inputs):
         name = value.name or ""
-        tensor = taken.tensors.get(name)
-        if tensor is None or name in taken.defaults:
+        tensor = weights.tensors.get(name)
+        if tensor is None or name in weights.defaults:
             continue
         graph.inputs.remove(value)
         if value.uses() or value.is_graph_output():
             as_initializer(graph, value, tensor)
     was = {v.name for v in original.graph.inputs}
-    weights = original.graph.initializers
+    original_weights = original.graph.initializers
     if original.ir_version < 4:
         # From IR 4 on constants are not inputs, and this model becomes one of IR 4.
-        was -= set(weights)
-        for value in [v for v in graph.inputs if v.name in weights]:
+        was -= set(original_weights)
+        for value in [v for v in graph.inputs if v.name in original_weights]:
             graph.inputs.remove(value)
     by_name = {v.name: v for v in graph.inputs}
     if set(by_name) != was:
         raise ModelRefused("the result has other inputs", code="DP301")
     graph.inputs[:] = [by_name[v.name] for v in original.graph.inputs if v.name in by_name]
-    for name in taken.defaults:
-        as_initializer(graph, by_name[name], taken.tensors[name])
+    for name in weights.defaults:
+        as_initializer(graph, by_name[name], weights.tensors[name])
     _restore(model, original)
     return model
 
@@ -190,7 +190,7 @@ def _name_nodes(model: ir.Model, original: ir.Model) -> None:
     """Restore documentation and metadata of nodes; a tool's new nodes get new names."""
     before = Counter(n.name for n in nodes(original) if n.name)
     by_output = {v.name: n for n in nodes(original) for v in n.outputs if v.name}
-    names, seen = Names(model), set[str | None]()
+    names, used_names = Names(model), set[str | None]()
     names.nodes.update(before)
     for node in nodes(model):
         old = next((by_output[v.name] for v in node.outputs if v.name in by_output), None)
@@ -198,6 +198,6 @@ def _name_nodes(model: ir.Model, original: ir.Model) -> None:
             node.name = old.name
             node.doc_string = old.doc_string
             node.metadata_props.update(old.metadata_props)
-        if node.name and node.name in seen and before[node.name] < 2:
+        if node.name and node.name in used_names and before[node.name] < 2:
             node.name = names.node(node.name)
-        seen.add(node.name)
+        used_names.add(node.name)

@@ -124,11 +124,11 @@ def function_body(
     return body
 
 
-def _check_made_once(given: Iterable[str], nodes: Sequence[onnx.NodeProto]) -> None:
+def _check_made_once(names: Iterable[str], nodes: Sequence[onnx.NodeProto]) -> None:
     """Refuse a body that defines a name twice: onnx joins names without a check."""
-    made = Counter(given)
-    made.update(name for node in nodes for name in node.output if name)
-    if twice := next((name for name, count in made.items() if count > 1), ""):
+    counts = Counter(names)
+    counts.update(name for node in nodes for name in node.output if name)
+    if twice := next((name for name, count in counts.items() if count > 1), ""):
         raise OnnxError(f"onnx's body of it has two values {twice!r}")
     for node in nodes:
         for graph in _bodies(node):

@@ -51,7 +51,7 @@ _LARGE = 32 * _MIB
 _OWN = 32 * _MIB
 """Memory of the process before the first request, in bytes: some 20 MiB."""
 
-_KEPT = 16 * _MIB
+_CACHE_BYTES = 16 * _MIB
 """Most bytes of cached requests and answers. A request for a node has some 300."""
 
 
@@ -108,13 +108,13 @@ def limited(limits: Limits) -> Iterator[None]:
     Raises:
         UsageError: a limit is not positive, not finite, or larger than any machine allows.
     """
-    for name, given, most in (
+    for name, limit, most in (
         ("onnx_seconds", limits.seconds, MOST_SECONDS),
         ("onnx_bytes", limits.memory, MOST_MEMORY_MIB << 20),
         ("answer", limits.answer, MOST_MEMORY_MIB << 20),
     ):
-        if not 0 < given <= most:  # false for NaN
-            raise UsageError(f"{given!r} is not a limit", where=name, fix=f"a number above 0 and at most {most:g}")
+        if not 0 < limit <= most:  # false for NaN
+            raise UsageError(f"{limit!r} is not a limit", where=name, fix=f"a number above 0 and at most {most:g}")
     token = _limits.set(limits)
     try:
         yield
@@ -242,7 +242,7 @@ class Door:
         self._lock = threading.Lock()
         self.process: _Process | None = None
         self._answers: dict[tuple[bytes, ...], list[bytes]] = {}
-        self._kept = 0
+        self._cached_bytes = 0
         self._closed = False
 
     def _started(self) -> _Process:
@@ -289,9 +289,9 @@ class Door:
         answer = self._answers.get(request)
         if answer is None:
             answer = self.ask(word, parts)
-            self._kept += sum(map(len, request)) + sum(map(len, answer))
-            if self._kept > _KEPT:
-                self._kept, self._answers = 0, {}
+            self._cached_bytes += sum(map(len, request)) + sum(map(len, answer))
+            if self._cached_bytes > _CACHE_BYTES:
+                self._cached_bytes, self._answers = 0, {}
             self._answers[request] = answer
         return answer
 

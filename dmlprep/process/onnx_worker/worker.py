@@ -164,7 +164,7 @@ def _confined() -> Callable[[int, int], None]:
     return bound
 
 
-def _said(error: Exception) -> list[bytes]:
+def _error_answer(error: Exception) -> list[bytes]:
     text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
     return [b"no", (text[:_TEXT] or type(error).__name__).encode(errors="replace")]
 
@@ -185,7 +185,7 @@ def _main(library: str, folder: str) -> None:
         except MemoryError:
             answer = [b"memory"]
         except Exception as error:
-            answer = _said(error)
+            answer = _error_answer(error)
         write_frame(answers, answer)
 
 

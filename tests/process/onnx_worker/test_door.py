@@ -268,6 +268,6 @@ def test_what_was_answered_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ToolFailed):
         keeper.ask_once("infer", [b"b"])
     assert keeper.ask_once("infer", [b"b"]) == [b"second"]
-    monkeypatch.setattr(door, "_KEPT", 1)
+    monkeypatch.setattr(door, "_CACHE_BYTES", 1)
     answers += [[b"third"], [b"fourth"], [b"fifth"]]
     assert [keeper.ask_once("infer", [part])[0] for part in (b"c", b"d", b"c")] == [b"third", b"fourth", b"fifth"]
