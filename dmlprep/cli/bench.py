@@ -71,29 +71,29 @@ def command(
     if html is not None:
         check_output(html, force=force)
     with progress_line(quiet) as progress:
-        found = api.bench(*models, progress=progress, **options)
-    _show(found, output_format, quiet)
+        measurement = api.bench(*models, progress=progress, **options)
+    _show(measurement, output_format, quiet)
     if html is not None:
         from dmlprep.report.html import write_html
 
-        write_html(as_record(found), html, force=force)
+        write_html(as_record(measurement), html, force=force)
         echo(f"wrote {html}", err=True)
-    for one in found.models:
+    for one in measurement.models:
         if one.not_run and output_format == "json":
             say(f"{one.name} did not run: {one.not_run}")
-    return found.exit_code
+    return measurement.exit_code
 
 
-def _show(found: Bench, output_format: str, quiet: bool) -> None:
+def _show(measurement: Bench, output_format: str, quiet: bool) -> None:
     if output_format == "json":
-        print_json(found)
+        print_json(measurement)
         return
     if quiet:
         from dmlprep.report.speed import brief_lines
 
-        echo_lines(brief_lines(found))
+        echo_lines(brief_lines(measurement))
         return
     from dmlprep.cli.bars import out
     from dmlprep.report.speed import show_bench
 
-    show_bench(found, out())
+    show_bench(measurement, out())

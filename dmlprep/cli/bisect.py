@@ -76,19 +76,19 @@ def command(
     for path in pictured:
         check_output(path, force=options["force"])
     with progress_line(quiet) as progress:
-        found = api.bisect(reference, candidate, along=bool(pictured), progress=progress, **options)
+        bisection = api.bisect(reference, candidate, along=bool(pictured), progress=progress, **options)
     if quiet and output_format == "text":
-        echo(_outcome(found))
+        echo(_outcome(bisection))
     else:
-        _show(found, output_format)
-    _write(found, record_to, html, force=options["force"])
-    return found.exit_code
+        _show(bisection, output_format)
+    _write(bisection, record_to, html, force=options["force"])
+    return bisection.exit_code
 
 
-def _write(found: Bisection, record_to: Path | None, html: Path | None, *, force: bool) -> None:
+def _write(bisection: Bisection, record_to: Path | None, html: Path | None, *, force: bool) -> None:
     if record_to is None and html is None:
         return
-    record = as_record(found, command_line=command_line("dmlprep", *sys.argv[1:]))
+    record = as_record(bisection, command_line=command_line("dmlprep", *sys.argv[1:]))
     if record_to is not None:
         write_record(record, record_to, force=force)
     if html is not None:
@@ -97,8 +97,8 @@ def _write(found: Bisection, record_to: Path | None, html: Path | None, *, force
         write_html(record, html, force=force)
 
 
-def _outcome(found: Bisection) -> str:
-    return f"{found.outcome}: {found.reason}" + (" [DP706]" if found.outcome == "found" else "")
+def _outcome(bisection: Bisection) -> str:
+    return f"{bisection.outcome}: {bisection.reason}" + (" [DP706]" if bisection.outcome == "found" else "")
 
 
 _FIELDS = (
@@ -108,31 +108,31 @@ _FIELDS = (
 """Attributes of a bisection, in their order in JSON."""
 
 
-def _show(found: Bisection, output_format: str) -> None:
+def _show(bisection: Bisection, output_format: str) -> None:
     if output_format == "json":
         import msgspec
 
-        data: dict[str, Any] = {name: getattr(found, name) for name in _FIELDS}
-        data["sources"] = msgspec.to_builtins(found.sources)
-        data["values"] = msgspec.to_builtins(found.values)
-        data["device"] = str(found.device or "")
+        data: dict[str, Any] = {name: getattr(bisection, name) for name in _FIELDS}
+        data["sources"] = msgspec.to_builtins(bisection.sources)
+        data["values"] = msgspec.to_builtins(bisection.values)
+        data["device"] = str(bisection.device or "")
         data["along"] = [
             {"value": s.value, "node": s.node, "place": s.place, "error": s.error if s.error < math.inf else None}
-            for s in found.along
+            for s in bisection.along
         ]
-        data["settings"] = [{"name": s.name, "outcome": s.verdict.outcome, "text": s.text} for s in found.settings]
-        data["files"] = [str(path) for path in found.files]
+        data["settings"] = [{"name": s.name, "outcome": s.verdict.outcome, "text": s.text} for s in bisection.settings]
+        data["files"] = [str(path) for path in bisection.files]
         print_json(data)
         return
-    for setting in found.settings:
+    for setting in bisection.settings:
         echo(f"  {setting.name:28} {setting.verdict.outcome:8} {setting.text}")
-    echo(_outcome(found))
-    for metrics in found.values[:5]:
+    echo(_outcome(bisection))
+    for metrics in bisection.values[:5]:
         echo(
             f"  {metrics.output}: max abs {metrics.max_abs:.4g}, max|d|/max|ref| {metrics.max_rel:.4g}, "
             f"cosine {metrics.cosine:.6f}, not finite {metrics.non_finite}"
         )
-    if found.runs:
-        echo(f"  {found.runs} runs, {found.total_nodes} nodes, on {found.device}, {found.tolerance}")
-    if found.files:
-        echo(f"  written: {', '.join(str(path) for path in found.files)}")
+    if bisection.runs:
+        echo(f"  {bisection.runs} runs, {bisection.total_nodes} nodes, on {bisection.device}, {bisection.tolerance}")
+    if bisection.files:
+        echo(f"  written: {', '.join(str(path) for path in bisection.files)}")

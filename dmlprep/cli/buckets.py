@@ -60,27 +60,27 @@ def command(
     Exit codes: 0 found; 2 bad log, or no 64 buckets pad so little.
     """
     sizes = api.read_sizes(log, dims=dims)
-    found = api.cover_sizes(sizes, waste=waste, count=count, multiple=multiple)
-    options = [",".join(f"{n}={s}" for n, s in zip(sizes.names, one.sizes, strict=True)) for one in found.buckets]
+    cover = api.cover_sizes(sizes, waste=waste, count=count, multiple=multiple)
+    options = [",".join(f"{n}={s}" for n, s in zip(sizes.names, one.sizes, strict=True)) for one in cover.buckets]
     if output_format == "json":
         print_json(
-            {"dimensions": sizes.names, "requests": sizes.requests, "distinct": len(sizes.counts), "cover": found}
+            {"dimensions": sizes.names, "requests": sizes.requests, "distinct": len(sizes.counts), "cover": cover}
         )
         return 0
     if not quiet:
-        _show(sizes, found, options)
+        _show(sizes, cover, options)
     echo(" ".join(f"--bucket {word(one)}" for one in options))
     return 0
 
 
-def _show(sizes: Sizes, found: Cover, options: list[str]) -> None:
+def _show(sizes: Sizes, cover: Cover, options: list[str]) -> None:
     echo(f"{sizes.requests} requests of {count_text(len(sizes.counts), 'size')}")
     echo()
     width = max(len("bucket"), *map(len, options))
     echo(f"{'bucket':{width}}  requests  padded to")
-    for text, one in zip(options, found.buckets, strict=True):
+    for text, one in zip(options, cover.buckets, strict=True):
         echo(f"{text:{width}}  {one.requests:8}  {one.waste:9.2f}")
     echo()
-    quality = "this is optimal" if found.optimal else "a better set might exist"
-    padding = f"{percent(found.waste - 1)} on average and {percent(found.worst - 1)} at most"
+    quality = "this is optimal" if cover.optimal else "a better set might exist"
+    padding = f"{percent(cover.waste - 1)} on average and {percent(cover.worst - 1)} at most"
     echo(f"{count_text(len(options), 'bucket')}: padding adds {padding}; {quality}")

@@ -45,7 +45,7 @@ class ProgressObserver(Bars, Observer):
         if self._plain:
             self._console.print(f"{name}: {text}")
 
-    def told(self, text: str) -> None:
+    def notice(self, text: str) -> None:
         self._console.print(text)
 
     def runs_code(self, file: str, code: str) -> None:
@@ -77,11 +77,11 @@ class ProgressObserver(Bars, Observer):
         self._begin(name)
 
     def check_finished(self, verdict: Verdict) -> None:
-        kept = f", from the cache ({verdict.measured[:10]})" if verdict.measured else ""
-        self._end(f"{verdict.outcome}{kept}", str(verdict.check))
+        source = f", from the cache ({verdict.measured[:10]})" if verdict.measured else ""
+        self._end(f"{verdict.outcome}{source}", str(verdict.check))
 
-    def measured(self, found: Bench) -> None:
-        self._end(f"{found.rounds} rounds in {found.seconds:.0f} s", "bench")
+    def measured(self, measurement: Bench) -> None:
+        self._end(f"{measurement.rounds} rounds in {measurement.seconds:.0f} s", "bench")
 
     def ranking(self, share: float, text: str) -> None:
         if self._task is None:
@@ -135,8 +135,8 @@ class FleetProgress(Bars, FleetObserver):
             self._console.print(f"{self._ended}/{self._total} {row.name}: {row.word}, {row.seconds:.1f} s")
 
     def job_removed(self, name: str, whole: bool) -> None:
-        said = "removed" if whole else "not fully removed: it has files of another run or program"
-        self._console.print(f"{printable(name)}: {said}")
+        outcome = "removed" if whole else "not fully removed: it has files of another run or program"
+        self._console.print(f"{printable(name)}: {outcome}")
 
 
 class InstallProgress(Bars):

@@ -17,16 +17,16 @@ from dmlprep.record import Finding
 
 
 def _show_adapters(output_format: str) -> None:
-    found, reason = adapter_listing()
+    adapters, reason = adapter_listing()
     if output_format == "json":
         ids = {"vendor_id": 4, "model_id": 4, "luid": 16}
         rows = [
             {**msgspec.to_builtins(one), **{name: f"{getattr(one, name):0{width}x}" for name, width in ids.items()}}
-            for one, _ in found
+            for one, _ in adapters
         ]
         print_json({"adapters": rows, "reason": reason})
         return
-    for one, ways in found:
+    for one, ways in adapters:
         kind = "software adapter, which the provider refuses" if one.software and one.luid else "software"
         kind = kind if one.software else "hardware"
         driver = f", driver {one.driver}" if one.driver else ""
@@ -42,10 +42,10 @@ def _show_adapters(output_format: str) -> None:
 
 def _show_findings(findings: Iterable[Finding], none: str) -> None:
     shown = list(findings)
-    for found in shown:
-        echo(f"{found.severity}: {found.message} [{found.code}]")
-        if found.remedy:
-            echo(f"  fix: {found.remedy}")
+    for item in shown:
+        echo(f"{item.severity}: {item.message} [{item.code}]")
+        if item.remedy:
+            echo(f"  fix: {item.remedy}")
     if not shown:
         echo(none)
 
@@ -74,7 +74,7 @@ def _show_app(folder: Path, output_format: str, *, quiet: bool) -> int:
 
 
 def _code(findings: Iterable[Finding]) -> int:
-    return 1 if any(found.severity == "error" for found in findings) else 0
+    return 1 if any(item.severity == "error" for item in findings) else 0
 
 
 @click.command(name="doctor")

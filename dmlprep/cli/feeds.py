@@ -72,15 +72,15 @@ def command(model: Path, sources: tuple[Path, ...], out: Path, quiet: bool, outp
 
     options["layout"] = options["layout"] or ""
     pictures = Pictures(**{field.name: options.pop(field.name) for field in fields(Pictures)})
-    made = api.make_feeds(model, list(sources), out=out, pictures=pictures, **options)
+    feeds = api.make_feeds(model, list(sources), out=out, pictures=pictures, **options)
     if output_format == "json":
-        print_json({**asdict(made), "files": [str(file) for file in made.files]})
+        print_json({**asdict(feeds), "files": [str(file) for file in feeds.files]})
         return 0
-    echo(f"wrote {count_text(len(made.files), 'feed')} from {made.kind} into {out}")
+    echo(f"wrote {count_text(len(feeds.files), 'feed')} from {feeds.kind} into {out}")
     if quiet:
         return 0
-    for shaped, shape in made.shapes.items():
-        seeded = ", synthetic: --set gives it a value" if shaped in made.seeded else ""
+    for shaped, shape in feeds.shapes.items():
+        seeded = ", synthetic: --set gives it a value" if shaped in feeds.seeded else ""
         echo(f"  {shaped}: {list(shape)}{seeded}")
     echo(f"use them: {command_line('--feeds', out)}")
     return 0

@@ -124,7 +124,7 @@ def _show_jobs(jobs: list[Job], quiet: bool, output_format: str) -> None:
         pins = " ".join(f"{name}={toml_value(value)}" for name, value in job.pins.items())
         rows.append((job.name, job.written, job.target, bytes_text(job_memory(job)), pins))
     console = out()
-    show_table(console, ("job", "recipe", "target", "memory", "pins"), rows, left=("recipe", "target", "pins"))
+    show_table(console, ("job", "recipe", "target", "memory", "pins"), rows, left_aligned=("recipe", "target", "pins"))
     console.print()
     console.print(Text(count_text(len(jobs), "job"), style="bold"))
 

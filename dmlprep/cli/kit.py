@@ -102,18 +102,19 @@ def pack(
     session |= {name: str(value) for name, value in chosen.items() if value is not None}
     with progress_line(quiet) as progress:
         packed = api.pack_kit(model, session=session, progress=progress, **options)
-    made = packed.manifest
+    manifest = packed.manifest
     if output_format == "json":
-        said = {"path": str(packed.path), "kit": packed.name, "bytes": packed.nbytes, "manifest": made}
-        print_json({**said, "run_key": str(packed.run_key)} if packed.run_key is not None else said)
+        summary = {"path": str(packed.path), "kit": packed.name, "bytes": packed.nbytes, "manifest": manifest}
+        print_json({**summary, "run_key": str(packed.run_key)} if packed.run_key is not None else summary)
         return 0
-    by = f"{made.reference.name} (the model itself)" if made.reference.itself else made.reference.name
+    reference = manifest.reference
+    by = f"{reference.name} (the model itself)" if reference.itself else reference.name
     echo(f"wrote {packed.path}: kit {packed.name[:12]}, {bytes_text(packed.nbytes)}")
     if quiet and packed.run_key is None:
         return 0
-    kind = "synthetic inputs (pass real inputs with --feeds)" if made.inputs == "seeded" else "feeds"
-    echo(f"  {made.model.name}, {len(made.feeds)} {kind}; expected outputs by {by} on {made.reference.device}")
-    echo(f"  tolerance on DirectML {made.tolerances['dml']}")
+    kind = "synthetic inputs (pass real inputs with --feeds)" if manifest.inputs == "seeded" else "feeds"
+    echo(f"  {manifest.model.name}, {len(manifest.feeds)} {kind}; expected outputs by {by} on {reference.device}")
+    echo(f"  tolerance on DirectML {manifest.tolerances['dml']}")
     run = "python run.py"
     if packed.run_key is not None:
         run += f" --key {packed.run_key.name}"
@@ -140,11 +141,11 @@ def choose(result: Path, out: Path | None, quiet: bool, output_format: str, **op
     Exit codes: 0 one was chosen; 1 all compute wrong results. 2 the result is damaged, edited, of another kit, or not
     signed as --key needs. 3 none ran, or the inputs prove nothing.
     """
-    from dmlprep.cli.tune import show_found
+    from dmlprep.cli.tune import show_tuning
 
-    found = api.choose_kit(result, out=out, **options)
-    show_found(found, out, output_format, quiet=quiet)
-    return found.exit_code
+    tuning = api.choose_kit(result, out=out, **options)
+    show_tuning(tuning, out, output_format, quiet=quiet)
+    return tuning.exit_code
 
 
 @command.command("verify")

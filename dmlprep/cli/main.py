@@ -139,8 +139,8 @@ def choose_place() -> None:
     """
     if tempfile.tempdir is not None:
         return
-    given = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
-    for place in filter(None, (*given, "/tmp" if os.name == "posix" else None)):
+    folders = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
+    for place in filter(None, (*folders, "/tmp" if os.name == "posix" else None)):
         folder = os.path.abspath(place)
         with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
@@ -166,8 +166,8 @@ def main() -> NoReturn:
         choose_place()
         sweep()
         command_line()
-    except SystemExit as left:
-        code = left.code
+    except SystemExit as system_exit:
+        code = system_exit.code
     except KeyboardInterrupt:
         say(STOPPED, head="")
     finally:
@@ -198,10 +198,10 @@ def _run() -> NoReturn:
     stdout = sys.stdout
     try:
         code = cli(standalone_mode=False)
-    except SystemExit as left:
+    except SystemExit as system_exit:
         # click (which then wraps stdout) and rich turn a broken pipe into exit code 1, which means that the model
         # fails.
-        if sys.stdout is not stdout or isinstance(left.__context__, BrokenPipeError):
+        if sys.stdout is not stdout or isinstance(system_exit.__context__, BrokenPipeError):
             _reader_left(stdout)
         raise
     except click.exceptions.Exit as done:

@@ -51,11 +51,11 @@ class PackGroup(click.Group):
 
 def given_models(paths: tuple[Path, ...]) -> list[Path]:
     """Return the files on the command line, with patterns expanded, which the shells of Windows leave."""
-    found: list[Path] = []
+    models: list[Path] = []
     for path in paths:
         text = str(path)
         if not is_pattern(text) or path.exists():
-            found.append(path)
+            models.append(path)
             continue
         try:
             matches = matching(Path(), text)
@@ -63,8 +63,8 @@ def given_models(paths: tuple[Path, ...]) -> list[Path]:
             raise UsageError(str(error), where=text, fix=error.fix) from error
         if not matches:
             raise UsageError("no file matches this pattern", where=text, fix="check the path; ** matches any folders")
-        found += matches
-    return found
+        models += matches
+    return models
 
 
 def targets(context: click.Context, option: click.Parameter, incomplete: str) -> list[CompletionItem]:

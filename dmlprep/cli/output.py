@@ -53,8 +53,8 @@ def _fitted(line: str, stream: TextIO, *, before: int = 0) -> str:
 
 def echo_lines(lines: Iterable[str]) -> None:
     """Write lines to stdout: line ends in them are escaped."""
-    said = (_fitted(apart(shortened(printable(line))), sys.stdout) for line in lines)
-    _write("".join(f"{line}\n" for line in said), own(sys.stdout))
+    texts = (_fitted(apart(shortened(printable(line))), sys.stdout) for line in lines)
+    _write("".join(f"{line}\n" for line in texts), own(sys.stdout))
 
 
 def echo_commands(lines: Iterable[str]) -> None:
@@ -72,8 +72,8 @@ def say(text: str, fix: str = "", *, head: str = "error: ") -> None:
     """Write an error and its fix to stderr."""
     with contextlib.suppress(OSError):  # without stderr, the exit code is the whole report
         click.secho(head, file=own(sys.stderr), fg="red", bold=True, nl=False)
-        said = [inert(paragraph(text)), *([inert(paragraph(f"  fix: {fix}"))] if fix else [])]
-        lines = [line for one in said for line in one.split("\n")]
+        paragraphs = [inert(paragraph(text)), *([inert(paragraph(f"  fix: {fix}"))] if fix else [])]
+        lines = [line for one in paragraphs for line in one.split("\n")]
         _write(
             "".join(f"{_fitted(x, sys.stderr, before=0 if i else len(head))}\n" for i, x in enumerate(lines)),
             own(sys.stderr),
@@ -119,8 +119,8 @@ def print_json_text(raw: bytes) -> None:
     _write(text if utf8 else re.sub(r"[^\x00-\x7f]", _escape, text), stream)
 
 
-def _escape(found: re.Match[str]) -> str:
-    raw = found.group().encode("utf-16-be", "surrogatepass")
+def _escape(match: re.Match[str]) -> str:
+    raw = match.group().encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{raw[i]:02x}{raw[i + 1]:02x}" for i in range(0, len(raw), 2))
 
 

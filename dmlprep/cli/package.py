@@ -49,26 +49,26 @@ def pack(run: Path, out: Path, language: str, quiet: bool, output_format: str, *
     Exit codes: 0 written; 1 the run failed; 2 bad input; 3 nothing proved the model on DirectML.
     """
     with progress_line(quiet) as progress:
-        made = api.package_model(run, out=out, language=language, progress=progress, **options)
+        package = api.package_model(run, out=out, language=language, progress=progress, **options)
     if output_format == "json":
-        signed = {"public_key": str(made.public_key)} if made.public_key is not None else {}
-        print_json({"path": str(made.folder), "sha256": made.digest, **signed, "contract": made.contract})
+        signed = {"public_key": str(package.public_key)} if package.public_key is not None else {}
+        print_json({"path": str(package.folder), "sha256": package.digest, **signed, "contract": package.contract})
         return 0
-    target = made.contract.target
-    buckets = made.contract.buckets
-    what = f"{len(buckets)} buckets" if buckets else made.contract.model.file
-    echo(f"wrote {made.folder}: {what} for {language}, contract {made.digest[:12]}")
-    for text in made.contract.unproven:
+    target = package.contract.target
+    buckets = package.contract.buckets
+    what = f"{len(buckets)} buckets" if buckets else package.contract.model.file
+    echo(f"wrote {package.folder}: {what} for {language}, contract {package.digest[:12]}")
+    for text in package.contract.unproven:
         echo(f"  UNPROVEN: {text}")
     if quiet:
         return 0
     echo(
         f"  needs {target.lowest_windows}, ONNX Runtime {target.lowest_onnxruntime}, DirectML {target.lowest_directml}"
     )
-    own = f" --key {made.public_key}" if made.public_key is not None else ""
+    own = f" --key {package.public_key}" if package.public_key is not None else ""
     if own:
-        echo(f"  signed: publish {made.public_key} separately from the package, so that others can verify it")
-    echo(f"  README.md explains how to use it; dmlprep package verify {made.folder}{own} checks it")
+        echo(f"  signed: publish {package.public_key} separately from the package, so that others can verify it")
+    echo(f"  README.md explains how to use it; dmlprep package verify {package.folder}{own} checks it")
     return 0
 
 
@@ -82,32 +82,32 @@ def verify(folder: Path, key: Path | None, quiet: bool, output_format: str) -> i
     Exit codes: 0 all files are unchanged. 2 a file is missing or changed, or not signed as --key needs; the error names
     it. 3 another version of dmlprep wrote the loader, so the loader was not compared.
     """
-    found = api.verify_package(folder, key=key)
+    verification = api.verify_package(folder, key=key)
     if output_format == "json":
-        said = {
+        summary = {
             "path": str(folder),
-            "sha256": found.digest,
-            "signature": found.signature,
-            "loader": found.loader,
-            "others": found.others,
+            "sha256": verification.digest,
+            "signature": verification.signature,
+            "loader": verification.loader,
+            "others": verification.others,
         }
-        print_json({**said, "contract": found.contract})
-        return found.exit_code
-    verdict = "fit the contract" if found.exit_code else "are unchanged"
-    echo(f"{folder}: {len(found.contract.files)} files {verdict}, contract {found.digest[:12]}")
-    if found.exit_code:
-        echo(f"  NOT COMPARED: the loader, which {found.contract.made_by} wrote; this is dmlprep {__version__}")
-    for text in found.contract.unproven:
+        print_json({**summary, "contract": verification.contract})
+        return verification.exit_code
+    verdict = "fit the contract" if verification.exit_code else "are unchanged"
+    echo(f"{folder}: {len(verification.contract.files)} files {verdict}, contract {verification.digest[:12]}")
+    if verification.exit_code:
+        echo(f"  NOT COMPARED: the loader, which {verification.contract.made_by} wrote; this is dmlprep {__version__}")
+    for text in verification.contract.unproven:
         echo(f"  UNPROVEN: {text}")
     if quiet:
         return 0
-    echo(f"  {found.signature}")
-    if found.exit_code:
+    echo(f"  {verification.signature}")
+    if verification.exit_code:
         echo("  package the run again with this version, or pass the signer's public key with --key")
-    if found.others:
+    if verification.others:
         echo("  not part of the package:")
-        echo_lines(f"    {name}" for name in found.others)
-    return found.exit_code
+        echo_lines(f"    {name}" for name in verification.others)
+    return verification.exit_code
 
 
 @command.command("nupkg")
@@ -129,13 +129,13 @@ def nupkg(folder: Path, out: Path, quiet: bool, output_format: str, **options: A
 
     Exit codes: 0 written; 2 the package is damaged, or of another language, or the file cannot be written.
     """
-    made = api.write_nupkg(folder, out=out, **options)
+    package = api.write_nupkg(folder, out=out, **options)
     if output_format == "json":
-        print_json({"path": str(made.path), "contract": made.contract})
+        print_json({"path": str(package.path), "contract": package.contract})
         return 0
-    echo(f"wrote {made.path}")
+    echo(f"wrote {package.path}")
     if not quiet:
-        echo(f"  {made.contract.model.file} will be in the folder {options['name']} next to the program")
-    for text in made.contract.unproven:
+        echo(f"  {package.contract.model.file} will be in the folder {options['name']} next to the program")
+    for text in package.contract.unproven:
         echo(f"  UNPROVEN: {text}")
     return 0

@@ -50,7 +50,7 @@ def command(
     return int(bool(outlook.refused))
 
 
-def _show_recipe(made: Plan, output_format: str, *, quiet: bool) -> None:
+def _show_recipe(plan: Plan, output_format: str, *, quiet: bool) -> None:
     import msgspec
 
     from dmlprep.core.text.documents import toml_value
@@ -62,25 +62,25 @@ def _show_recipe(made: Plan, output_format: str, *, quiet: bool) -> None:
             "summary": s.pass_.summary,
             "options": msgspec.to_builtins(s.pass_.options),
         }
-        for s in made.steps
+        for s in plan.steps
     ]
     if output_format == "json":
         print_json(
-            {"recipe": made.recipe.name, "target": made.target.name, "steps": steps, "parity": made.recipe.parity}
+            {"recipe": plan.recipe.name, "target": plan.target.name, "steps": steps, "parity": plan.recipe.parity}
         )
         return
     if quiet:
-        echo(f"{made.recipe.name}: {', '.join(step['step'] for step in steps) or 'no step'}, for {made.target.name}")
+        echo(f"{plan.recipe.name}: {', '.join(step['step'] for step in steps) or 'no step'}, for {plan.target.name}")
         return
-    echo(f"{made.recipe.name}: {made.recipe.doc}")
-    echo(f"target {made.target.name} (ONNX Runtime {made.target.ort_version})")
+    echo(f"{plan.recipe.name}: {plan.recipe.doc}")
+    echo(f"target {plan.target.name} (ONNX Runtime {plan.target.ort_version})")
     for number, step in enumerate(steps, 1):
         echo(f"{number}. {step['step']}: {step['summary']}")
         for key, value in step["options"].items():
             echo(f"     {key} = {toml_value(value)}")
-    parity = made.recipe.parity
+    parity = plan.recipe.parity
     proofs = ["parity on the CPU"] if parity.cpu else []
-    if parity.cpu and parity.fp16_emulation != "off" and any(step.pass_.name == "fp16" for step in made.steps):
+    if parity.cpu and parity.fp16_emulation != "off" and any(step.pass_.name == "fp16" for step in plan.steps):
         proofs.append(f"the FP16 emulation ({parity.fp16_emulation})")
     if parity.dml != "off":
         proofs.append(f"parity on DirectML ({parity.dml})")

@@ -77,46 +77,48 @@ def status(again: bool, packages: bool, gpu: str | None, quiet: bool, output_for
     Lists every part with its version and digest, the Vulkan devices, and the self-test of each release. JSON has
     Debian's packages as well.
     """
-    found = installed_runtime(gpu=gpu, again=again)
+    runtime = installed_runtime(gpu=gpu, again=again)
     if output_format == "json":
-        record = {key: found.manifest.get(key) for key in ("mirror", "signatures", "native", "packages")}
-        print_json({"folder": str(found.folder), "releases": found.releases, "vulkan": _vulkan_json(found), **record})
+        record = {key: runtime.manifest.get(key) for key in ("mirror", "signatures", "native", "packages")}
+        print_json(
+            {"folder": str(runtime.folder), "releases": runtime.releases, "vulkan": _vulkan_json(runtime), **record}
+        )
     elif quiet:
-        for version, release in found.releases.items():
-            said = release["device"] if release["available"] else release["reason"]
-            echo(f"ONNX Runtime {version}: {said}")
+        for version, release in runtime.releases.items():
+            detail = release["device"] if release["available"] else release["reason"]
+            echo(f"ONNX Runtime {version}: {detail}")
     else:
-        _print_status(found, packages=packages)
-    if not any(release["available"] for release in found.releases.values()):
-        raise CheckNotRun("no release passes its self-test", where=str(found.folder), code="DP804")
+        _print_status(runtime, packages=packages)
+    if not any(release["available"] for release in runtime.releases.values()):
+        raise CheckNotRun("no release passes its self-test", where=str(runtime.folder), code="DP804")
 
 
-def _vulkan_json(found: Runtime) -> dict[str, object]:
+def _vulkan_json(runtime: Runtime) -> dict[str, object]:
     names = ("number", "name", "vendor", "ids", "kind", "driver", "vulkan", "memory")
-    gpus = [{name: getattr(gpu, name) for name in names} for gpu in found.gpus.gpus]
-    return {"gpus": gpus, "problems": list(found.gpus.problems), "fix": found.gpus.fix}
+    gpus = [{name: getattr(gpu, name) for name in names} for gpu in runtime.gpus.gpus]
+    return {"gpus": gpus, "problems": list(runtime.gpus.problems), "fix": runtime.gpus.fix}
 
 
-def _vulkan_lines(found: Runtime) -> list[str]:
+def _vulkan_lines(runtime: Runtime) -> list[str]:
     """Return the Vulkan devices of this machine, with the options that choose them."""
     lines = ["lavapipe, on the CPU: used without --gpu"]
-    gpus = found.gpus.gpus
+    gpus = runtime.gpus.gpus
     for gpu in gpus:
         lines.append(f"{gpu} ({gpu.kind}, {gpu.memory >> 20} MiB), driver {gpu.driver}, Vulkan {gpu.vulkan}")
         lines.append(f"  chosen by: --gpu {gpu.number}" + (", --gpu auto" if len(gpus) == 1 else ""))
-    return [*lines, *(f"not usable: {problem}" if gpus else problem for problem in found.gpus.problems)]
+    return [*lines, *(f"not usable: {problem}" if gpus else problem for problem in runtime.gpus.problems)]
 
 
-def _print_status(found: Runtime, *, packages: bool) -> None:
-    manifest = found.manifest
-    echo(f"folder    {found.folder}")
+def _print_status(runtime: Runtime, *, packages: bool) -> None:
+    manifest = runtime.manifest
+    echo(f"folder    {runtime.folder}")
     echo(f"mirror    {manifest.get('mirror', '?')}")
     for suite, how in manifest.get("signatures", {}).items():
         echo(f"          {suite}: {how}")
     echo(f"native    {manifest['native'][:16]} (compiled here)")
-    for number, line in enumerate(_vulkan_lines(found)):
+    for number, line in enumerate(_vulkan_lines(runtime)):
         echo(f"{'' if number else 'vulkan':9} {line}")
-    for version, release in found.releases.items():
+    for version, release in runtime.releases.items():
         verdict = "self-test passed" if release["available"] else release["reason"]
         package = release["package"]
         echo(f"release   ONNX Runtime {version} ({package['file']}): {verdict}")
@@ -133,7 +135,7 @@ def _print_status(found: Runtime, *, packages: bool) -> None:
     echo(f"packages  {count} of Debian" + (", by digest and version:" if packages else "; --packages lists them"))
     for package in sorted(manifest["packages"] if packages else (), key=lambda p: str(p["name"])):
         echo(f"          {package['sha256'][:16]}  {package['name']} {package['version']} ({package['suite']})")
-    for name, version, tried in found.untried:
+    for name, version, tried in runtime.untried:
         echo(f"note: {name} is {version}, this dmlprep was tested with {tried}")
 
 

@@ -59,7 +59,7 @@ class Stopping:
         for name in _SIGNALS:
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self._told)
+                signal.signal(number, self._handle)
         if sys.platform == "win32":
             self._watch_console()
         else:
@@ -69,7 +69,7 @@ class Stopping:
         """Record that the command has ended: a signal no longer changes its result."""
         self._over = True
 
-    def _told(self, number: int, _frame: object) -> None:
+    def _handle(self, number: int, _frame: object) -> None:
         # Once: a second Ctrl-C must not interrupt the clean-up, which ends soon by itself.
         if self.asked or self._over:
             return
@@ -79,14 +79,14 @@ class Stopping:
 
     def _watch_signals(self) -> None:
         """Receive each signal in a thread too: while the main thread runs a library's code, no handler is called."""
-        heard, told = (_high(end) for end in os.pipe())
-        os.set_blocking(told, False)
-        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        read_end, write_end = (_high(end) for end in os.pipe())
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         numbers = {getattr(signal, name, 0) for name in _SIGNALS}
 
         def watch() -> None:
-            while byte := os.read(heard, 1):
-                if byte[0] in numbers and signal.getsignal(byte[0]) == self._told:
+            while byte := os.read(read_end, 1):
+                if byte[0] in numbers and signal.getsignal(byte[0]) == self._handle:
                     self._end(byte[0])
 
         threading.Thread(target=watch, name="dmlprep-stopping", daemon=True).start()

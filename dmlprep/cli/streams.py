@@ -44,10 +44,10 @@ class Guarded(io.TextIOBase):
         for number, line in enumerate(text.split("\n")):
             if number:
                 self._line = ""
-            said = printable(line)
-            start = said.casefold()  # of a line that may come in pieces
+            safe_line = printable(line)
+            start = safe_line.casefold()  # of a line that may come in pieces
             forged = bool(start) and any(word.startswith(start) or start.startswith(word) for word in OURS)
-            shown = inert(said, self._line)
+            shown = inert(safe_line, self._line)
             lines.append(INDENT + shown if forged and not self._line else shown)
             self._line = (self._line + shown)[-_LONGEST_COMMAND:]
         self.own.write("\n".join(lines))

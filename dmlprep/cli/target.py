@@ -26,22 +26,22 @@ def command() -> None:
 @output_options("text", "json")
 def list_(quiet: bool, output_format: str) -> int:
     """List the releases that dmlprep knows, oldest first: what they load, their source, and their support."""
-    found = [target for kind in ("windows", "onnxruntime", "windowsml") for target in api.list_targets(kind)]
+    releases = [target for kind in ("windows", "onnxruntime", "windowsml") for target in api.list_targets(kind)]
     if output_format == "json":
-        print_json(list(map(_facts, found)))
+        print_json(list(map(_facts, releases)))
         return 0
     if quiet:
-        echo_lines(t.name for t in found)
+        echo_lines(t.name for t in releases)
         return 0
     head = ("target", "ONNX Runtime", "DirectML", "opset <=", "IR <=", "DirectML opset", "package")
     row = "{:<14} {:<13} {:<9} {:>8} {:>6} {:>15}  {}"
     echo(row.format(*head))
-    for t in found:
+    for t in releases:
         best = "not known" if t.opset_only else str(t.dml_opset)
         versions = (t.ort_version or "-", t.directml_version or "-", t.max_opset, t.max_ir, best)
         echo(row.format(t.name, *versions, t.package or "Windows"))
     echo("packages, the oldest Windows for each, and its fixes:")
-    for t in {t.package: t for t in found}.values():
+    for t in {t.package: t for t in releases}.values():
         echo(f"  {t.package or 'Windows'}: {t.windows}; {t.served}")
     echo(f"latest is {api.find_target().name}, the newest release of ONNX Runtime with DirectML")
     return 0
@@ -142,9 +142,9 @@ def _kernels(target: Target, op: str | None) -> dict[str, list[dict[str, Any]]]:
 
 
 def _show_kernels(kernels: dict[str, list[dict[str, Any]]], *, with_types: bool) -> None:
-    for key, found in kernels.items():
-        echo(f"  {key}: {', '.join(str(k['since_version']) for k in found) or 'none'}")
-        for k in found if with_types else ():
+    for key, versions in kernels.items():
+        echo(f"  {key}: {', '.join(str(k['since_version']) for k in versions) or 'none'}")
+        for k in versions if with_types else ():
             types = "; ".join(f"{label}: {' '.join(names)}" for label, names in k["types"].items())
             echo(f"    {k['since_version']}: {types}" + (f"; {k['query']}" if k["query"] else ""))
 

@@ -101,24 +101,24 @@ def command(
     with ProgressObserver(quiet) as observer:
         project = the_project(project_file, no_project)
         wanted = completed(project, model, options, quiet=quiet)
-        found = api.tune(model, out=out, observer=observer, **wanted)
-    show_found(found, out, output_format, quiet=quiet)
-    if options["kit"] is not None and found.exit_code == 0:
+        tuning = api.tune(model, out=out, observer=observer, **wanted)
+    show_tuning(tuning, out, output_format, quiet=quiet)
+    if options["kit"] is not None and tuning.exit_code == 0:
         wrote = f"wrote {options['kit']}; there: extract it, pip install numpy onnxruntime-directml, python run.py"
         echo(f"{wrote}; then: dmlprep kit choose result.zip --kit {options['kit']}", err=output_format == "json")
-    return found.exit_code
+    return tuning.exit_code
 
 
-def show_found(found: Tuned, out: Path | None, output_format: str, *, quiet: bool = False) -> None:
+def show_tuning(tuning: Tuned, out: Path | None, output_format: str, *, quiet: bool = False) -> None:
     """Show the table and the recipe, or everything as JSON; ``quiet``: the choice alone."""
     if output_format == "json":
-        print_json(found)
+        print_json(tuning)
     else:
         from dmlprep.cli.bars import out as console
         from dmlprep.report.tuning import show_tuned
 
-        show_tuned(found, console(), with_recipe=out is None, brief=quiet)
-    if out is not None and found.chosen and not quiet:
+        show_tuned(tuning, console(), with_recipe=out is None, brief=quiet)
+    if out is not None and tuning.chosen and not quiet:
         echo(f"wrote {out}", err=output_format == "json")
-    if found.error:
-        say(found.error)
+    if tuning.error:
+        say(tuning.error)

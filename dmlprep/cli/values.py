@@ -56,8 +56,8 @@ def read_pins(pins: tuple[str, ...]) -> dict[str, Value]:
 
     values: dict[str, Value] = {}
     for pin in pins:
-        name, given, text = pin.partition(":=")
-        if not given:
+        name, separator, text = pin.partition(":=")
+        if not separator:
             continue
         if not name.strip() or not text.strip():
             raise UsageError(f"{pin!r} is not a pin", where="--pin", fix="write INPUT:=VALUE (sr:=16000)")

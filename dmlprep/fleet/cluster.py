@@ -88,7 +88,7 @@ class ClusterEngine:
         self._topic = f"dmlprep-{uuid.uuid4().hex}"
         self._events: queue.Queue[Event | _Again] = queue.Queue()
         self._tasks: dict[str, Task] = {}
-        self._given: Counter[str] = Counter()
+        self._submissions: Counter[str] = Counter()
         self._begun: Counter[str] = Counter()
         self._futures: dict[str, Any] = {}
         self._started: set[str] = set()
@@ -151,7 +151,7 @@ class ClusterEngine:
             self._events.put(Ended(task.name, CheckNotRun.exit_code, "lost the scheduler"))
             return
         self._tasks[task.name] = task
-        self._given[task.name] += 1
+        self._submissions[task.name] += 1
         future = self._client.submit(
             _at_worker,
             self._topic,
@@ -159,7 +159,7 @@ class ClusterEngine:
             task.facts.get("here"),
             # As bytes: a worker of another version must be able to report that before it decodes newer types.
             pickle.dumps((self._run, task)),
-            key=f"{self._topic}-{self._given[task.name]}-{task.name}",
+            key=f"{self._topic}-{self._submissions[task.name]}-{task.name}",
             pure=False,
             retries=0,
             resources=self._asked(task) or None,
@@ -170,7 +170,7 @@ class ClusterEngine:
     def _asked(self, task: Task) -> dict[str, float]:
         """Return the resources that this job needs of those that workers declare: never more than one of them has."""
         asked: dict[str, float] = {}
-        if task.job is not None and task.job.given.get("device") != "cpu":
+        if task.job is not None and task.job.arguments.get("device") != "cpu":
             asked = {name: 1.0 for name in _ON_DML if self._declared.get(name)}
         if self._declared.get(_MEMORY):
             asked[_MEMORY] = min(float(task.memory), self._declared[_MEMORY])
@@ -195,7 +195,7 @@ class ClusterEngine:
             self.submit(self._tasks[event.name])
             return
         if isinstance(event, Ended):
-            del self._begun[event.name], self._given[event.name]
+            del self._begun[event.name], self._submissions[event.name]
             self._tasks.pop(event.name, None)
             future = self._futures.pop(event.name)
             if future is not None:
@@ -206,9 +206,9 @@ class ClusterEngine:
             self._started.add(event.name)
         yield event
 
-    def _hear(self, said: tuple[float, Any]) -> None:
+    def _hear(self, event: tuple[float, Any]) -> None:
         """Handle an event of a worker, in Dask's own thread."""
-        _, (name, text) = said
+        _, (name, text) = event
         if text == _STOPPED:
             self._stopped.add(name)
         else:
@@ -233,7 +233,7 @@ class ClusterEngine:
         error = future.exception()
         if isinstance(error, self._distributed.KilledWorker):
             times = error.allowed_failures + 1
-            if self._begun[name] < times and self._given[name] <= _BLAMELESS:
+            if self._begun[name] < times and self._submissions[name] <= _BLAMELESS:
                 return _Again(name)
             text = f"{times} workers were lost while they ran this job, last {error.last_worker.address}"
             return Ended(name, code, f"{text}: no retry (see their logs; the usual cause is memory)")
@@ -245,8 +245,8 @@ class ClusterEngine:
     def close(self) -> None:
         running = self._started & self._futures.keys()
         with contextlib.suppress(Exception):  # the scheduler may have ended
-            if left := [future for future in self._futures.values() if future is not None]:
-                self._client.cancel(left, force=True)
+            if pending := [future for future in self._futures.values() if future is not None]:
+                self._client.cancel(pending, force=True)
             end = time.monotonic() + _GONE
             while not running <= self._stopped and self._client.status == "running" and time.monotonic() < end:
                 time.sleep(WAIT / 10)
@@ -258,19 +258,19 @@ class ClusterEngine:
 
 def _bounded(connect: Callable[[], object]) -> object:
     """Connect in bounded time: Dask waits without end for the first word of a server that is not a scheduler."""
-    found: queue.Queue[object] = queue.Queue()
+    answers: queue.Queue[object] = queue.Queue()
 
     def run() -> None:
         try:
-            found.put(connect())
+            answers.put(connect())
         except BaseException as wrong:
-            found.put(wrong)
+            answers.put(wrong)
 
     threading.Thread(target=run, name="dmlprep-connect", daemon=True).start()
     end = time.monotonic() + _CONNECT + _LEAVE
     while time.monotonic() < end:
         with contextlib.suppress(queue.Empty):
-            answer = found.get(timeout=WAIT)
+            answer = answers.get(timeout=WAIT)
             if isinstance(answer, BaseException):
                 raise answer
             return answer

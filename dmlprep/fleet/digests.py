@@ -30,14 +30,14 @@ _FORMAT = 1
 _Identity = tuple[int, int, int, int, int]
 
 
-class _Seen(msgspec.Struct, frozen=True, array_like=True):
+class _Entry(msgspec.Struct, frozen=True, array_like=True):
     identity: _Identity
     sha256: str
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _Cache(msgspec.Struct, frozen=True):
     format: int
-    files: dict[str, _Seen]
+    files: dict[str, _Entry]
 
 
 class Digests:
@@ -46,7 +46,7 @@ class Digests:
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
         self._before = _read(file) if file is not None else {}
-        self._seen: dict[str, _Seen] = {}
+        self._entries: dict[str, _Entry] = {}
         self.read = 0
         """Files that were read."""
 
@@ -54,15 +54,15 @@ class Digests:
         """Return the SHA-256 of a plain file, in hexadecimal."""
         name = os.path.abspath(path)
         identity = _identity(path)
-        for known in (self._seen.get(name), self._before.get(name)):
+        for known in (self._entries.get(name), self._before.get(name)):
             if known is not None and known.identity == identity:
-                self._seen[name] = known
+                self._entries[name] = known
                 return known.sha256
         with path.open("rb") as file:
             sha = hashlib.file_digest(file, "sha256").hexdigest()
         self.read += 1
         if _identity(path) == identity:  # otherwise the file was written meanwhile, and the next call reads it again
-            self._seen[name] = _Seen(identity, sha)
+            self._entries[name] = _Entry(identity, sha)
         return sha
 
     def save(self) -> None:
@@ -73,20 +73,20 @@ class Digests:
             clock = self._file.with_suffix(".clock")
             write_file(clock, b"")
             now = clock.stat().st_mtime_ns  # by the clock of the file system
-            old = {name: seen for name, seen in self._seen.items() if max(seen.identity[3:]) < now - _YOUNG}
+            old = {name: entry for name, entry in self._entries.items() if max(entry.identity[3:]) < now - _YOUNG}
             room = max(0, _MOST - len(old))
-            others = [(n, s) for n, s in self._before.items() if n not in self._seen][:room]
-            data = to_compact(_Kept(_FORMAT, {**dict(others), **old}))
+            others = [(n, s) for n, s in self._before.items() if n not in self._entries][:room]
+            data = to_compact(_Cache(_FORMAT, {**dict(others), **old}))
             write_file(self._file, data)
 
 
 def _identity(path: Path) -> _Identity:
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):  # a pipe or a device may have no end
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # a pipe or a device may have no end
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _read(file: Path) -> dict[str, _Seen]:
-    kept = cached_json(file, _Kept)
-    return kept.files if kept is not None and kept.format == _FORMAT else {}
+def _read(file: Path) -> dict[str, _Entry]:
+    cache = cached_json(file, _Cache)
+    return cache.files if cache is not None and cache.format == _FORMAT else {}

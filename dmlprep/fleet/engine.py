@@ -88,9 +88,9 @@ class Engine(Protocol):
 def waited(events: queue.Queue[E], wait: bool | float, pending: Callable[[], bool]) -> Iterator[E]:
     """Yield the events of a queue; ``wait`` (or seconds at most) for the first while tasks are ``pending``."""
     until = math.inf if wait is True else time.monotonic() + wait
-    while pending() and (left := until - time.monotonic()) > 0:
+    while pending() and (remaining := until - time.monotonic()) > 0:
         with contextlib.suppress(queue.Empty):
-            yield events.get(timeout=min(left, WAIT))
+            yield events.get(timeout=min(remaining, WAIT))
             break
     with contextlib.suppress(queue.Empty):
         while True:

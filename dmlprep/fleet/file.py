@@ -68,13 +68,13 @@ class FleetFile:
         """Return the models that match a pattern, in the order of their names; absolute."""
         reader = _reader(Path(self.file))
         try:
-            found = matching(self.folder, pattern)
+            models = matching(self.folder, pattern)
         except Unfit as error:
             raise reader.wrong(str(error), error.fix) from error
-        found = [path for path in found if not is_result(path)]  # of an earlier run, below a pattern like **/*.onnx
-        if not found:
+        models = [path for path in models if not is_result(path)]  # of an earlier run, below a pattern like **/*.onnx
+        if not models:
             raise reader.wrong(f"no file matches models.{toml_key(pattern)}", "check the path; ** matches any folders")
-        return found
+        return models
 
 
 def read_fleet(path: Path) -> FleetFile:

@@ -155,13 +155,13 @@ class LocalEngine:
         if ending.kind == "memory":
             return CheckNotRun.exit_code, f"the job {ending.words} ({self._remedy})"
         reader.join(_LOOK)  # a process that it left running may still hold the pipe
-        said = " ".join(line.strip() for line in lines)
+        message = " ".join(line.strip() for line in lines)
         if ending.kind == "exit" and ending.code in (0, 1, 2, 3, 70):
-            return ending.code, said if ending.code else ""
+            return ending.code, message if ending.code else ""
         if ending.killed:  # from outside
             what = f"the job {ending.words}: the system probably ran out of memory ({self._remedy})"
             return CheckNotRun.exit_code, what
-        return InternalError.exit_code, f"the job {ending.words}{f': {said}' if said else ''}"
+        return InternalError.exit_code, f"the job {ending.words}{f': {message}' if message else ''}"
 
     def _read(self, name: str, process: Process, lines: deque[str]) -> None:
         stream = process.process.stderr

@@ -38,7 +38,7 @@ class Job:
         recipe: a built-in one, or a path; ``written``: as in the file.
         target: empty for the recipe's own.
         size: name of the sizes; empty without that axis.
-        given: other options, by the names of ``prepare``'s arguments.
+        arguments: other options, by the names of ``prepare``'s arguments.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Job:
     size: str = ""
     pins: dict[str, Value] = field(default_factory=dict)
     settings: dict[str, object] = field(default_factory=dict)
-    given: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ def read_shard(text: str) -> Shard:
     """Parse ``3/8``; an empty text is all jobs."""
     if not text:
         return Shard()
-    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
-    if found is None or not 1 <= int(found[1]) <= int(found[2]) <= _MOST_SHARDS:
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
+    if match is None or not 1 <= int(match[1]) <= int(match[2]) <= _MOST_SHARDS:
         fix = f"write PART/PARTS, such as 3/8, with at most {_MOST_SHARDS} parts"
         raise UsageError(f"invalid --shard {text!r}", where="--shard", fix=fix)
-    return Shard(int(found[1]), int(found[2]))
+    return Shard(int(match[1]), int(match[2]))
 
 
 def jobs_of(fleet: FleetFile) -> list[Job]:
@@ -92,30 +92,30 @@ def jobs_of(fleet: FleetFile) -> list[Job]:
             raise _wrong(fleet, f"it has more than {MOST_JOBS:,} jobs", fix)
     every = [job for model, (part, entries) in models.items() for job in _jobs(fleet, model, part, entries)]
     _check_names(fleet, every)
-    kept = every
+    jobs = every
     for number, rule in enumerate(fleet.exclude, 1):
         matches = _rule(rule)
         if not any(map(matches, every)):
             raise _wrong(fleet, f"exclude {number} matches no job", _nearest(rule, every))
-        kept = [job for job in kept if not matches(job)]
-    if not kept:
+        jobs = [job for job in jobs if not matches(job)]
+    if not jobs:
         raise _wrong(fleet, "no jobs remain", "exclude fewer")
-    return kept
+    return jobs
 
 
 def selected(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
     """Return the jobs that patterns match: their names, the start of these, or the models' paths. Empty: all."""
     if not only:
         return list(jobs)
-    found: set[str] = set()
+    names: set[str] = set()
     for pattern in only:
         named = {job.name for job in jobs if _named(job, pattern)}
         if not named:
             raise UsageError(
                 f"no job is named {pattern!r}", where="--only", fix=suggest(pattern, _few(job.name for job in jobs))
             )
-        found |= named
-    return [job for job in jobs if job.name in found]
+        names |= named
+    return [job for job in jobs if job.name in names]
 
 
 def sharded(jobs: Sequence[Job], shard: Shard) -> list[Job]:
@@ -137,16 +137,16 @@ def _named(job: Job, pattern: str) -> bool:
 
 def _models(fleet: FleetFile) -> dict[Path, tuple[str, list[Entry]]]:
     """Return each model with its part of the name, and with the entries that apply to it."""
-    found: dict[Path, tuple[str, list[Entry]]] = {}
+    models: dict[Path, tuple[str, list[Entry]]] = {}
     for pattern, entry in fleet.models.items():
         fixed = _fixed(fleet.folder, pattern)
         for path in fleet.files(pattern):
             above = path.relative_to(fixed).parent if path.is_relative_to(fixed) else Path()
             part = (above / stem_of(path)).as_posix()
-            found.setdefault(path, (part, [fleet.defaults]))[1].append(entry)
-            if len(found) > MOST_JOBS:
+            models.setdefault(path, (part, [fleet.defaults]))[1].append(entry)
+            if len(models) > MOST_JOBS:
                 raise _wrong(fleet, f"it has more than {MOST_JOBS:,} models", "use fewer models")
-    return found
+    return models
 
 
 def _fixed(folder: Path, pattern: str) -> Path:
@@ -173,11 +173,11 @@ def _axes(entries: Sequence[Entry]) -> list[tuple[list[str], bool]]:
 
 
 def _jobs(fleet: FleetFile, model: Path, part: str, entries: Sequence[Entry]) -> Iterator[Job]:
-    found = merged(fleet.folder, entries, model)
+    options = merged(fleet.folder, entries, model)
     by_size: Entry = next((entry["sizes"] for entry in reversed(entries) if "sizes" in entry), {})
     axes = _axes(entries)
-    pins, settings = found.pop("pins", {}), found.pop("settings", {})
-    given = {name: value for name, value in found.items() if name not in ("recipe", "target")}
+    pins, settings = options.pop("pins", {}), options.pop("settings", {})
+    arguments = {name: value for name, value in options.items() if name not in ("recipe", "target")}
     here = Path.cwd()
     named = model.relative_to(here) if model.is_relative_to(here) else model
     shown = model.relative_to(fleet.folder) if model.is_relative_to(fleet.folder) else model
@@ -194,12 +194,12 @@ def _jobs(fleet: FleetFile, model: Path, part: str, entries: Sequence[Entry]) ->
             size=size,
             pins={**pins, **by_size.get(size, {})},
             settings=settings,
-            given=given,
+            arguments=arguments,
         )
 
 
 def _check_names(fleet: FleetFile, jobs: Sequence[Job]) -> None:
-    taken: dict[str, Job] = {}
+    owners: dict[str, Job] = {}
     for job in jobs:
         for part in job.name.split("/"):
             wrong = file_name_problem(part, anywhere=False)
@@ -208,7 +208,7 @@ def _check_names(fleet: FleetFile, jobs: Sequence[Job]) -> None:
                 fix = "rename the recipe or the sizes; a file without targets uses the recipe's own target"
                 raise _wrong(fleet, what, fix)
         # Windows and macOS ignore case in names.
-        other = taken.setdefault(job.name.casefold(), job)
+        other = owners.setdefault(job.name.casefold(), job)
         if other is not job:
             fix = "match both models by one pattern (**/x.onnx), so that their names include the folders"
             if other.model == job.model:

@@ -52,12 +52,14 @@ def read_record(path: Path) -> RunRecord | None:
         return None
 
 
-def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bool = False) -> Done:
+def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, is_known: bool = False) -> Done:
     """Return the row of a job that ended now or before; ``record`` is ``None`` if the run left none."""
     if record is None or record.exit_code != ended.exit_code:
-        return without_record(job, ended, key, kept=kept)
+        return without_record(job, ended, key, is_known=is_known)
     if record.exit_code in _RAISED and record.error is not None:
-        return without_record(job, replace(ended, error=str(record.error), code=record.error.code), key, kept=kept)
+        return without_record(
+            job, replace(ended, error=str(record.error), code=record.error.code), key, is_known=is_known
+        )
     news = headline(record)
     placed = record.facts.placement_after
     compared = [v for v in record.verdicts if v.decides and v.outputs]
@@ -66,7 +68,7 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bo
         job,
         ended,
         key,
-        kept=kept,
+        kept=is_known,
         record=f"{job.name}/{RECORD}",
         report=f"{job.name}/{REPORT}",
         output=f"{job.name}/{MODEL}" if ended.exit_code == 0 else "",
@@ -89,16 +91,16 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bo
     return Done(row, findings, data, not (ended.exit_code and codes & _OF_THE_MACHINE))
 
 
-def without_record(job: Job, ended: Ended, key: str, *, kept: bool = False) -> Done:
+def without_record(job: Job, ended: Ended, key: str, *, is_known: bool = False) -> Done:
     """Return the row of a job without a record: its input cannot be used, or it was ended. It is never good."""
     error = ended.error or f"the job ended with exit code {ended.exit_code} without a record"
     if ended.exit_code == 0:
         ended = replace(ended, exit_code=InternalError.exit_code)
-    row = _row(job, ended, key, kept=kept, level="bad", error=error, summary=error)
+    row = _row(job, ended, key, kept=is_known, level="bad", error=error, summary=error)
     code = ended.code if ended.code in CODES else _NO_RECORD
-    found = Finding(code=code, severity="error", message=error)
+    problem = Finding(code=code, severity="error", message=error)
     record = RunRecord(
-        "prepare", str(job.model), version=__version__, target=job.target, recipe=job.written, findings=[found]
+        "prepare", str(job.model), version=__version__, target=job.target, recipe=job.written, findings=[problem]
     )
     record.exit_code = ended.exit_code
     return Done(row, record, {}, lasting=code in _OF_THE_MODEL)

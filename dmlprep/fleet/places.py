@@ -76,10 +76,10 @@ class Place:
 
     def state(self) -> State | None:
         """Read ``job.json``; ``None`` if it cannot be read."""
-        found = cached_json(self.folder / STATE, State, 1 << 22)
-        return found if found is not None and found.format == _FORMAT else None
+        state = cached_json(self.folder / STATE, State, 1 << 22)
+        return state if state is not None and state.format == _FORMAT else None
 
-    def kept(self, key: str, digests: Digests) -> State | None:
+    def known_state(self, key: str, digests: Digests) -> State | None:
         """Return the outcome for ``key`` if its data files and all its results are unchanged."""
         state = self.state()
         if state is None or state.key != key or state.exit_code not in _LASTING or not state.lasting:

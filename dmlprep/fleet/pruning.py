@@ -30,8 +30,8 @@ def gone_jobs(out: Path, names: Iterable[str]) -> list[str]:
         return []
     # On a system that ignores case, both are one folder.
     known = {name.casefold() for name in names}
-    found = (path.relative_to(out).as_posix() for path in _folders(out) if _state(path) is not None)
-    return sorted(name for name in found if name != "." and name.casefold() not in known)
+    job_names = (path.relative_to(out).as_posix() for path in _folders(out) if _state(path) is not None)
+    return sorted(name for name in job_names if name != "." and name.casefold() not in known)
 
 
 def prune(out: Path, names: Iterable[str], observer: FleetObserver) -> None:

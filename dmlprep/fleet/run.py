@@ -130,17 +130,17 @@ class _Run:
         finally:
             self._abandon()  # again, now that no job runs: folders that were not empty
             self._digests.save()
-        found = [self._done[job.name] for job in self._request.jobs]
+        results = [self._done[job.name] for job in self._request.jobs]
         record = FleetRecord(
             file=self._request.file,
             version=__version__,
             shard=str(self._request.shard),
             only=list(self._request.only),
-            exit_code=worst(one.row.exit_code for one in found),
+            exit_code=worst(one.row.exit_code for one in results),
             seconds=round(time.monotonic() - began, 3),
-            jobs=[one.row for one in found],
+            jobs=[one.row for one in results],
         )
-        return Ran(record, [one.findings for one in found])
+        return Ran(record, [one.findings for one in results])
 
     def _check_inputs(self) -> None:
         """Refuse results that would replace a model that is prepared."""
@@ -183,12 +183,12 @@ class _Run:
             if not lock.enter_context(held(lock_of(self._own, job.name))):
                 raise OutputError("another run uses this job", where=str(place.folder), fix="wait, then run again")
             state = place.state()
-            if not self._request.fresh and (kept := place.kept(key, self._digests)) is not None:
-                ended = Ended(job.name, kept.exit_code or 0, kept.error, kept.seconds, kept.code)
-                found = done(job, ended, read_record(place.folder / RECORD), key, kept=True)
-                if found.lasting:
+            if not self._request.fresh and (earlier := place.known_state(key, self._digests)) is not None:
+                ended = Ended(job.name, earlier.exit_code or 0, earlier.error, earlier.seconds, earlier.code)
+                result = done(job, ended, read_record(place.folder / RECORD), key, is_known=True)
+                if result.lasting:
                     lock.close()
-                    self._end(found)
+                    self._end(result)
                     return None
             place.begin(key, force=self._request.force)
         except (OSError, UsageError) as error:
@@ -205,7 +205,7 @@ class _Run:
         """Announce the code that the job runs because a file names it."""
         plan = self._keys.plan(job)
         file, function = metric_of(job, plan)
-        by_recipe = not job.given.get("metric") and not plan.recipe.name.startswith("@")
+        by_recipe = not job.arguments.get("metric") and not plan.recipe.name.startswith("@")
         named = (plan.recipe.name if by_recipe else self._request.file, f"{file}:{function}")
         if file is not None and named not in self._announced:
             self._announced.add(named)
@@ -228,31 +228,31 @@ class _Run:
             read = read_record(record)
             if ended.exit_code == 0 and not (active.place.folder / MODEL).is_file():
                 read = None  # whatever it says
-            found = done(active.job, ended, read, active.key)
+            result = done(active.job, ended, read, active.key)
             try:
-                lasting = found.lasting and self._unchanged(active, found)
+                lasting = result.lasting and self._unchanged(active, result)
                 active.place.settle(
                     active.key,
-                    found.row.exit_code,
+                    result.row.exit_code,
                     self._digests,
-                    record=record if found.row.record else None,
-                    reads=found.data,
-                    error=found.row.error,
-                    code="" if found.row.record else found.findings.findings[0].code,
+                    record=record if result.row.record else None,
+                    reads=result.data,
+                    error=result.row.error,
+                    code="" if result.row.record else result.findings.findings[0].code,
                     seconds=ended.seconds,
                     lasting=lasting,
                 )
             except OutputError as error:
                 failed = Ended(active.job.name, error.exit_code, str(error), code=error.code)
-                found = without_record(active.job, failed, active.key)
+                result = without_record(active.job, failed, active.key)
             with contextlib.suppress(OSError):
                 remove(record)
-        return found
+        return result
 
-    def _unchanged(self, active: _Active, found: Done) -> bool:
+    def _unchanged(self, active: _Active, result: Done) -> bool:
         """Return whether the model and its data are still those that the run read."""
         try:
-            same = all(self._digests.of(path) == sha for path, sha in found.data.items())
+            same = all(self._digests.of(path) == sha for path, sha in result.data.items())
             return same and key_of(self._keys.facts(active.job)) == active.key
         except OSError:
             return False
@@ -264,9 +264,9 @@ class _Run:
                 remove(self._record(active.job))
                 active.place.restore(active.before, self._request.out)
 
-    def _end(self, found: Done) -> None:
-        self._done[found.row.name] = found
-        self._request.observer.job_ended(found.row)
+    def _end(self, result: Done) -> None:
+        self._done[result.row.name] = result
+        self._request.observer.job_ended(result.row)
 
     def _record(self, job: Job) -> Path:
         return self._own / "records" / f"{_short(job.name)}.json"
@@ -291,6 +291,6 @@ def arguments_of(job: Job, folder: Path, record: Path, *, fresh: bool = False) -
     for flag, values in (("--pin", job.pins), ("--set", job.settings)):
         for name, value in values.items():
             words += [flag, f"{name}={toml_value(value)}"]
-    words += [word for name, value in job.given.items() for word in OPTIONS[name].words(name, value)]
+    words += [word for name, value in job.arguments.items() for word in OPTIONS[name].words(name, value)]
     words += ["--fresh"] if fresh else []
     return (*words, "--record", str(record), "--html", str(folder / REPORT), "--", str(job.model))

@@ -116,10 +116,10 @@ def check_folder(path: Path, target: Target, *, vram: int | None = None) -> Fold
     return FolderCheck(folder, target, record, tuple(checked), needs)
 
 
-def _once(found: list[Finding]) -> list[Finding]:
+def _once(findings: list[Finding]) -> list[Finding]:
     """Drop repeated findings: several sections may name one file."""
     by_text: dict[tuple[str, str, str], Finding] = {}
-    for one in found:
+    for one in findings:
         by_text.setdefault((one.code, one.node, one.message), one)
     return list(by_text.values())
 
@@ -153,7 +153,7 @@ def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
 
 
 def _model(
-    folder: GenaiFolder, file: ModelFile, target: Target, found: list[Finding]
+    folder: GenaiFolder, file: ModelFile, target: Target, findings: list[Finding]
 ) -> tuple[CheckedModel, Model | None]:
     """Open and examine one model, and compare it with the config."""
     name = file.file.name
@@ -164,18 +164,18 @@ def _model(
         examined = examine(model, target)
     except DmlprepError as error:
         code, place = "DP846" if isinstance(error, InputError) else "DP867", f"model.{file.section}.filename"
-        found.append(finding(code, f"{name}: {error.what}", node=place, remedy=error.fix or None))
+        findings.append(finding(code, f"{name}: {error.what}", node=place, remedy=error.fix or None))
         return CheckedModel(*file, None), None
     config = folder.config
-    found += name_findings(config, file.section, name, _interface(model.ir))
+    findings += name_findings(config, file.section, name, _interface(model.ir))
     if examined.facts is not None:
-        found += geometry_findings(config, file.section, name, examined.facts)
+        findings += geometry_findings(config, file.section, name, examined.facts)
     on_dml = dml_provider(config, file.section) is not None
     captured = on_dml and captures(config, file.section)
     if captured and examined.facts is not None and examined.placement is not None:
-        found += capture_findings(name, examined.placement, examined.facts)
+        findings += capture_findings(name, examined.placement, examined.facts)
     if on_dml:
-        found += _type_findings(name, model.ir)
+        findings += _type_findings(name, model.ir)
     examined.record.command = "genai check"
     examined.record.findings = [
         _in_folder(one, shares_buffer(config), captured)

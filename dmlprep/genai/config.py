@@ -55,10 +55,10 @@ class GenaiConfig:
 
     def value(self, place: str) -> object:
         """Return the value at a place, keys with dots between them; ``None`` without one."""
-        found: object = self.document
+        value: object = self.document
         for key in place.split("."):
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return found
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
 
     def table(self, place: str) -> Mapping[str, object]:
         """Return the object at a place; an empty one for other values, or none."""

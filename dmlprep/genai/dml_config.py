@@ -55,13 +55,15 @@ def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grou
     return layout.render(document), findings
 
 
-def _provider(session: dict[str, object], where: str, options: DmlOptions, captured: str, found: list[Finding]) -> None:
+def _provider(
+    session: dict[str, object], where: str, options: DmlOptions, captured: str, findings: list[Finding]
+) -> None:
     """Make ``dml`` the only provider of a session; other keys of its object stay."""
     listed = session.get("provider_options")
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     others = [name for entry in entries for name in entry if not is_dml(name)]
     if others:
-        found.append(finding("DP875", f"{where}: {', '.join(dict.fromkeys(others))} replaced by dml"))
+        findings.append(finding("DP875", f"{where}: {', '.join(dict.fromkeys(others))} replaced by dml"))
     ours = next(((entry, name) for entry in entries for name in entry if is_dml(name)), None)
     wanted: dict[str, object] = {"enable_graph_capture": captured} if captured else {}
     if options.device_index is not None:
@@ -73,16 +75,16 @@ def _provider(session: dict[str, object], where: str, options: DmlOptions, captu
         _object(*ours).update(wanted)
 
 
-def _search(search: dict[str, object], found: list[Finding]) -> None:
+def _search(search: dict[str, object], findings: list[Finding]) -> None:
     """Set the search options that DirectML's GroupQueryAttention needs (DP649)."""
     if search.get("past_present_share_buffer") is not True:
         search["past_present_share_buffer"] = True
         text = "changed past_present_share_buffer to true: DirectML reads the cache only in shared memory"
-        found.append(finding("DP875", f"search: {text}"))
+        findings.append(finding("DP875", f"search: {text}"))
     if "chunk_size" in search:
         del search["chunk_size"]
         text = "removed chunk_size: DirectML ignores the cache when it computes several tokens"
-        found.append(finding("DP875", f"search: {text}"))
+        findings.append(finding("DP875", f"search: {text}"))
 
 
 def for_cpu(text: str) -> str:

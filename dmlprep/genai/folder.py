@@ -105,8 +105,8 @@ def open_folder(path: Path | str) -> GenaiFolder:
             outside.append((f"model.{section}.filename", name))
         else:
             models.append(ModelFile(section, path / name))
-    taken = {model.file for model in models} | {path / CONFIG}
-    others = tuple(sorted(file for file in _files(path) if file not in taken))
+    known_files = {model.file for model in models} | {path / CONFIG}
+    others = tuple(sorted(file for file in _files(path) if file not in known_files))
     return GenaiFolder(path, config, tuple(models), others, tuple(outside))
 
 

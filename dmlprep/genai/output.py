@@ -69,8 +69,8 @@ class FolderOut:
                 raise OutputError(what, where=str(out / name), fix="move it away, or choose another folder with -o")
         return folder
 
-    def exchange(self, made: Path, head: str, *, force: bool) -> None:
-        """Move everything in ``made`` into the folder, atomically.
+    def exchange(self, source: Path, head: str, *, force: bool) -> None:
+        """Move everything in ``source`` into the folder, atomically.
 
         Files of an earlier run that this run did not write again are removed, if they are unchanged.
 
@@ -81,7 +81,7 @@ class FolderOut:
         Raises:
             OutputError: a file cannot be moved; the folder is unchanged.
         """
-        new = {name: made / name for name in os.listdir(made)}
+        new = {name: source / name for name in os.listdir(source)}
         before = dict.fromkeys(name.split("/", 1)[0] for name in self.written)
         own = [n for n in before if (n not in new or not is_plain_file(self.path / n)) and self._is_own(n)]
         others = dict.fromkeys(name for name in (*new, *own) if name != head)

@@ -123,8 +123,8 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
     run = _Run(request, record, recipe, built)
     try:
         with staging_folder(request.out) as staging:
-            given = _built(run, staging / "built") if built else _given(run)
-            _make(run, given, staging, out)
+            source = _built(run, staging / "built") if built else _open_source(run)
+            _make(run, source, staging, out)
     except (ModelRefused, ToolFailed, CheckNotRun) as refused:
         record.exit_code, record.error = refused.exit_code, RunError.of(refused)
         code = refused.code or "DP878"
@@ -145,7 +145,7 @@ def _folders_of(request: GenaiRequest) -> list[str]:
         return []  # opening it reports why
 
 
-def _given(run: _Run) -> GenaiFolder:
+def _open_source(run: _Run) -> GenaiFolder:
     """Open a folder of genai's. Its config is watched before it is read."""
     source = run.request.source
     config = source if source.name == CONFIG and source.is_file() else source / CONFIG
@@ -162,7 +162,7 @@ def _built(run: _Run, place: Path) -> GenaiFolder:
     check_inside(named, request.source)
     builder = find_builder(request.builder)
     versions = ", ".join(f"{name} {version}" for name, version in builder.versions.items() if name != "Python")
-    request.observer.told(f"genai's builder creates the models ({request.precision}; {versions})")
+    request.observer.notice(f"genai's builder creates the models ({request.precision}; {versions})")
     run.facts.builder = BuilderFacts(request.precision, dict(builder.versions))
     run.source.take(named)
     build(request.source, place, builder, request.precision, limit=request.time_limit)
@@ -171,43 +171,43 @@ def _built(run: _Run, place: Path) -> GenaiFolder:
     return open_folder(place)
 
 
-def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut) -> None:
+def _make(run: _Run, source: GenaiFolder, staging: Path, out: FolderOut) -> None:
     """Prepare the folder, prove it, and move it into place."""
     request, record = run.request, run.record
-    made = staging / "made"
-    place = made / "dml" if request.fallback else made
+    root = staging / "made"
+    place = root / "dml" if request.fallback else root
     place.mkdir(parents=True)
-    _check_folder(given)
+    _check_folder(source)
     if not run.built:
-        check_inside([given.path / CONFIG, *(model.file for model in given.models), *given.other_files], given.path)
-    models = _models(run, given, place)
+        check_inside([source.path / CONFIG, *(model.file for model in source.models), *source.other_files], source.path)
+    models = _models(run, source, place)
     if record.exit_code:
         return
-    original = replace(given, opened={file: one.original for file, one in models.items()})
+    original = replace(source, opened={file: one.original for file, one in models.items()})
     used = _data_of(original)
-    others = [path for path in given.other_files if path not in used and path != given.path / RECORD]
+    others = [path for path in source.other_files if path not in used and path != source.path / RECORD]
     if not run.built:
         run.source.take(others)
-    copied = copy_files(others, given.path, place)
-    _write_config(run, given, place, models)
+    copied = copy_files(others, source.path, place)
+    _write_config(run, source, place, models)
     if request.fallback:
-        copy_files(dict.fromkeys([*used, *others, *(model.file for model in given.models)]), given.path, made / "cpu")
-        _write(made / "cpu" / CONFIG, for_cpu(_config_text(given)))
-    results = {place / file.relative_to(given.path): one.prepared for file, one in models.items() if one.prepared}
+        copy_files(dict.fromkeys([*used, *others, *(model.file for model in source.models)]), source.path, root / "cpu")
+        _write(root / "cpu" / CONFIG, for_cpu(_config_text(source)))
+    results = {place / file.relative_to(source.path): one.prepared for file, one in models.items() if one.prepared}
     if not _proved(run, original, replace(open_folder(place), opened=results)):
         return
     run.source.check()
-    written = digests(made)
+    written = digests(root)
     run.facts.copied, run.facts.written, run.facts.fallback = copied, written, "cpu" if request.fallback else ""
     record.facts.genai = run.facts
     record.facts.digests = {**run.source.digests, **record.facts.digests}
-    decoder = next((m.file for m in given.models if m.section.startswith("decoder")), given.models[0].file)
-    shown = (place / decoder.relative_to(given.path)).relative_to(made).as_posix()
+    decoder = next((m.file for m in source.models if m.section.startswith("decoder")), source.models[0].file)
+    shown = (place / decoder.relative_to(source.path)).relative_to(root).as_posix()
     record.output, record.output_sha256 = str(request.out), written.get(shown, "")
     record.seconds = round(time.perf_counter() - run.began, 3)
     with plain_errors(request.out / RECORD):
-        (made / RECORD).write_bytes(record.to_json())
-    out.exchange(made, RECORD if request.fallback else CONFIG, force=request.force)
+        (root / RECORD).write_bytes(record.to_json())
+    out.exchange(root, RECORD if request.fallback else CONFIG, force=request.force)
 
 
 def _data_of(folder: GenaiFolder) -> set[Path]:
@@ -219,41 +219,41 @@ def _data_of(folder: GenaiFolder) -> set[Path]:
     return inside | {path for path in folder.other_files if os.path.realpath(path) in really}
 
 
-def _check_folder(given: GenaiFolder) -> None:
+def _check_folder(source: GenaiFolder) -> None:
     """Refuse a folder whose models cannot be found.
 
     Raises:
         InputError: its config names no model, one that is not there, or one outside of it.
     """
-    where, fix = str(given.path / CONFIG), "dmlprep genai check shows the problems of the folder"
-    if given.outside:
-        section, name = given.outside[0]
+    where, fix = str(source.path / CONFIG), "dmlprep genai check shows the problems of the folder"
+    if source.outside:
+        section, name = source.outside[0]
         raise InputError(f"{section} names {name!r}, outside the folder", where=where, fix=fix)
-    if not given.models:
+    if not source.models:
         raise InputError("it names no model", where=where, fix=fix)
-    for model in given.models:
+    for model in source.models:
         if model.file.name.lower() == RECORD:
             text = f"model.{model.section} names {model.file.name}, which is the name of dmlprep's record"
             raise InputError(text, where=where, fix="rename the model, in the config too")
         if not os.path.isfile(model.file):  # also False where a file cannot have such a name
             raise InputError(f"model.{model.section} names {model.file.name}, which is missing", where=where, fix=fix)
-    wrong = next((one for one in given.config.findings if one.severity == "error"), None)
+    wrong = next((one for one in source.config.findings if one.severity == "error"), None)
     if wrong is not None:
         raise InputError(f"onnxruntime-genai refuses it: {wrong.message} [{wrong.code}]", where=where, fix=fix)
 
 
-def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, PreparedModel]:
+def _models(run: _Run, source: GenaiFolder, place: Path) -> Mapping[Path, PreparedModel]:
     """Prepare each model of the folder once; if one fails, the record has the reason."""
     record, request = run.record, run.request
-    files = list(dict.fromkeys(model.file for model in given.models))
+    files = list(dict.fromkeys(model.file for model in source.models))
     prepared: dict[Path, PreparedModel] = {}
     digest: dict[str, str] = {}
     for file in files:
         if len(files) > 1:
-            request.observer.told(f"model {file.relative_to(given.path).as_posix()}")
-        one = _one(run, given, file, place)
+            request.observer.notice(f"model {file.relative_to(source.path).as_posix()}")
+        one = _one(run, source, file, place)
         prepared[file] = one
-        _note(record, one, file.relative_to(given.path).as_posix() if len(files) > 1 else "")
+        _note(record, one, file.relative_to(source.path).as_posix() if len(files) > 1 else "")
         digest |= one.record.facts.digests
         if not run.built:
             # The proof and the folder for the CPU read the files that this run of the steps has watched so far.
@@ -264,12 +264,12 @@ def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, Prepare
                 where = f"{file.name}: {error.where}" if error.where else file.name
                 record.error = msgspec.structs.replace(error, where=where)
             break
-    root = request.source if run.built else given.path
-    record.facts.digests = {_shown(Path(path), given, root): sha for path, sha in digest.items()}
+    root = request.source if run.built else source.path
+    record.facts.digests = {_shown(Path(path), source, root): sha for path, sha in digest.items()}
     record.facts.files = sorted({*record.facts.digests, str(root / CONFIG)})
     run.facts.models = {
-        file.relative_to(given.path).as_posix(): PreparedModelFacts(
-            [model.section for model in given.models if model.file == file],
+        file.relative_to(source.path).as_posix(): PreparedModelFacts(
+            [model.section for model in source.models if model.file == file],
             one.record.opset_after.get("", 0),
             one.record.facts.placement_after,
         )
@@ -278,26 +278,26 @@ def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, Prepare
     return prepared
 
 
-def _shown(path: Path, given: GenaiFolder, root: Path) -> str:
+def _shown(path: Path, source: GenaiFolder, root: Path) -> str:
     """Return a path in ``root``, the folder that the user knows, instead of the builder's temporary folder."""
-    return str(root / path.relative_to(given.path)) if path.is_relative_to(given.path) else str(path)
+    return str(root / path.relative_to(source.path)) if path.is_relative_to(source.path) else str(path)
 
 
-def _one(run: _Run, given: GenaiFolder, file: Path, place: Path) -> PreparedModel:
+def _one(run: _Run, source: GenaiFolder, file: Path, place: Path) -> PreparedModel:
     """Run the steps on one model, and save it in ``place``. It is opened once before and once after."""
-    request, config = run.request, given.config
+    request, config = run.request, source.config
     # The search's limit, within the model's context length.
     limit = min(filter(None, (config.number("model.context_length"), config.number("search.max_length"))), default=None)
     with limited(run.recipe.limits):
         watch = Unchanged()
         model = watch.take_model(file)
-        plan = _plan(run, kept_types(model, given.config))
+        plan = _plan(run, kept_types(model, source.config))
         run.record.target = plan.target.name
         refuse_forms(model, plan.target, limit, mended=False)
         for at, text, fix in cache_faults(config) if is_grouped(model) else ():
             if at != "search.chunk_size":  # which is removed
-                raise ModelRefused(f"{at} {text}", where=str(given.path / CONFIG), code="DP878", fix=fix)
-        target = place / file.relative_to(given.path)
+                raise ModelRefused(f"{at} {text}", where=str(source.path / CONFIG), code="DP878", fix=fix)
+        target = place / file.relative_to(source.path)
         target.parent.mkdir(parents=True, exist_ok=True)
         options = PrepareOptions(external_data=bool(data_files(model)), vram=request.vram)
         wanted = PrepareRequest(file, target, plan, options, observer=request.observer)
@@ -334,9 +334,9 @@ def _note(record: RunRecord, one: PreparedModel, name: str) -> None:
         facts.nodes, facts.memory = of_run.nodes, of_run.memory
 
 
-def _config_text(given: GenaiFolder) -> str:
+def _config_text(source: GenaiFolder) -> str:
     """Return the text of the config with its line ends, without a byte-order mark, which genai refuses."""
-    path = given.path / CONFIG
+    path = source.path / CONFIG
     try:
         data = read_given(path, _CONFIG_BYTES)
         text = decode_text(data)
@@ -347,15 +347,15 @@ def _config_text(given: GenaiFolder) -> str:
         raise InputError(str(error), where=str(path), fix=error.fix) from error
 
 
-def _write_config(run: _Run, given: GenaiFolder, place: Path, models: Mapping[Path, PreparedModel]) -> None:
-    decoders = {model.file for model in given.models if model.section.startswith("decoder")}
+def _write_config(run: _Run, source: GenaiFolder, place: Path, models: Mapping[Path, PreparedModel]) -> None:
+    decoders = {model.file for model in source.models if model.section.startswith("decoder")}
     why_not = next((why for file in decoders if (why := models[file].captures)), "")
     grouped = any(is_grouped(models[file].original) for file in decoders)
     # With GroupQueryAttention, dmlprep turns sharing on; it is not known if another decoder supports it.
-    if not why_not and not grouped and not shares_buffer(given.config):
+    if not why_not and not grouped and not shares_buffer(source.config):
         why_not = "past and present do not share memory (search.past_present_share_buffer), which capture needs"
     options = run.request.options
-    text, findings = for_dml(_config_text(given), options, capture=not why_not, why_not=why_not, grouped=grouped)
+    text, findings = for_dml(_config_text(source), options, capture=not why_not, why_not=why_not, grouped=grouped)
     if options.graph_capture and why_not:
         findings.append(finding("DP874", f"graph capture is not possible: {why_not}", severity="warning"))
     run.record.findings += findings
@@ -368,14 +368,14 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8", newline="")
 
 
-def _proved(run: _Run, given: GenaiFolder, made: GenaiFolder) -> bool:
+def _proved(run: _Run, source: GenaiFolder, result: GenaiFolder) -> bool:
     """Return True if the result may be moved into place."""
     record, request = run.record, run.request
     if request.prover is None:
         verdicts = [Verdict(Check("proof"), outcome="not-run", reason="it was not requested", decides=False)]
     else:
         request.observer.check_started("proof")
-        proof = request.prover(given, made)
+        proof = request.prover(source, result)
         verdicts = proof.verdicts
         for verdict in verdicts:
             request.observer.check_finished(verdict)

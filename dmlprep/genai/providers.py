@@ -95,9 +95,9 @@ def _options(provider: Provider) -> Iterator[Finding]:
             yield finding("DP855", text, node=place, remedy=remedy)
 
 
-def _filter(provider: Provider, given: Mapping[str, object]) -> Iterator[Finding]:
+def _filter(provider: Provider, options: Mapping[str, object]) -> Iterator[Finding]:
     place = f"{provider.place}.device_filtering_options"
-    vendor = given.get("hardware_vendor_id")
+    vendor = options.get("hardware_vendor_id")
     if isinstance(vendor, int | float) and not isinstance(vendor, bool) and vendor not in VENDOR_NAMES:
         near = min(VENDOR_NAMES, key=lambda known: abs(known - vendor))
         close = abs(near - vendor) <= 16
@@ -105,11 +105,11 @@ def _filter(provider: Provider, given: Mapping[str, object]) -> Iterator[Finding
         known = ", ".join(f"{number} {name}" for number, name in VENDOR_NAMES.items())
         remedy = f"{near} is {VENDOR_NAMES[near]}: did you mean that?" if close else f"known: {known}"
         yield finding("DP856", text, node=place, severity="error" if close else "warning", remedy=remedy)
-    kind = given.get("hardware_device_type")
+    kind = options.get("hardware_device_type")
     if isinstance(kind, str) and kind.lower() == "cpu":
         text = f"{place}.hardware_device_type is cpu, but DirectML devices are GPUs or NPUs"
         yield finding("DP856", text, node=place, severity="error", remedy='write "gpu" or "npu"')
-    if given:
+    if options:
         text = f"{place} has no effect on dml: onnxruntime-genai filters the devices of plug-in providers only"
         remedy = "name the adapter with device_index or luid"
         yield finding("DP856", text, node=place, severity="warning", remedy=remedy)

@@ -105,11 +105,11 @@ def _table(table: Mapping[str, object], name: str, place: str) -> Iterator[Findi
             remedy = "write it inside the object of dml (the example on its page is wrong)"
             yield finding("DP856", text, node=where, remedy=remedy)
             continue
-        taken = keys.get(key) or keys.get("*")
-        if taken is None:
+        type_text = keys.get(key) or keys.get("*")
+        if type_text is None:
             yield _unknown(key, value, name, keys, where)
         else:
-            yield from _value(value, taken, where)
+            yield from _value(value, type_text, where)
 
 
 def _unknown(key: str, value: object, name: str, keys: Mapping[str, str], where: str) -> Finding:
@@ -136,8 +136,8 @@ def _nearest(key: str, known: list[str]) -> str:
     return close[0] if close else ""
 
 
-def _value(value: object, taken: str, where: str) -> Iterator[Finding]:
-    kinds = tuple(map(_kind, taken.split("|")))
+def _value(value: object, type_text: str, where: str) -> Iterator[Finding]:
+    kinds = tuple(map(_kind, type_text.split("|")))
     for kind in kinds:
         if kind.listed and isinstance(value, list):
             for number, item in enumerate(value):

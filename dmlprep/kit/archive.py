@@ -168,13 +168,13 @@ class Bundle:
 
     def _digest(self, name: str, size: int) -> str:
         digest = hashlib.sha256()
-        left = size
+        remaining = size
         with self.open(name) as file:
             # Never more than the document lists, however large the member unpacks.
-            while left and (piece := file.read(min(_PIECE, left))):
+            while remaining and (piece := file.read(min(_PIECE, remaining))):
                 digest.update(piece)
-                left -= len(piece)
-            if left or file.read(1):
+                remaining -= len(piece)
+            if remaining or file.read(1):
                 raise self.wrong(f"{name} does not have the announced {size} bytes", "copy it again completely")
         return digest.hexdigest()
 

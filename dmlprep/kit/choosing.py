@@ -41,9 +41,9 @@ def _judged(one: Candidate, verdict: Verdict) -> Candidate:
     return replace(one, proof=verdict.outcome, reason=verdict.reason, devices=by)
 
 
-def _bench(found: Returned, verdicts: Mapping[str, Verdict]) -> Bench:
+def _bench(answer: Returned, verdicts: Mapping[str, Verdict]) -> Bench:
     """Return the times of the candidates that passed, in the form of ``bench``."""
-    result = found.result
+    result = answer.result
     names = list(verdicts)
     right = {name: _turns(result, number) for number, name in enumerate(names) if verdicts[name].outcome == "passed"}
     timed = {name: turns for name, turns in right.items() if turns}
@@ -61,11 +61,11 @@ def _bench(found: Returned, verdicts: Mapping[str, Verdict]) -> Bench:
     on_dml = result.provider == "DmlExecutionProvider"
     note = ON_CPU if not on_dml else SOFTWARE if software_device("dml", device) else ""
     rounds = max((len(turns) for turns in timed.values()), default=0)
-    return Bench(str(device or ""), tuple(rows), inputs=found.manifest.inputs, note=note, rounds=rounds)
+    return Bench(str(device or ""), tuple(rows), inputs=answer.manifest.inputs, note=note, rounds=rounds)
 
 
 def _turns(result: Result, number: int) -> dict[int, tuple[float, ...]]:
     """Return the times by round, without values that are not times."""
     turns = result.turns.get(str(number), [])
-    kept = {at: tuple(seconds for seconds in turn if 0 < seconds < 1e6) for at, turn in enumerate(turns)}
-    return {at: turn for at, turn in kept.items() if turn}
+    valid_turns = {at: tuple(seconds for seconds in turn if 0 < seconds < 1e6) for at, turn in enumerate(turns)}
+    return {at: turn for at, turn in valid_turns.items() if turn}

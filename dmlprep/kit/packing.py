@@ -21,8 +21,8 @@ from dmlprep.core.files.writing import Writer
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.input_watch import Unchanged, data_files, named_data_files
 from dmlprep.kit.forms import KitCandidate, KitFeed, KitModel, KitReference, Manifest
-from dmlprep.kit.found import FromRecord, from_record
 from dmlprep.kit.keyfiles import check_run_key, keep_key, key_to_pack_with, write_run_key
+from dmlprep.kit.record_defaults import FromRecord, from_record
 from dmlprep.kit.zipping import ZipWriter
 from dmlprep.metrics import OutputGroup, Tolerance, choose_tolerance, degenerate, holds_fp16, quantizes, tells_something
 from dmlprep.parity import Reference, fit_feeds

@@ -16,8 +16,8 @@ from dmlprep.core.files import unreadable
 from dmlprep.core.files.writing import write_file
 from dmlprep.kit.archive import Bundle, read_array
 from dmlprep.kit.forms import Manifest, Result, read_manifest, read_result
-from dmlprep.kit.found import record_beside
 from dmlprep.kit.keyfiles import check_kit_seal, check_result_seal, packer_key
+from dmlprep.kit.record_defaults import record_beside
 from dmlprep.metrics import UserMetric, proves
 from dmlprep.parity.judging import Judge, difference, no_output
 from dmlprep.portable.integrity import MANIFEST, file_digest
@@ -49,13 +49,13 @@ def verify(
         InputError: the kit or the result is damaged, edited or hostile, they do not belong together, or a seal that the
             key needs is missing.
     """
-    with returned(result, kit, key) as found:
+    with returned(result, kit, key) as answer:
         if model is not None:
-            _check_model(model, found.manifest)
+            _check_model(model, answer.manifest)
         path = record or (record_beside(model) if model is not None else None)
-        run = _record(path, found.manifest) if path is not None else None
-        found.check_files()
-        verdict = found.judge(metric)
+        run = _record(path, answer.manifest) if path is not None else None
+        answer.check_files()
+        verdict = answer.judge(metric)
     if path is not None and run is not None:
         write_file(path, _merged(run, verdict).to_json())
     return verdict, path
@@ -96,14 +96,14 @@ def returned(result: Path, kit: Path, key: Path | None) -> Iterator[Returned]:
         if own is not None:
             check_kit_seal(own, packed, sent)
         manifest, name = read_manifest(packed, str(kit))
-        found = read_result(document, str(result))
-        if found.kit != name:
-            what = f"the result is of kit {found.kit[:12]}, but this is kit {name[:12]}"
+        content = read_result(document, str(result))
+        if content.kit != name:
+            what = f"the result is of kit {content.kit[:12]}, but this is kit {name[:12]}"
             fix = "pass the kit.zip that this result came from; packing again makes another kit"
             raise InputError(what, where=str(result), code="DP811", fix=fix)
         if own is not None:
             check_result_seal(own.run_key(name), document, answer)
-        yield Returned(sent, answer, manifest, name, found, own is not None)
+        yield Returned(sent, answer, manifest, name, content, own is not None)
 
 
 def _with_origin(verdict: Verdict, *, keyed: bool, sealed: bool) -> Verdict:
@@ -124,10 +124,10 @@ def _check_model(model: Path, manifest: Manifest) -> None:
     for name in (manifest.model.file, *manifest.model.data):
         path = model if name == manifest.model.file else model.parent / name.partition("/")[2]
         try:
-            found = file_digest(path)[1]
+            digest = file_digest(path)[1]
         except OSError as error:
             raise unreadable(error, path, code="DP811", fix=fix) from error
-        if found != manifest.files[name].sha256:
+        if digest != manifest.files[name].sha256:
             raise InputError("this is not the file in the kit", where=str(path), code="DP811", fix=fix)
 
 
@@ -175,28 +175,28 @@ def _judge(
         seconds=round(result.session.load_seconds + sum(sum(f.seconds) for f in result.feeds), 3),
     )
 
-    def said(outcome: object, reason: str, findings: list[Finding], outputs: list[OutputMetrics]) -> Verdict:
+    def with_outcome(outcome: object, reason: str, findings: list[Finding], outputs: list[OutputMetrics]) -> Verdict:
         feeds = len(result.feeds)
         return msgspec.structs.replace(
             verdict, outcome=outcome, reason=reason, findings=findings, outputs=outputs, feeds=feeds
         )
 
     if idle := _not_run(result, on_dml):
-        return said("not-run", idle, [finding("DP812", f"{verdict.check} did not run: {idle}")], [])
+        return with_outcome("not-run", idle, [finding("DP812", f"{verdict.check} did not run: {idle}")], [])
     if result.failure is not None:
         failure = result.failure
         text = f"it does not run: {failure.stage}: {failure.hresult + ': ' if failure.hresult else ''}{failure.message}"
         facts: dict[str, Any] = {"stage": failure.stage, "hresult": failure.hresult, "causes": failure.causes}
         remedy = failure.next_step or None
-        return said("failed", text, [finding("DP704", text, severity="error", remedy=remedy, **facts)], [])
+        return with_outcome("failed", text, [finding("DP704", text, severity="error", remedy=remedy, **facts)], [])
     if len(result.feeds) != len(manifest.feeds):
         what = f"{len(result.feeds)} of {len(manifest.feeds)} feeds ran"
-        return said("not-run", what, [finding("DP812", f"{verdict.check}: {what}")], [])
+        return with_outcome("not-run", what, [finding("DP812", f"{verdict.check}: {what}")], [])
     feeds = list(zip(manifest.feeds, result.feeds, strict=True))
     lost = next((n for asked, got in feeds for n in asked.outputs if n not in got.outputs), None)
     if lost is not None:
         absent = no_output("the session", lost)
-        return said("failed", absent.message, [absent], [])
+        return with_outcome("failed", absent.message, [absent], [])
     judge = Judge(manifest.groups, tolerance, manifest.noise, manifest.weak, metric)
     for asked, got in feeds:
         expected = {n: read_array(kit, file) for n, file in asked.outputs.items()}
@@ -225,26 +225,28 @@ def _not_run(result: Result, on_dml: bool) -> str:
 def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
     """Return the device that answered, in the words of the other verdicts."""
     facts, session = result.device, result.session
-    told = [f"ONNX Runtime {result.system.get('onnxruntime', '?')}", result.system.get("system", "")]
+    details = [f"ONNX Runtime {result.system.get('onnxruntime', '?')}", result.system.get("system", "")]
     if result.provider == _DML:
         called = f"dml on windows: {facts.get('adapter', 'unknown adapter')}"
-        told.insert(0, f"DirectML {facts.get('directml', '?')}")
-        told.append(f"adapter {facts['adapter number']}" if "adapter number" in facts else "")
-        told.append(f"driver {facts['driver']}" if "driver" in facts else "")
-        told.append("DirectML.dll of Windows" if facts.get("directml library") == "the one of Windows" else "")
-        told.append("software adapter" if facts.get("adapter kind") == "software" else "")
+        details.insert(0, f"DirectML {facts.get('directml', '?')}")
+        details.append(f"adapter {facts['adapter number']}" if "adapter number" in facts else "")
+        details.append(f"driver {facts['driver']}" if "driver" in facts else "")
+        details.append("DirectML.dll of Windows" if facts.get("directml library") == "the one of Windows" else "")
+        details.append("software adapter" if facts.get("adapter kind") == "software" else "")
     else:
         called = "cpu"
-        told.append("instead of DirectML, so it proves nothing about DirectML")
-        told.append(proves(manifest.model.fp16, DeviceInfo("cpu", provider="cpu")))
-    told += _other_options(manifest.session, session.options)
-    told.append(", ".join(f"{n} kernels on {p}" for p, n in sorted(session.kernels.items())))
+        details.append("instead of DirectML, so it proves nothing about DirectML")
+        details.append(proves(manifest.model.fp16, DeviceInfo("cpu", provider="cpu")))
+    details += _other_options(manifest.session, session.options)
+    details.append(", ".join(f"{n} kernels on {p}" for p, n in sorted(session.kernels.items())))
     timed = [s for feed in result.feeds for s in feed.seconds]
-    told.append(f"{1000 * statistics.median(timed):.3g} ms a run" if timed else "")
-    told.append(f"reference: {'the model itself on ' if manifest.reference.itself else ''}{manifest.reference.device}")
+    details.append(f"{1000 * statistics.median(timed):.3g} ms a run" if timed else "")
+    details.append(
+        f"reference: {'the model itself on ' if manifest.reference.itself else ''}{manifest.reference.device}"
+    )
     return DeviceInfo(
         called,
-        [*filter(None, told), f"kit {name[:12]}"],
+        [*filter(None, details), f"kit {name[:12]}"],
         "dml" if result.provider == _DML else "cpu",
         software=facts.get("adapter kind") == "software" or is_software(facts.get("adapter", "")),
     )

@@ -87,7 +87,7 @@ def inspect_app(folder: Path, system: Path | None = None) -> AppReport:
 class _Inspection:
     def __init__(self, folder: Path, system: Path | None) -> None:
         self.folder, self.system = folder, system
-        self._found = AppReport(folder)
+        self._report = AppReport(folder)
         self._images: dict[Path, Image | None] = {}
         self._targets: list[tuple[str, TargetVersions]] = []
 
@@ -98,11 +98,11 @@ class _Inspection:
                 self._package(here, DIGEST in names)
         for here, names in self._places(folders):
             self._look(here, names)
-        found = self._found
-        if not found.places and not found.models and not found.findings:
+        report = self._report
+        if not report.places and not report.models and not report.findings:
             what = "it has no program, no ONNX Runtime and no package of dmlprep"
             raise InputError(what, where=str(self.folder), fix="pass the folder of the app's program")
-        return found
+        return report
 
     def _folders(self) -> Iterator[tuple[Path, dict[str, str]]]:
         """Yield every folder with its files, by their names in lower case."""
@@ -128,7 +128,7 @@ class _Inspection:
             return
         target = contract.target
         self._targets.append((self._name(here / CONTRACT), target))
-        self._found.models.append(PackagedHere(self._name(here), target.lowest_onnxruntime, target.lowest_directml))
+        self._report.models.append(PackagedHere(self._name(here), target.lowest_onnxruntime, target.lowest_directml))
         try:
             verify(here, whole=False)
         except InputError as error:
@@ -174,7 +174,7 @@ class _Inspection:
         for name, program in programs.items():
             if program is not None and image is not None and runtime.path and program.machine != image.machine:
                 self._tell("DP833", f"{name} is {program.machine}, but {runtime.path} is {image.machine}")
-        self._found.places.append(Place(self._name(here), list(programs), runtime, directml))
+        self._report.places.append(Place(self._name(here), list(programs), runtime, directml))
 
     def _runtime(self, here: Path, names: dict[str, str], image: Image | None) -> Library | None:
         """Return the DirectML.dll that the ONNX Runtime of a folder loads, and its other requirements."""
@@ -240,7 +240,7 @@ class _Inspection:
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(path)
 
     def _tell(self, code: str, message: str, severity: Severity | None = None) -> None:
-        self._found.findings.append(finding(code, message, severity=severity))
+        self._report.findings.append(finding(code, message, severity=severity))
 
 
 def _numbers(version: str, count: int) -> tuple[int, ...]:

@@ -115,14 +115,14 @@ def _open_run(run: Path, name: str = "", sizes: dict[str, int] | None = None) ->
 
 def not_proved(record: RunRecord) -> list[str]:
     """Return why a run did not prove its model on DirectML, one sentence for each reason."""
-    found = [f"{v.check}: {v.outcome}: {v.reason}" for v in record.verdicts if v.decides and v.outcome != "passed"]
-    if record.exit_code and not found:
-        found.append(f"the run ended with exit code {record.exit_code}: {record.error or 'no reason given'}")
+    reasons = [f"{v.check}: {v.outcome}: {v.reason}" for v in record.verdicts if v.decides and v.outcome != "passed"]
+    if record.exit_code and not reasons:
+        reasons.append(f"the run ended with exit code {record.exit_code}: {record.error or 'no reason given'}")
     on_directml = [v for v in record.verdicts if v.check.provider == "dml"]
-    said = any(v.decides and v.outcome != "passed" for v in on_directml)
-    if not said and not any(v.outcome == "passed" for v in on_directml):
-        found.append(f"{_ON_DIRECTML}: {on_directml[0].outcome if on_directml else 'not-run'}: not run on DirectML")
-    return found
+    has_reason = any(v.decides and v.outcome != "passed" for v in on_directml)
+    if not has_reason and not any(v.outcome == "passed" for v in on_directml):
+        reasons.append(f"{_ON_DIRECTML}: {on_directml[0].outcome if on_directml else 'not-run'}: not run on DirectML")
+    return reasons
 
 
 def _data_files(model: Model) -> list[Path]:
@@ -186,19 +186,19 @@ def _contract(run: Run, language: str) -> Contract:
 
 
 def _memory(record: RunRecord) -> Memory | None:
-    found = record.facts.memory
-    if found is None or not found.known:
+    memory = record.facts.memory
+    if memory is None or not memory.known:
         return None
-    return Memory(found.peak, found.load, max(found.shared_peak, found.shared_load))
+    return Memory(memory.peak, memory.load, max(memory.shared_peak, memory.shared_load))
 
 
 def _fixed(record: RunRecord) -> dict[str, int]:
     """Return sizes that the pin steps set for free dimensions."""
     sizes: dict[str, int] = {}
     for step in record.steps:
-        found = step.options.get("sizes")
-        if step.step.partition(":")[0] == "pin" and isinstance(found, dict):
-            sizes |= {str(name): size for name, size in found.items() if isinstance(size, int)}
+        values = step.options.get("sizes")
+        if step.step.partition(":")[0] == "pin" and isinstance(values, dict):
+            sizes |= {str(name): size for name, size in values.items() if isinstance(size, int)}
     return sizes
 
 

@@ -210,5 +210,5 @@ class Contract(msgspec.Struct, frozen=True):
 
 def schema() -> dict[str, object]:
     """Return the contract as JSON Schema, version 2020-12."""
-    found = msgspec.json.schema(Contract)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dmlprep package contract", **found}
+    document = msgspec.json.schema(Contract)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dmlprep package contract", **document}

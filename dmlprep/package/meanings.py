@@ -50,43 +50,43 @@ class Known:
 
 def meanings(model: Model) -> dict[tuple[Side, str], Known]:
     """Return what is known of the inputs and outputs of a model, by side and name."""
-    found: dict[tuple[Side, str], Known] = {}
+    by_name: dict[tuple[Side, str], Known] = {}
     for value in model.ir.graph.inputs:
         if value.dtype == ir.DataType.BOOL:
-            found["input", value.name or ""] = Known("flags", range=_SHARE)
+            by_name["input", value.name or ""] = Known("flags", range=_SHARE)
         elif value.dtype is not None and value.dtype.is_integer() and (rows := index_limit(model, value)) is not None:
-            found["input", value.name or ""] = Known("indices", range=(0.0, float(rows - 1)))
+            by_name["input", value.name or ""] = Known("indices", range=(0.0, float(rows - 1)))
     frame = frame_of(model.ir)
     if frame is not None:
-        found |= {("input", picture.name): _picture(picture, model) for picture in frame.pictures}
+        by_name |= {("input", picture.name): _picture(picture, model) for picture in frame.pictures}
         for result in frame.results:
-            found |= {("output", name): known for name, known in _result(result, model)}
+            by_name |= {("output", name): known for name, known in _result(result, model)}
         if frame.detect is not None:
-            found |= {("output", name): known for name, known in _detect(frame.detect, frame)}
-    return found
+            by_name |= {("output", name): known for name, known in _detect(frame.detect, frame)}
+    return by_name
 
 
 def sentence(one: Tensor) -> str:
     """Return Markdown that says what an input or output is; empty where that is not known."""
     if not one.meaning:
         return ""
-    said = TEXTS[one.meaning]
+    words = TEXTS[one.meaning]
     picture = one.picture
     if one.meaning == "picture" and picture is not None:
-        said += f" of {picture.size[0]} x {picture.size[1]} (height x width), {text(one.layout)}, "
-        said += text(picture.colour.upper())
+        words += f" of {picture.size[0]} x {picture.size[1]} (height x width), {text(one.layout)}, "
+        words += text(picture.colour.upper())
     if one.meaning == "boxes" and picture is not None:
-        said += f", in pixels of {code(one.about)} ({picture.size[0]} x {picture.size[1]})"
+        words += f", in pixels of {code(one.about)} ({picture.size[0]} x {picture.size[1]})"
     elif one.about:
-        said += f" of {code(one.about)}"
+        words += f" of {code(one.about)}"
     if one.range is not None:
-        said += f", {one.range[0]:g} to {one.range[1]:g}"
+        words += f", {one.range[0]:g} to {one.range[1]:g}"
     if picture is not None and picture.model_size is not None:
         height, width = picture.model_size
         same = picture.model_size == picture.size
-        said += "; the model gets it unchanged" if same else f"; the graph resizes it to {height} x {width}"
-        said += "" if same else f" ({text(picture.fit)}, {text(picture.resize)})"
-    return said
+        words += "; the model gets it unchanged" if same else f"; the graph resizes it to {height} x {width}"
+        words += "" if same else f" ({text(picture.fit)}, {text(picture.resize)})"
+    return words
 
 
 def _picture(picture: Picture, model: Model) -> Known:

@@ -83,28 +83,28 @@ def write_nupkg(request: NuGetRequest) -> NuGetPackage:
         raise UsageError("it has an unprintable character", where="--authors", fix="a name on one line")
     target = request.out / f"{request.name}.{request.version}.nupkg"
     check_output(target, force=request.force)
-    found = verify(request.folder)
-    if found.contract.language not in _LOADER:
-        what = f"the package is for {found.contract.language}, which does not use NuGet"
+    verification = verify(request.folder)
+    if verification.contract.language not in _LOADER:
+        what = f"the package is for {verification.contract.language}, which does not use NuGet"
         raise UsageError(what, where=str(request.folder), fix="dmlprep package RUN -o APP --for csharp, or cpp")
-    if request.loader and found.loader != "compared":
-        what = f"its loader is by {found.contract.made_by}: dmlprep {__version__} cannot compare it"
+    if request.loader and verification.loader != "compared":
+        what = f"its loader is by {verification.contract.made_by}: dmlprep {__version__} cannot compare it"
         fix = "package the run again with this version; --no-loader excludes the loader from compilation"
         raise InputError(what, where=str(request.folder), code="DP822", fix=fix)
     try:
         with Writer() as writer:
-            _write(request, found, writer.open(target))
+            _write(request, verification, writer.open(target))
             writer.commit(force=request.force)
     except OSError as error:
         name = error.filename
         if name is not None and Path(name).parent == request.folder:
             raise unreadable(error, Path(name)) from error
         raise unwritable(error, target) from error
-    return NuGetPackage(target, found.contract)
+    return NuGetPackage(target, verification.contract)
 
 
-def _write(request: NuGetRequest, found: Verified, file: BinaryIO) -> None:
-    contract = found.contract
+def _write(request: NuGetRequest, verification: Verified, file: BinaryIO) -> None:
+    contract = verification.contract
     texts = dict(_texts(request, contract))
     sources = [*contract.files, CONTRACT, DIGEST]
     if (request.folder / SIGNATURE).is_file():
@@ -112,7 +112,7 @@ def _write(request: NuGetRequest, found: Verified, file: BinaryIO) -> None:
     inside = {f"{_WHERE}/{name}": request.folder / name for name in sources}
     if request.loader and contract.language == "csharp":
         inside |= {f"contentFiles/cs/any/{request.name}/{name}": request.folder / name for name in _loader(contract)}
-    digests = {name: entry.sha256 for name, entry in contract.files.items()} | {CONTRACT: found.digest}
+    digests = {name: entry.sha256 for name, entry in contract.files.items()} | {CONTRACT: verification.digest}
     parts = sorted([*texts, *inside])
     with zipfile.ZipFile(file, "w") as archive:
         _put(archive, "[Content_Types].xml", _content_types(parts))

@@ -72,8 +72,8 @@ def package(
     # As it is read again: JSON has no infinity, for one.
     draft = parse_json(joined(runs, language).to_json(), Contract)
     texts = texts_of(draft)
-    taken = {name.casefold() for name in (*texts, CONTRACT, DIGEST, SIGNATURE)}
-    if clash := next((file for file in sources if file.name.casefold() in taken), None):
+    reserved_names = {name.casefold() for name in (*texts, CONTRACT, DIGEST, SIGNATURE)}
+    if clash := next((file for file in sources if file.name.casefold() in reserved_names), None):
         what = f"its file {clash.name!r} has the name of another file of the package"
         raise ModelRefused(what, where=str(clash), code="DP820", fix="rename the model, or prepare it again")
     gone = before.replaced_by([*texts, *(file.name for file in sources), CONTRACT, DIGEST, SIGNATURE])
@@ -100,7 +100,7 @@ def package(
             writer.open(out / CONTRACT).write(document)
             if key is not None:
                 key.keep()
-            before.seen.check()
+            before.watch.check()
             writer.commit([name for name in gone if name not in (*files, DIGEST, CONTRACT)], force=force)
     except OSError as error:
         if error.filename is not None and Path(error.filename) in sources:
@@ -134,11 +134,11 @@ def _key(sign: Path | None, out: Path) -> SigningKey | None:
 
 @dataclass(frozen=True)
 class _Before:
-    """The earlier package: ``own`` are its files that no one changed, ``seen`` watches them until they are removed."""
+    """The earlier package: ``own`` are its files that no one changed, ``watch`` checks them until they are removed."""
 
     folder: Path
     own: tuple[str, ...] = ()
-    seen: Unchanged = field(default_factory=lambda: Unchanged(contents=False))
+    watch: Unchanged = field(default_factory=lambda: Unchanged(contents=False))
 
     def replaced_by(self, names: Sequence[str]) -> list[str]:
         """Return the files to remove: those of the earlier package. Refuse to replace any other file by ``names``."""
@@ -170,9 +170,9 @@ def _check_out(run: Path, out: Path, *, force: bool) -> _Before:
     if not force:
         raise OutputError("the folder contains a package", where=where, fix="pass --force to replace it")
     own = tuple(_own(out))
-    seen = Unchanged(contents=False)
-    seen.take([out / name for name in own])
-    return _Before(out, own, seen)
+    watch = Unchanged(contents=False)
+    watch.take([out / name for name in own])
+    return _Before(out, own, watch)
 
 
 def _own(folder: Path) -> Iterator[str]:
@@ -264,9 +264,9 @@ def _readme(language: Language, contract: Contract) -> Iterator[str]:
     head = ("", "name", "type", "shape", "layout", "bytes", "bytes of a GPU buffer")
     yield from table(head, (_value(kind, one) for kind, one in values))
     yield ""
-    told = [f"- {code(one.name)}: {about}." for _, one in values if (about := sentence(one))]
-    if told:
-        yield from (*told, "")
+    items = [f"- {code(one.name)}: {about}." for _, one in values if (about := sentence(one))]
+    if items:
+        yield from (*items, "")
     if contract.fixed and not contract.buckets:
         fixed = ", ".join(f"{code(name)} = {size}" for name, size in contract.fixed.items())
         yield f"Fixed when the model was prepared: {fixed}. For other sizes, prepare the model again.\n"

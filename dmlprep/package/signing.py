@@ -62,18 +62,18 @@ def public_file(key: Path) -> Path:
 
 def signing_key(path: Path) -> SigningKey:
     """Read the key of a PEM file (PKCS 8); if there is no file, return a new key, which ``keep`` writes."""
-    made = _library()
+    crypto = _library()
     if not os.path.lexists(path):
         check_output(path)
         check_output(public_file(path))
-        return SigningKey(made.ed25519.Ed25519PrivateKey.generate(), path, is_new=True)
+        return SigningKey(crypto.ed25519.Ed25519PrivateKey.generate(), path, is_new=True)
     raw = _read(path, "pass the file that dmlprep package --sign created, or an openssl ed25519 key")
     try:
-        private = made.serialization.load_pem_private_key(raw, None)
-    except (ValueError, TypeError, made.unsupported) as error:
+        private = crypto.serialization.load_pem_private_key(raw, None)
+    except (ValueError, TypeError, crypto.unsupported) as error:
         what = "it is encrypted" if b"ENCRYPTED" in raw else "it contains no private key in PEM"
         raise _unfit(path, what) from error
-    if not isinstance(private, made.ed25519.Ed25519PrivateKey):
+    if not isinstance(private, crypto.ed25519.Ed25519PrivateKey):
         raise _unfit(path, "its key is not an Ed25519 key")
     return SigningKey(private, path, is_new=False)
 
@@ -88,19 +88,19 @@ def is_signature(path: Path) -> bool:
 
 def check_signature(document: bytes, signature: Path, key: Path) -> None:
     """Refuse a document whose ``signature`` file was not made by the private half of ``key``, a public key (PEM)."""
-    made = _library()
+    crypto = _library()
     raw = _read(key, "pass the .pub file next to the private key")
     try:
-        public: Ed25519PublicKey = made.serialization.load_pem_public_key(raw)
-    except (ValueError, TypeError, made.unsupported) as error:
+        public: Ed25519PublicKey = crypto.serialization.load_pem_public_key(raw)
+    except (ValueError, TypeError, crypto.unsupported) as error:
         raise _unfit(key, "it contains no public key in PEM") from error
-    if not isinstance(public, made.ed25519.Ed25519PublicKey):
+    if not isinstance(public, crypto.ed25519.Ed25519PublicKey):
         raise _unfit(key, "its key is not an Ed25519 key")
     if not signature.exists():
         raise _unfit(signature, "the package is not signed: this file is missing")
     try:
         public.verify(base64.b64decode(_read(signature, ""), validate=False), document)
-    except (made.invalid, binascii.Error) as error:
+    except (crypto.invalid, binascii.Error) as error:
         what = "wrong signature: the contract was changed, or another key signed it"
         raise _unfit(signature, what) from error
 

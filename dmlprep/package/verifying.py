@@ -77,9 +77,9 @@ def _check_files(folder: Path, contract: Contract, whole: bool) -> None:
         if path.is_symlink():
             refuse(path, "it is a link")
         try:
-            found = check_plain(path)
-            if found != entry.bytes:
-                refuse(path, f"it has {found} bytes, but {CONTRACT} lists {entry.bytes}")
+            size = check_plain(path)
+            if size != entry.bytes:
+                refuse(path, f"it has {size} bytes, but {CONTRACT} lists {entry.bytes}")
             if file_digest(path)[1] != entry.sha256:
                 refuse(path, f"it was changed: its SHA-256 is not the one in {CONTRACT}")
         except FileNotFoundError:

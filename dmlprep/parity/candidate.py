@@ -159,10 +159,10 @@ def _of_model(
         name: name of the emulated device, if any; the CPU is then one of its details.
     """
 
-    def described(told: DeviceInfo | None) -> DeviceInfo:
-        if name or told is None:
-            return DeviceInfo(name or "cpu", [*details, f"run on {told}"], "emulation" if name else "cpu")
-        return told.also(*details)
+    def described(device: DeviceInfo | None) -> DeviceInfo:
+        if name or device is None:
+            return DeviceInfo(name or "cpu", [*details, f"run on {device}"], "emulation" if name else "cpu")
+        return device.also(*details)
 
     def answers(feeds: Sequence[Feed], options: SessionOptions) -> Answers:
         inputs = graph_inputs(model)
@@ -174,9 +174,9 @@ def _of_model(
                     for feed in adapted:
                         yield described(session.device), flatten(session.run_any(feed))
                 return
-            told, outputs = _in_pieces(model, adapted, options, serving, piece_bytes)
+            device, outputs = _in_pieces(model, adapted, options, serving, piece_bytes)
             for index in range(len(adapted)):
-                yield described(told), flatten(outputs[index])
+                yield described(device), flatten(outputs[index])
 
     return answers
 
@@ -242,12 +242,12 @@ def _in_pieces(
     model: Model, feeds: Sequence[Feed], options: SessionOptions, host: SessionHost, piece_bytes: int
 ) -> tuple[DeviceInfo | None, list[dict[str, RunValue]]]:
     """Run a model in pieces: load every piece once, and run it on all feeds."""
-    told: DeviceInfo | None = None
+    device: DeviceInfo | None = None
 
     def run(piece: Model, values: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-        nonlocal told
+        nonlocal device
         with _linked(piece, options, host) as session:
-            told = session.device
+            device = session.device
             outputs = [
                 session.run_any({name: several[index] for name, several in values.items()})
                 for index in range(len(feeds))
@@ -256,4 +256,4 @@ def _in_pieces(
 
     every: dict[str, list[Any]] = {name: [feed[name] for feed in feeds] for name in feeds[0]}
     outputs = run_segments(run, model, every, piece_bytes)
-    return told, [{name: several[index] for name, several in outputs.items()} for index in range(len(feeds))]
+    return device, [{name: several[index] for name, several in outputs.items()} for index in range(len(feeds))]

@@ -33,7 +33,7 @@ node is the default; an older one folds all (pull request 28055).
 """
 
 
-def loads(original: Model, made: Model, time_limit: float = 600.0, host: SessionHost | None = None) -> Verdict:
+def loads(original: Model, result: Model, time_limit: float = 600.0, host: SessionHost | None = None) -> Verdict:
     """Load a prepared model on the CPU, and do not run it.
 
     Returns:
@@ -42,9 +42,9 @@ def loads(original: Model, made: Model, time_limit: float = 600.0, host: Session
     """
     began = time.perf_counter()
     # Basic optimisation folds and inlines; further fusions cost memory and time in a large model.
-    level: Optimization = "all" if made.statistics().nbytes <= WHOLE_BYTES else "basic"
+    level: Optimization = "all" if result.statistics().nbytes <= WHOLE_BYTES else "basic"
     options = SessionOptions(optimization=level, time_limit=time_limit, config=_CONFIG)
-    device, failure = _loaded(made, options, host)
+    device, failure = _loaded(result, options, host)
     if failure is None:
         return Verdict(LOADS, "passed", device=device, seconds=round(time.perf_counter() - began, 3))
     why, limit = "", None

@@ -166,7 +166,7 @@ class Reference:
 
     def _made_feeds(self) -> list[Feed]:
         feeds = self._run_feeds
-        return feeds.of(self._like, feeds.given or self._seeds, rough=holds_fp16(self._like))
+        return feeds.of(self._like, feeds.user_count or self._seeds, rough=holds_fp16(self._like))
 
     def compute(self, progress: Progress = lambda share, text: None) -> int:
         """Run the original on every feed, unless that was done; return how many outputs it has.
@@ -206,7 +206,7 @@ class Reference:
                     if index or failure.kind != "run":
                         raise
                     outputs = self._on_other_sizes(session, failure)
-                all_outputs.append(self._kept(index, self._outside(outputs)))
+                all_outputs.append(self._keep_all(index, self._outside(outputs)))
             # A search for FP16 islands used the feeds of this run, so the proof must not change them.
             if self.inputs == "seeded" and not holds_fp16(self._like):
                 self._tell_more(session, all_outputs)
@@ -221,11 +221,11 @@ class Reference:
         self.feeds = self._made_feeds()
         raise failure
 
-    def _tell_more(self, session: Session, found: list[dict[str, Array]]) -> None:
+    def _tell_more(self, session: Session, answers: list[dict[str, Array]]) -> None:
         """Add feeds on which outputs vary that were constant on all of these."""
         began, groups = time.perf_counter(), self.groups()
         pinned = pinned_values(self._like.ir, self.model.ir.graph.inputs)
-        mute = silent(groups, found)
+        mute = silent(groups, answers)
         feeds = list(self.feeds)
         for other in variations(feeds[0], pinned) if mute and self.judging_options.metric is None else ():
             if not mute or time.perf_counter() - began > _MORE_SECONDS:
@@ -236,15 +236,15 @@ class Reference:
                 if failure.kind != "run":
                     break
                 continue
-            found.append(self._kept(len(found), self._outside(outputs)))
+            answers.append(self._keep_all(len(answers), self._outside(outputs)))
             feeds.append(other)
-            mute = silent(groups, found)
+            mute = silent(groups, answers)
         if len(feeds) > len(self.feeds):
             # A feed on which an output is zero up to rounding proves nothing, and would be judged by the scale of the
             # others.
-            useful = [index for index, outputs in enumerate(found) if not vanishes(outputs)]
-            if useful and silent(groups, [found[index] for index in useful]) == mute:
-                feeds, found[:] = [feeds[index] for index in useful], [found[index] for index in useful]
+            useful = [index for index, outputs in enumerate(answers) if not vanishes(outputs)]
+            if useful and silent(groups, [answers[index] for index in useful]) == mute:
+                feeds, answers[:] = [feeds[index] for index in useful], [answers[index] for index in useful]
         self.feeds = feeds
 
     def _inside(self, feed: Feed) -> Feed:
@@ -255,7 +255,7 @@ class Reference:
         """Return the outputs expected of the candidate where the original returns ``outputs``."""
         return outside(self._frame, flatten(outputs))
 
-    def _kept(self, feed: int, outputs: Mapping[str, Array]) -> dict[str, Array]:
+    def _keep_all(self, feed: int, outputs: Mapping[str, Array]) -> dict[str, Array]:
         return {n: self._keep(feed, i, a) for i, (n, a) in enumerate(outputs.items())}
 
     def _open_as(self, model: Model, options: SessionOptions) -> AbstractContextManager[Session]:
@@ -377,7 +377,7 @@ class Reference:
                 own = noise_of(groups, self.outputs(index), [got])
                 worst.update({name: max(error, worst.get(name, 0.0)) for name, error in own.items()})
                 if outputs is not None:
-                    outputs.append(self._kept(len(feeds) + index, got))
+                    outputs.append(self._keep_all(len(feeds) + index, got))
         return worst
 
     def _misread(self, unoptimized: Mapping[str, float], last_bit: Mapping[str, float]) -> float:

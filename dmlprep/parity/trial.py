@@ -59,9 +59,9 @@ class Trial:
             decides=self.decides,
         )
 
-    def failed(self, found: Finding, feeds: int = 0) -> Verdict:
+    def failed(self, reason: Finding, feeds: int = 0) -> Verdict:
         """Return ``failed`` for a reason that is not a number."""
-        return self.verdict(feeds, found.message, found)
+        return self.verdict(feeds, reason.message, reason)
 
     def not_run(self, reason: str, info: DeviceInfo | None = None, failure: SessionFailure | None = None) -> Verdict:
         """Return ``not-run``; ``info`` is the device where none has answered."""

@@ -77,13 +77,13 @@ class _Walk:
     """A copy of the model in the middle of the steps.
 
     Attributes:
-        left: nodes on the CPU, before and after each step.
+        cpu_nodes: nodes on the CPU, before and after each step.
         facts: the nodes of the placement ``after``; ``None`` while that is the original model's.
     """
 
     work: Model
     after: Placement
-    left: list[list[PlacedNode]]
+    cpu_nodes: list[list[PlacedNode]]
     steps: list[StepRecord] = field(default_factory=list)
     half: Half | None = None
     refused: str = ""
@@ -109,10 +109,10 @@ def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
             return walk
         walk.steps.append(done)
         changed = changed or done.outcome == "changed"
-        if changed and walk.left[0]:  # otherwise the step that brings a node to DirectML is not needed
+        if changed and walk.cpu_nodes[0]:  # otherwise the step that brings a node to DirectML is not needed
             walk.place(plan.target)
             changed = False
-        walk.left.append(_away(walk.after))
+        walk.cpu_nodes.append(_away(walk.after))
         if done.facts.casts is not None:
             walk.half = _half(walk.work, done, step)
     if changed:
@@ -148,7 +148,7 @@ def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
         before=before.summary(),
         after=None if walk.refused else walk.after.summary(),
         steps=walk.steps,
-        fates=_renamed(_fates(walk.left, walk.steps, walk.work), walk.left[-1]),
+        fates=_renamed(_fates(walk.cpu_nodes, walk.steps, walk.work), walk.cpu_nodes[-1]),
         staying=[_fate(n, reason=f"{n.code} {n.reason}") for n in _away(walk.after) if n.role == "compute"],
         half=walk.half,
         refused=walk.refused,
@@ -174,34 +174,34 @@ def _fate(node: PlacedNode, *, step: str = "", reason: str = "") -> Fate:
     return Fate(node.name, f"{node.op}-{node.since_version}", step, reason, node.role)
 
 
-def _fates(left: list[list[PlacedNode]], steps: list[StepRecord], work: Model) -> list[Fate]:
+def _fates(cpu_nodes: list[list[PlacedNode]], steps: list[StepRecord], work: Model) -> list[Fate]:
     """Return the fate of each node that is on the CPU before, by the nodes that are there after each step."""
     with paused_collector():
         present = {n.name for n in nodes(work.ir)}
-    names = [{name: n for n in after for name in (n.name, n.origin) if name} for after in left]
+    names = [{name: n for n in after for name in (n.name, n.origin) if name} for after in cpu_nodes]
 
-    def found(name: str, after: Mapping[str, PlacedNode]) -> PlacedNode | None:
+    def node_named(name: str, after: Mapping[str, PlacedNode]) -> PlacedNode | None:
         """Return the node, or one that a step wrote to replace it."""
         if name in after or name in present:
             return after.get(name)
         return next((n for other, n in after.items() if other.startswith(f"{name}/")), None)
 
     fates = []
-    for node in left[0]:
+    for node in cpu_nodes[0]:
         name = node.origin or node.name
-        last = max((i for i, after in enumerate(names) if found(name, after) is not None), default=0)
+        last = max((i for i, after in enumerate(names) if node_named(name, after) is not None), default=0)
         if last >= len(steps):
-            there = found(name, names[-1]) or node
+            there = node_named(name, names[-1]) or node
             fates.append(_fate(node, reason=f"{there.code} {there.reason}"))
         else:
             fates.append(_fate(node, step=steps[last].step))
     return fates
 
 
-def _renamed(fates: list[Fate], left: list[PlacedNode]) -> list[Fate]:
+def _renamed(fates: list[Fate], cpu_nodes: list[PlacedNode]) -> list[Fate]:
     """Match a node that is on the CPU afterwards under a new name to a fate of the same operator."""
     known = {f.node for f in fates}
-    for node in left:
+    for node in cpu_nodes:
         staying = _fate(node, reason=f"{node.code} {node.reason}")
         at = next((i for i, f in enumerate(fates) if f.step and f.op == staying.op), None)
         if node.name not in known and at is not None:

@@ -9,7 +9,7 @@ from dmlprep.record.speed import Bench
 class Observer:
     """Receiver of a run's events. No method has to be overridden."""
 
-    def told(self, text: str) -> None:
+    def notice(self, text: str) -> None:
         """Report something that the user should know before it happens."""
 
     def runs_code(self, file: str, code: str) -> None:
@@ -33,7 +33,7 @@ class Observer:
     def check_finished(self, verdict: Verdict) -> None:
         """Report the verdict of a check."""
 
-    def measured(self, found: Bench) -> None:
+    def measured(self, measurement: Bench) -> None:
         """Report that the models were timed."""
 
     def ranking(self, share: float, text: str) -> None:

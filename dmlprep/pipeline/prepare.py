@@ -297,7 +297,7 @@ def _run_steps(
     drop = any(getattr(step.pass_.options, "drop_unread", False) for step in plan.steps)
     unread = take_unread(model.ir)
     steps = Transactions(model, None if unread else model.opened)
-    with CpuRunner(feeds.of, parity.time_limit, host, None if feeds.given else feeds.other_sizes) as runner:
+    with CpuRunner(feeds.of, parity.time_limit, host, None if feeds.user_count else feeds.other_sizes) as runner:
         for index, step in enumerate(plan.steps, 1):
             request.observer.step_started(step.name, index, len(plan.steps))
             context = context_for(plan.target, runner=runner, rules=rules, progress=request.observer.step_progress)
@@ -380,7 +380,7 @@ def _prove(
     return result
 
 
-def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float) -> Bench:
+def _timed(request: PrepareRequest, feeds: RunFeeds, result: Path, seconds: float) -> Bench:
     """Time the result and the input: on DirectML if it is proved there and available."""
     from dmlprep.pipeline.timing import time_prepared
 
@@ -388,7 +388,7 @@ def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float)
     request.observer.check_started("bench")
     bench = time_prepared(
         feeds.original,
-        made,
+        result,
         feeds,
         device="dml" if on_dml else "cpu",
         session=replace(request.on_target, time_limit=request.plan.recipe.parity.time_limit),

@@ -88,16 +88,16 @@ class Proof:
     Attributes:
         session: how sessions on DirectML are opened.
         host: serves the runs on the CPU, one model after the other; without one each has its own worker.
-        kept: cached verdicts of DirectML, which are not measured again.
+        cache: cached verdicts of DirectML, which are not measured again.
     """
 
-    made: Model
+    model: Model
     settings: ParitySettings
     session: SessionOptions
     observer: Observer = field(default_factory=Observer)
     host: SessionHost | None = None
     judging_options: JudgingOptions = field(default_factory=JudgingOptions)
-    kept: KeptVerdicts = field(default_factory=lambda: KeptVerdicts(None))
+    cache: KeptVerdicts = field(default_factory=lambda: KeptVerdicts(None))
 
     def verdicts(self, feeds: RunFeeds, rounding: Rounding | None) -> list[Verdict]:
         """Return one verdict for each check in the settings; the original runs once.
@@ -119,14 +119,14 @@ class Proof:
         # A file that ran was loaded; the emulation runs a derived model instead of the file.
         if not any(v.outcome == "failed" or (v.outcome in _RAN and v.check.provider in _OF_THE_FILE) for v in verdicts):
             self.observer.check_started(str(LOADS))
-            verdicts.append(loads(feeds.original, self.made, self.settings.time_limit, self.host))
+            verdicts.append(loads(feeds.original, self.model, self.settings.time_limit, self.host))
             self.observer.check_finished(verdicts[-1])
         return verdicts
 
     def _compared(self, checks: Sequence[_Check], feeds: RunFeeds) -> list[Verdict]:
         began, seeds, limit = time.perf_counter(), self.settings.seeds, self.settings.time_limit
         try:
-            reference = Reference(feeds, self.made, seeds, limit, self.host, self.judging_options)
+            reference = Reference(feeds, self.model, seeds, limit, self.host, self.judging_options)
         except CheckNotRun as error:
             return [not_run(one.check, str(error), None, began) for one in checks]
         verdicts: list[Verdict] = []
@@ -148,7 +148,7 @@ class Proof:
         predicted_by = None
         if settings.cpu:
             checks.append(_Check(Check("parity", "cpu"), partial(self.on, "cpu")))
-        if settings.cpu and rounding is not None and holds_fp16(self.made):
+        if settings.cpu and rounding is not None and holds_fp16(self.model):
             modes = _MODES[settings.fp16_emulation]
             for mode in modes:
                 emulated = partial(self.emulated, _emulation(mode), mode, rounding, decides=mode == modes[0])
@@ -166,11 +166,11 @@ class Proof:
 
     def on(self, device: SessionDevice, reference: Reference) -> Verdict:
         """Compare the prepared file on a device with the original's outputs."""
-        candidate = file_candidate(self.made, device, host=self.host)
+        candidate = file_candidate(self.model, device, host=self.host)
         measure = partial(self._held_against, reference, candidate, self.session)
-        if device == "cpu" or not self.kept.active:
+        if device == "cpu" or not self.cache.active:
             return measure()
-        return self.kept.verdict(proof_key(reference, self.made, self.settings, self.session), measure)
+        return self.cache.verdict(proof_key(reference, self.model, self.settings, self.session), measure)
 
     def emulated(
         self, check: Check, mode: Accumulation, rounding: Rounding, reference: Reference, *, decides: bool = False
@@ -180,7 +180,7 @@ class Proof:
 
         began = time.perf_counter()
         # The nodes that replace a fused operator each store FP16.
-        written = write_out(self.made, all_of_them=True)
+        written = write_out(self.model, all_of_them=True)
         fused = [str(written)] if written.counts else []
         device = DeviceInfo("fp16 emulation", [_SUMS[mode], _ROUNDING[rounding], *fused], "emulation")
         try:
@@ -193,7 +193,7 @@ class Proof:
             what = f"the FP16 emulation of the result cannot be made: {type(error).__name__}: {error}"
             fix = 'please report this; --set parity.fp16_emulation="off" leaves this proof out'
             raise InternalError(what, where=str(check), fix=fix) from error
-        where = str(self.made.path)
+        where = str(self.model.path)
         candidate = emulation_candidate(shadow, check, where, device, code="DP407", decides=decides, host=self.host)
         return self._held_against(reference, candidate)
 
@@ -223,20 +223,20 @@ def compare_models(
     Raises:
         InputError: a model or a feed cannot be read, a feed does not fit, or a model was changed meanwhile.
     """
-    given = load_feeds(feeds)
+    user_feeds = load_feeds(feeds)
     files = Unchanged(contents=False)
     proof = Proof(files.take_model(candidate), settings, session, judging_options=judging_options)
     began, limit = time.perf_counter(), settings.time_limit
     original, sizes, seeds = files.take_model(reference), settings.sizes, settings.seeds
     try:
-        truth = Reference.of(original, given, proof.made, sizes, seeds, limit, judging_options)
+        truth = Reference.of(original, user_feeds, proof.model, sizes, seeds, limit, judging_options)
     except CheckNotRun as error:
         return not_run(Check("parity", device), str(error), None, began)
     with truth:
         verdict = truth.stamp(proof.on(device, truth))
         files.check()
         cut = device_rounding(session) if device == "dml" and verdict.outcome == "failed" else "nearest"
-        if cut == "nearest" or not holds_fp16(proof.made):
+        if cut == "nearest" or not holds_fp16(proof.model):
             return verdict
         predicted = proof.emulated(_emulation("storage", cut), "storage", cut, truth)
         files.check()

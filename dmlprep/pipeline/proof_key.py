@@ -24,8 +24,8 @@ _NO_MATTER = ("time_limit", "memory_limit", "model_bytes")
 """Session options without effect on the verdict: a result within one limit is the same within another."""
 
 
-def proof_key(reference: Reference, made: Model, settings: ParitySettings, session: SessionOptions | None) -> str:
-    """Return the key of the DirectML verdict on ``made``, as SHA-256 in hexadecimal; empty for no caching.
+def proof_key(reference: Reference, model: Model, settings: ParitySettings, session: SessionOptions | None) -> str:
+    """Return the key of the DirectML verdict on ``model``, as SHA-256 in hexadecimal; empty for no caching.
 
     The original runs for it, as it does for any verdict.
     """
@@ -45,7 +45,7 @@ def proof_key(reference: Reference, made: Model, settings: ParitySettings, sessi
             "device": device,
             "session": options,
             "original": _files(reference.model),
-            "made": _files(made),
+            "made": _files(model),
             "feeds": [_digest(reference.feeds[index]) for index in feeds],
             "expected": [count, *(_digest(reference.outputs(index)) for index in feeds)],
             "reference": [str(reference.device), str(reference.lowered), reference.mended, reference.written_out],

@@ -15,8 +15,8 @@ def job_issues(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
     """Yield a line for each job that is not good; ``inputs`` are the models' paths from the working folder."""
     for job, path in zip(record.jobs, inputs, strict=True):
         if job.exit_code:
-            said = f"dmlprep {job.name}: {job.outcome}: {job.error}"
-            yield command_line("task.logissue", {"type": "error", "sourcepath": path}, said)
+            text = f"dmlprep {job.name}: {job.outcome}: {job.error}"
+            yield command_line("task.logissue", {"type": "error", "sourcepath": path}, text)
 
 
 def command_line(command: str, properties: dict[str, str], text: str) -> str:

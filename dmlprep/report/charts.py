@@ -62,7 +62,7 @@ class StepBar(NamedTuple):
 
 
 class Along(NamedTuple):
-    """Values along the model, on a log scale, with the line of the limit; ``said`` is a sentence about the largest.
+    """Values along the model, on a log scale, with the line of the limit; ``largest`` describes the largest.
 
     Attributes:
         points: ``x`` from 0 to 1000, ``y`` from 0 (top) to 100.
@@ -76,7 +76,7 @@ class Along(NamedTuple):
     limit_text: str
     beyond: int
     marks: tuple[Tickmark, ...]
-    said: str
+    largest: str
     left_out: int = 0
 
 
@@ -182,7 +182,7 @@ def _along(
         limit_text=limit_text,
         beyond=sum(value > limit for _, _, value, _ in rows),
         marks=_marks(decades),
-        said=f"The largest is {worst.format(*max(rows, key=lambda row: row[2])[2:])}.",
+        largest=f"The largest is {worst.format(*max(rows, key=lambda row: row[2])[2:])}.",
         left_out=left_out,
     )
 

@@ -58,10 +58,10 @@ def _hanging(text: Text, console: Console, width: int) -> Iterable[Text]:
 
 
 def _plain(text: Text) -> Text:
-    said = apart(paragraph(text.plain))
-    if said == text.plain:
+    content = apart(paragraph(text.plain))
+    if content == text.plain:
         return text
     # Its parts lose their colours, because their positions have changed.
     plain = text.blank_copy()
-    plain.append(said)
+    plain.append(content)
     return plain

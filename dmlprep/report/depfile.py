@@ -18,9 +18,9 @@ def make_rule(record: RunRecord) -> bytes:
 
 def lines(record: RunRecord) -> bytes:
     """Return one file in each line, UTF-8, without folders: MSBuild reports a folder as a missing file."""
-    kept = [_whole(name, "a line holds") for name in _named(record) if not os.path.isdir(name)]
+    names = [_whole(name, "a line holds") for name in _named(record) if not os.path.isdir(name)]
     try:
-        return "".join(f"{name}\n" for name in kept).encode()
+        return "".join(f"{name}\n" for name in names).encode()
     except UnicodeEncodeError:
         raise OutputError("a file name is not valid UTF-8", where=record.input, fix=_RENAME) from None
 

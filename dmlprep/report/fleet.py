@@ -34,10 +34,10 @@ def numbers_of(job: JobRecord) -> tuple[str, str, str, str]:
 
 def counted(record: FleetRecord) -> str:
     """Return the counts: ``30 jobs: 1 failed, 4 review, 25 good (20 known from before)``."""
-    kept = sum(job.kept for job in record.jobs)
+    known_count = sum(job.kept for job in record.jobs)
     words = Counter(job.word for job in worst_first(record.jobs))
     parts = ", ".join(f"{count} {word}" for word, count in words.items())
-    known = f" ({kept} known from before)" if kept else ""
+    known = f" ({known_count} known from before)" if known_count else ""
     return f"{count_text(len(record.jobs), 'job')}{f': {parts}' if parts else ''}{known}"
 
 
@@ -60,7 +60,7 @@ def _show_table(jobs: Sequence[JobRecord], console: Console) -> None:
     rows = []
     for job in jobs[:_ROWS]:
         rows.append((job.name, Text(job.word, style=_STYLE.get(job.word, "red")), *numbers_of(job)))
-    show_table(console, COLUMNS, rows, left=("verdict",))
+    show_table(console, COLUMNS, rows, left_aligned=("verdict",))
     if len(jobs) > _ROWS:
         console.print(Text(f"{len(jobs) - _ROWS} more in fleet.json", style="dim"))
     if any(job.exit_code for job in jobs):

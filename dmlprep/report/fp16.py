@@ -39,14 +39,14 @@ class HalfStep:
     """One FP16 step, with the facts of its record as views show them.
 
     Attributes:
-        kept: by rule, the rule that keeps most nodes first; an island search is a rule of its own.
+        kept_nodes: by rule, the rule that keeps most nodes first; an island search is a rule of its own.
         trials: number of kept nodes and error of each run of the search.
         blocks: error of each block that the search tried in FP16, the worst first.
         tolerance: error that the search accepts; 0 without a search.
     """
 
     record: StepRecord
-    kept: tuple[KeptNodes, ...]
+    kept_nodes: tuple[KeptNodes, ...]
     worst: tuple[WorstValue, ...]
     trials: tuple[tuple[int, float], ...]
     blocks: tuple[tuple[str, float], ...]
@@ -60,7 +60,7 @@ class HalfStep:
     @property
     def kept_count(self) -> int:
         """Number of nodes that stay in FP32."""
-        return sum(len(k.nodes) for k in self.kept)
+        return sum(len(k.nodes) for k in self.kept_nodes)
 
 
 def half_steps(record: RunRecord) -> list[HalfStep]:
@@ -82,7 +82,7 @@ def _read(step: StepRecord, facts: StepFacts) -> HalfStep:
     tolerance = step.options.get("tolerance")
     return HalfStep(
         record=step,
-        kept=tuple(_by_rule(facts.kept_fp32, facts.islands)),
+        kept_nodes=tuple(_by_rule(facts.kept_fp32, facts.islands)),
         worst=tuple(WorstValue(one.value, _number(one.peak), _number(one.small)) for one in facts.worst_values),
         trials=tuple((one.kept, _number(one.error)) for one in facts.trials),
         blocks=tuple(sorted(((one.block, _number(one.error)) for one in facts.blocks), key=lambda b: -b[1])),
@@ -90,9 +90,9 @@ def _read(step: StepRecord, facts: StepFacts) -> HalfStep:
     )
 
 
-def _by_rule(kept: Mapping[str, Kept], islands: Mapping[str, str]) -> Iterator[KeptNodes]:
+def _by_rule(fp32_nodes: Mapping[str, Kept], islands: Mapping[str, str]) -> Iterator[KeptNodes]:
     rules: dict[str, list[tuple[str, str]]] = {}
-    for node, one in kept.items():
+    for node, one in fp32_nodes.items():
         reason = Kept("island search", islands[node]) if node in islands else one
         rules.setdefault(reason.rule, []).append((node, reason.why))
     for rule, nodes in sorted(rules.items(), key=lambda item: -len(item[1])):

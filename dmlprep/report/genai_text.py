@@ -100,10 +100,10 @@ def show_proof(proof: GenaiProof, console: Console, *, brief: bool = False) -> N
             for line in figure_lines(check):
                 console.print(Text(f"  {line}"))
     if not brief:
-        show_findings([found for verdict in proof.verdicts for found in verdict.findings], console)
-    said = Text(f"{proof.prepared} on {proof.device}: ")
-    said.append(proof.outcome, style="bold")
-    console.print(said)
+        show_findings([one for verdict in proof.verdicts for one in verdict.findings], console)
+    headline = Text(f"{proof.prepared} on {proof.device}: ")
+    headline.append(proof.outcome, style="bold")
+    console.print(headline)
 
 
 def figure_lines(check: GenaiCheck) -> Iterator[str]:
@@ -119,19 +119,19 @@ def figure_lines(check: GenaiCheck) -> Iterator[str]:
         yield from _greedy(check.greedy)
 
 
-def _logits(found: LogitFigures) -> Iterator[str]:
+def _logits(figures: LogitFigures) -> Iterator[str]:
     yield (
-        f"{found.positions} positions: KL {found.kl:.3g} nats (worst {found.worst_kl:.3g}, of {found.information:.3g})"
-        f", top-1 {percent(found.top1, 1)}, top-5 {percent(found.top5, 1)}"
+        f"{figures.positions} positions: KL {figures.kl:.3g} nats (worst {figures.worst_kl:.3g}, "
+        f"of {figures.information:.3g}), top-1 {percent(figures.top1, 1)}, top-5 {percent(figures.top5, 1)}"
     )
     yield (
-        f"logits differ by {found.max_difference:.3g} at most, {found.mean_difference:.3g} in the mean; the first "
-        f"token leads by {found.margin:.3g}, beyond the noise at {found.decided} positions"
+        f"logits differ by {figures.max_difference:.3g} at most, {figures.mean_difference:.3g} in the mean; the first "
+        f"token leads by {figures.margin:.3g}, beyond the noise at {figures.decided} positions"
     )
 
 
-def _greedy(found: GreedyText) -> Iterator[str]:
-    yield f"{found.equal} of {len(found.original)} tokens are equal"
-    for name, text in (("original", found.original_text), ("prepared", found.prepared_text)):
+def _greedy(result: GreedyText) -> Iterator[str]:
+    yield f"{result.equal} of {len(result.original)} tokens are equal"
+    for name, text in (("original", result.original_text), ("prepared", result.prepared_text)):
         if text:
             yield f"{name}: {shortened(printable(text), 200)}"

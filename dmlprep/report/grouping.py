@@ -36,15 +36,15 @@ def grouped(findings: Sequence[Finding]) -> Iterator[FindingGroup]:
     for finding in sorted(findings, key=lambda f: SEVERITIES.index(f.severity)):
         remedy = "" if finding.severity == "note" else finding.remedy
         groups.setdefault((finding.severity, finding.code, remedy), []).append(finding)
-    for (severity, code, remedy), found in groups.items():
-        messages = list(dict.fromkeys(one.message for one in found))
+    for (severity, code, remedy), members in groups.items():
+        messages = list(dict.fromkeys(one.message for one in members))
         if len(messages) == 1:
-            yield FindingGroup(severity, code, _where(found) + messages[0], remedy=remedy)
+            yield FindingGroup(severity, code, _where(members) + messages[0], remedy=remedy)
             continue
-        shown = found if len(found) <= _SHOWN else found[: _SHOWN - 1]
+        shown = members if len(members) <= _SHOWN else members[: _SHOWN - 1]
         items = tuple(_item(one) for one in shown)
-        head = f"{CODES[code].title if code in CODES else code}, {len(found)} times:"
-        yield FindingGroup(severity, code, head, items, len(found) - len(items), remedy)
+        head = f"{CODES[code].title if code in CODES else code}, {len(members)} times:"
+        yield FindingGroup(severity, code, head, items, len(members) - len(items), remedy)
 
 
 def finding_lines(findings: Sequence[Finding]) -> list[str]:

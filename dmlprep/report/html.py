@@ -48,7 +48,7 @@ class _Group:
     code: str
     title: str
     severity: str
-    found: list[Finding]
+    findings: list[Finding]
     page: Markup
 
 
@@ -162,9 +162,9 @@ def _figures(record: RunRecord, half: HalfStep) -> list[tuple[str, object]]:
 
 def _groups(record: RunRecord) -> list[_Group]:
     """Return findings by code, the worst severity first."""
-    found = sorted(record.all_findings(), key=lambda f: (SEVERITIES.index(f.severity), f.code))
+    findings = sorted(record.all_findings(), key=lambda f: (SEVERITIES.index(f.severity), f.code))
     groups = []
-    for (severity, code), run in groupby(found, key=lambda f: (f.severity, f.code)):
+    for (severity, code), run in groupby(findings, key=lambda f: (f.severity, f.code)):
         title = CODES[code].title if code in CODES else ""
         groups.append(_Group(code, title, severity, list(run), page_html(code)))
     return groups

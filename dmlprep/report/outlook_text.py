@@ -34,11 +34,11 @@ def in_short(outlook: Outlook, model: str) -> list[str]:
         effect.append(f"make {_count(fused, 'fused partition')} with {_copies(crossings)}")
     if not effect:
         return []
-    said = [f"prepare would {' and '.join(effect)}: {_command(outlook, model)}"]
+    lines = [f"prepare would {' and '.join(effect)}: {_command(outlook, model)}"]
     # otherwise the text above contains the model's own
     if best.memory is None or not best.memory.known or not best.sizes:
-        return said
-    return [*said, f"  then {memory_line(best.memory)}"]
+        return lines
+    return [*lines, f"  then {memory_line(best.memory)}"]
 
 
 def in_one_line(outlook: Outlook, model: str) -> str:
@@ -55,19 +55,19 @@ def in_one_line(outlook: Outlook, model: str) -> str:
 
 def in_full(outlook: Outlook, model: str) -> list[str]:
     """Return the text of ``plan MODEL``."""
-    found = [f"{model}: opset {outlook.before.opset}, recipe {outlook.recipe}, target {outlook.target}"]
-    found += _sizes(outlook)
-    found += ["", "steps:"]
+    lines = [f"{model}: opset {outlook.before.opset}, recipe {outlook.recipe}, target {outlook.target}"]
+    lines += _sizes(outlook)
+    lines += ["", "steps:"]
     for number, step in enumerate(outlook.best.steps, 1):
-        found += _step(number, step, outlook.best)
+        lines += _step(number, step, outlook.best)
     if outlook.refused:
-        return [*found, "", f"prepare would refuse this model: {outlook.refused}"]
-    found += ["", *_placements(outlook)]
-    found += [memory_line(outlook.best.memory)] if outlook.best.memory is not None else []
-    found += _groups("moves to DirectML:", (f for f in outlook.best.fates if f.step), lambda f: f"by step {f.step}")
-    found += _groups("stays on the CPU (no option moves it to DirectML):", outlook.best.staying, lambda f: f.reason)
-    found += _half(outlook)
-    return [*found, "", f"run: {_command(outlook, model)}"]
+        return [*lines, "", f"prepare would refuse this model: {outlook.refused}"]
+    lines += ["", *_placements(outlook)]
+    lines += [memory_line(outlook.best.memory)] if outlook.best.memory is not None else []
+    lines += _groups("moves to DirectML:", (f for f in outlook.best.fates if f.step), lambda f: f"by step {f.step}")
+    lines += _groups("stays on the CPU (no option moves it to DirectML):", outlook.best.staying, lambda f: f.reason)
+    lines += _half(outlook)
+    return [*lines, "", f"run: {_command(outlook, model)}"]
 
 
 def _command(outlook: Outlook, model: str) -> str:
@@ -83,14 +83,14 @@ def _command(outlook: Outlook, model: str) -> str:
 def _sizes(outlook: Outlook) -> list[str]:
     if not outlook.free:
         return []
-    found = ["free sizes (DirectML does not fuse nodes that depend on them):"]
+    lines = ["free sizes (DirectML does not fuse nodes that depend on them):"]
     for name, places in list(outlook.free.items())[:_SHOWN]:
-        found.append(f"  {name}" if name in places else f"  {name} ({', '.join(places)})")
+        lines.append(f"  {name}" if name in places else f"  {name} ({', '.join(places)})")
     if outlook.example is None:
-        return [*found, "pass each one with --pin NAME=SIZE or --pin INPUT:AXIS=SIZE"]
+        return [*lines, "pass each one with --pin NAME=SIZE or --pin INPUT:AXIS=SIZE"]
     if outlook.example.refused:
-        return [*found, f"{outlook.pins} does not work: {outlook.example.refused}"]
-    return [*found, f"the lines below use {outlook.pins} as an example: choose your own sizes"]
+        return [*lines, f"{outlook.pins} does not work: {outlook.example.refused}"]
+    return [*lines, f"the lines below use {outlook.pins} as an example: choose your own sizes"]
 
 
 def _step(number: int, step: StepRecord, outlook: Outlook) -> list[str]:
@@ -100,9 +100,9 @@ def _step(number: int, step: StepRecord, outlook: Outlook) -> list[str]:
         why = _CHOSEN.get(outlook.opset_chosen_by, "")
         stays = outlook.opset_before == outlook.opset_after
         line += f"; opset {outlook.opset_before} {'stays' if stays else f'-> {outlook.opset_after}'}{why}"
-    said = [f for f in step.findings if f.code != "DP201"]
-    found = [line, *(f"       {f.message}" for f in said[:_SHOWN])]
-    return [*found, f"       ... and {len(said) - _SHOWN} more"] if len(said) > _SHOWN else found
+    notes = [f for f in step.findings if f.code != "DP201"]
+    lines = [line, *(f"       {f.message}" for f in notes[:_SHOWN])]
+    return [*lines, f"       ... and {len(notes) - _SHOWN} more"] if len(notes) > _SHOWN else lines
 
 
 def _placements(outlook: Outlook) -> list[str]:
@@ -147,11 +147,15 @@ def _copies(number: int) -> str:
     return f"{number or 'no'} {'copy' if number == 1 else 'copies'} between CPU and GPU"
 
 
-def memory_line(found: MemoryEstimate) -> str:
+def memory_line(estimate: MemoryEstimate) -> str:
     """Return the memory in words: ``about 120.1 MB (weights 102.2 MB, ...), and 107.9 MB shared``."""
-    if not found.known:
-        return f"memory of the device: unknown, {found.unknown}"
-    parts = [("weights", found.weights), ("activations", found.activations), ("inputs and outputs", found.feeds)]
-    said = ", ".join(f"{name} {bytes_text(count)}" for name, count in parts)
-    shared = bytes_text(max(found.shared_peak, found.shared_load))
-    return f"memory of the device: about {bytes_text(found.peak)} ({said}), and {shared} of system memory"
+    if not estimate.known:
+        return f"memory of the device: unknown, {estimate.unknown}"
+    parts = [
+        ("weights", estimate.weights),
+        ("activations", estimate.activations),
+        ("inputs and outputs", estimate.feeds),
+    ]
+    breakdown = ", ".join(f"{name} {bytes_text(count)}" for name, count in parts)
+    shared = bytes_text(max(estimate.shared_peak, estimate.shared_load))
+    return f"memory of the device: about {bytes_text(estimate.peak)} ({breakdown}), and {shared} of system memory"

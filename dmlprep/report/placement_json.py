@@ -21,7 +21,7 @@ Functions let a file of 4 KB have 10,000 nodes, and ``--target all`` lists each 
 
 def to_object(record: RunRecord, placement: Placement | None, most: int = NODES) -> dict[str, object]:
     """Return one model on one target as plain values, with at most ``most`` nodes, crossings and names."""
-    found: dict[str, object] = {
+    head: dict[str, object] = {
         "format": FORMAT,
         "dmlprep": record.version,
         "model": record.input,
@@ -37,7 +37,7 @@ def to_object(record: RunRecord, placement: Placement | None, most: int = NODES)
         "memory": msgspec.to_builtins(record.facts.memory),
     }
     if placement is None:
-        return {**found, "summary": None, "nodes": [], "nodes_left_out": 0, "crossings": [], "free_dimensions": {}}
+        return {**head, "summary": None, "nodes": [], "nodes_left_out": 0, "crossings": [], "free_dimensions": {}}
     nodes = [
         {
             "name": n.name,
@@ -58,7 +58,7 @@ def to_object(record: RunRecord, placement: Placement | None, most: int = NODES)
         for n in placement.nodes[:most]
     ]
     return {
-        **found,
+        **head,
         "summary": {
             **msgspec.structs.asdict(placement.summary()),
             "compute_on_cpu": placement.compute_on_cpu[:most],

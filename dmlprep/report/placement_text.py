@@ -24,29 +24,29 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
     release = (
         f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}" if target.ort_version else target.title
     )
-    found = [brief_line(record), f"opset {versions}, IR {record.ir_before}; target {target.name}: {release}"]
+    text_lines = [brief_line(record), f"opset {versions}, IR {record.ir_before}; target {target.name}: {release}"]
     if placement is not None:
-        found += _summary(placement)
+        text_lines += _summary(placement)
         memory = record.facts.memory
-        found += [memory_line(memory)] if memory is not None else []
+        text_lines += [memory_line(memory)] if memory is not None else []
         remedies: dict[tuple[object, ...], str] = {
             (f.facts.get("op"), f.facts.get("since_version"), f.code): f.remedy for f in record.findings
         }
-        found += _groups(placement, remedies)
+        text_lines += _groups(placement, remedies)
     rest = [f for f in record.findings if not _shown_above(f)]
     if rest:
-        found.append("")
-    found += finding_lines(rest)
+        text_lines.append("")
+    text_lines += finding_lines(rest)
     if record.facts.prepare is not None:
         ahead = in_short(record.facts.prepare, record.input)
-        found += ["", *ahead] if ahead else []
+        text_lines += ["", *ahead] if ahead else []
     if record.facts.prepare_fails:
-        found += ["", f"prepare would fail on this model: {record.facts.prepare_fails}"]
+        text_lines += ["", f"prepare would fail on this model: {record.facts.prepare_fails}"]
     for verdict in record.verdicts:
-        found += ["", f"{verdict.check}: {verdict.outcome}, {verdict.reason or verdict.tolerance}"]
-        found += [f"  by {verdict.device}"] if verdict.device is not None else []
-        found += finding_lines(verdict.findings)
-    return found
+        text_lines += ["", f"{verdict.check}: {verdict.outcome}, {verdict.reason or verdict.tolerance}"]
+        text_lines += [f"  by {verdict.device}"] if verdict.device is not None else []
+        text_lines += finding_lines(verdict.findings)
+    return text_lines
 
 
 def _summary(placement: Placement) -> list[str]:
@@ -111,7 +111,7 @@ def _first(node: PlacedNode) -> str:
 
 def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]) -> list[str]:
     """Return the table of ``--target all``: a line a release, and the first release that runs all compute."""
-    found = [
+    table = [
         path,
         f"{'target':<14} {'loads':<6} {'on DirectML':>12} {'compute on CPU':>15} {'partitions':>11} {'crossings':>10}",
     ]
@@ -119,14 +119,14 @@ def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]
     for target, record, placement in rows:
         loads = not any(f.code in ("DP520", "DP521", "DP507") for f in record.findings)
         if placement is None or not loads:
-            found.append(f"{target.name:<14} {'yes' if loads else 'no':<6} {'not known' if loads else '-':>12}")
+            table.append(f"{target.name:<14} {'yes' if loads else 'no':<6} {'not known' if loads else '-':>12}")
             whole = ""
             continue
         away = len(placement.compute_on_cpu)
-        found.append(
+        table.append(
             f"{target.name:<14} {'yes' if loads else 'no':<6} {percent(placement.node_share):>12} {away:>15} "
             f"{placement.partitions:>11} {len(placement.crossings):>10}"
         )
         whole = "" if away else whole or target.name
     none = "no release up to the newest runs all compute on it"
-    return [*found, f"all compute runs on DirectML from {whole} on" if whole else none]
+    return [*table, f"all compute runs on DirectML from {whole} on" if whole else none]

@@ -186,13 +186,13 @@ def _copied(table: NodeTable) -> Iterator[Copied]:
 
 def _away(table: NodeTable) -> list[Away]:
     """Return nodes on the CPU by operator and reason, most first, compute before the rest."""
-    found: dict[tuple[str, Reason, str], list[int]] = {}
+    groups: dict[tuple[str, Reason, str], list[int]] = {}
     operator, reason = numbers(table.operator), numbers(table.reason)
     for index, provider in enumerate(table.providers):
         if provider == "c":
             key = table.operators[operator[index]], table.reasons[reason[index]], table.roles[index]
-            found.setdefault(key, []).append(index)
-    rows = sorted(found.items(), key=lambda item: ("cksf".index(item[0][2]), -len(item[1])))
+            groups.setdefault(key, []).append(index)
+    rows = sorted(groups.items(), key=lambda item: ("cksf".index(item[0][2]), -len(item[1])))
     return [
         Away(op, why.code, why.text, len(at), _ROLES[role], table.names[at[0]])
         for (op, why, role), at in rows[:_LISTED]

@@ -39,9 +39,9 @@ _REGION = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
 
 def _uri(path: str) -> str:
     """Return a URI of a file: relative as it was written, ``file://`` if it is absolute."""
-    given = Path(path)
+    location = Path(path)
     try:
-        return given.as_uri() if given.is_absolute() else quote(os.fsencode(given.as_posix()))
+        return location.as_uri() if location.is_absolute() else quote(os.fsencode(location.as_posix()))
     except UnicodeEncodeError:  # half a character, which no file of this system has in its name
         return quote(printable(path))
 
@@ -59,8 +59,8 @@ def _pascal(title: str) -> str:
 
 def _section(text: str, heading: str) -> str:
     """Return a section of a page, on one line; empty where there is none."""
-    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    return " ".join(found[1].split()) if found else ""
+    match = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return " ".join(match[1].split()) if match else ""
 
 
 def _text(text: str) -> dict[str, str]:
@@ -134,9 +134,9 @@ def _run(category: str, records: list[RunRecord]) -> dict[str, object]:
         "artifacts": [{"location": {"uri": uri}} for uri in dict.fromkeys(uris)],
         "invocations": [{"executionSuccessful": True, "exitCode": max(record.exit_code for record in records)}],
         "results": [
-            _result(found, uri, index, record.target)
+            _result(item, uri, index, record.target)
             for record, uri in zip(records, uris, strict=True)
-            for found in record.all_findings()
+            for item in record.all_findings()
         ],
         "columnKind": "unicodeCodePoints",
     }

@@ -40,33 +40,33 @@ def _cells(one: Timed) -> dict[str, str]:
     }
 
 
-def show_bench(found: Bench, console: Console) -> None:
+def show_bench(bench: Bench, console: Console) -> None:
     """Print the result in words, a table of times, one of other facts, and the limits of both."""
-    for text in found.sentences():
+    for text in bench.sentences():
         console.print(Text(printable(text), style="bold"))
-    if found.device:
-        console.print(Text(f"by {found.device}", style="dim"))
-    ran = [one for one in found.models if one.times is not None]
+    if bench.device:
+        console.print(Text(f"by {bench.device}", style="dim"))
+    ran = [one for one in bench.models if one.times is not None]
     if ran:
         _show_times(ran, console)
         console.print()
         show_table(console, ["", *_cells(ran[0])], [(one.name, *_cells(one).values()) for one in ran])
-    for one in found.models:
+    for one in bench.models:
         if one.not_apart:
             console.print(Text(f"{printable(one.name)}: copies not measured separately: {one.not_apart}", style="dim"))
     if against := next((one.ratio.to for one in ran if one.ratio is not None), ""):
-        said = f"ratios of medians and of p10, to {printable(against)}; in brackets, the 95 % interval"
-        console.print(Text(said, style="dim"))
+        legend = f"ratios of medians and of p10, to {printable(against)}; in brackets, the 95 % interval"
+        console.print(Text(legend, style="dim"))
     if ran:
-        inputs = {"seeded": ", with synthetic inputs", "given": ", with your inputs"}.get(found.inputs, "")
-        console.print(Text(f"{found.rounds} rounds in {found.seconds:.0f} s{inputs}", style="dim"))
+        inputs = {"seeded": ", with synthetic inputs", "given": ", with your inputs"}.get(bench.inputs, "")
+        console.print(Text(f"{bench.rounds} rounds in {bench.seconds:.0f} s{inputs}", style="dim"))
 
 
-def brief_lines(found: Bench) -> list[str]:
+def brief_lines(bench: Bench) -> list[str]:
     """Return the median of each model, and the result in words."""
-    timed = [one for one in found.models if one.times is not None]
+    timed = [one for one in bench.models if one.times is not None]
     medians = [f"{one.name}: median {seconds_text(one.times.median)}" for one in timed if one.times]
-    return [*(medians if len(medians) > 1 else []), *found.sentences()]
+    return [*(medians if len(medians) > 1 else []), *bench.sentences()]
 
 
 def _show_times(ran: list[Timed], console: Console) -> None:
@@ -99,10 +99,10 @@ class SpeedRow:
     bare: float | None = None
 
 
-def speed_rows(found: Bench) -> list[SpeedRow]:
+def speed_rows(bench: Bench) -> list[SpeedRow]:
     """Return the rows of the page."""
-    longest = max((one.times.p90 for one in found.models if one.times is not None), default=0.0)
-    return [_row(one, longest) for one in found.models]
+    longest = max((one.times.p90 for one in bench.models if one.times is not None), default=0.0)
+    return [_row(one, longest) for one in bench.models]
 
 
 def _row(one: Timed, longest: float) -> SpeedRow:

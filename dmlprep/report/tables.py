@@ -19,24 +19,25 @@ _BETWEEN = 2
 
 
 def show_table(
-    console: Console, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], left: Sequence[str] = ()
+    console: Console, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], left_aligned: Sequence[str] = ()
 ) -> None:
     """Print rows below bold heads; columns without a text are left out.
 
-    The first column, which names the row, and those of ``left`` are aligned to the left, all others to the right.
+    The first column, which names the row, and those of ``left_aligned`` are aligned to the left.
+    All others are aligned to the right.
     """
     # As text: in a plain string, rich reads text in brackets as a style.
     cells = [[Text(inert(shortened(printable(c)))) if isinstance(c, str) else c for c in row] for row in rows]
-    said = [index for index in range(len(columns)) if any(row[index] for row in cells)]
-    texts = {index: [row[index].plain for row in cells] for index in said}
-    least = {index: _least(columns[index], texts[index]) for index in said}
-    most = {index: max(map(len, (columns[index], *texts[index]))) for index in said}
-    for part in _parts(said, least, console.width):
+    indexes = [index for index in range(len(columns)) if any(row[index] for row in cells)]
+    texts = {index: [row[index].plain for row in cells] for index in indexes}
+    least = {index: _least(columns[index], texts[index]) for index in indexes}
+    most = {index: max(map(len, (columns[index], *texts[index]))) for index in indexes}
+    for part in _parts(indexes, least, console.width):
         widths = _widths({index: most[index] for index in part}, least, console.width)
         squeezed = sum(widths.values()) + _BETWEEN * (len(widths) - 1) > console.width  # rich narrows columns further
         table = Table(box=None, pad_edge=False, header_style="bold")
         for index, width in widths.items():
-            starts = index == said[0] or columns[index] in left
+            starts = index == indexes[0] or columns[index] in left_aligned
             table.add_column(columns[index], justify="left" if starts else "right", overflow="fold", width=width)
         for row in cells:
             table.add_row(*(_folded(row[index], 0 if squeezed else widths[index]) for index in part))
@@ -56,13 +57,13 @@ def _least(name: str, cells: Sequence[str]) -> int:
     return min(max(map(len, pieces), default=0), _WHOLE)
 
 
-def _parts(said: Sequence[int], least: Mapping[int, int], width: int) -> Iterator[list[int]]:
+def _parts(indexes: Sequence[int], least: Mapping[int, int], width: int) -> Iterator[list[int]]:
     """Yield the columns of each table; the first column is in all."""
-    part = [*said[:1]]
-    for index in said[1:]:
+    part = [*indexes[:1]]
+    for index in indexes[1:]:
         if len(part) > 1 and sum(least[one] + _BETWEEN for one in part) + least[index] > width:
             yield part
-            part = [*said[:1]]
+            part = [*indexes[:1]]
         part.append(index)
     yield part
 

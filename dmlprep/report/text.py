@@ -45,7 +45,7 @@ def _show_steps(steps: list[StepRecord], console: Console) -> None:
         nodes = _change(str(step.nodes_before), str(step.nodes_after))
         size = _change(bytes_text(step.bytes_before), bytes_text(step.bytes_after))
         rows.append((step.title, step.outcome, f"{step.seconds:.2f}", nodes, size, str(len(step.findings) or "")))
-    show_table(console, ("step", "outcome", "seconds", "nodes", "weights", "findings"), rows, left=("outcome",))
+    show_table(console, ("step", "outcome", "seconds", "nodes", "weights", "findings"), rows, left_aligned=("outcome",))
 
 
 def _change(before: str, after: str) -> str:
@@ -180,8 +180,8 @@ def show_record(record: RunRecord, console: Console) -> None:
         console.print(Text(memory_line(facts.memory)))
     show_half(record, console)
     unsettled = [one for one in record.verdicts if one.outcome in ("not-run", "not-proven")]
-    said = [one for verdict in unsettled for one in verdict.findings]
-    findings = [one for one in record.all_findings() if one not in said]  # the verdict's own line has the reason
+    reasons = [one for verdict in unsettled for one in verdict.findings]
+    findings = [one for one in record.all_findings() if one not in reasons]  # the verdict's own line has the reason
     if findings:
         console.print()
         show_findings(findings, console)
@@ -201,7 +201,7 @@ def show_half(record: RunRecord, console: Console) -> None:
     from dmlprep.report.fp16 import half_steps
 
     for half in half_steps(record):
-        step, rules = half.record, ", ".join(f"{k.rule} {len(k.nodes)}" for k in half.kept)
+        step, rules = half.record, ", ".join(f"{k.rule} {len(k.nodes)}" for k in half.kept_nodes)
         console.print()
         text = f"{step.title}: {bytes_text(step.bytes_before)} -> {bytes_text(step.bytes_after)}"
         nodes = f"{half.kept_count} nodes in FP32{f' ({rules})' if rules else ''}"
@@ -232,14 +232,14 @@ def show_placement(before: PlacementFacts, after: PlacementFacts, console: Conso
     show_table(console, ("", "on DirectML", "of operations", "fused partitions", "crossings"), rows)
 
 
-def _show_bisected(said: Bisected, console: Console) -> None:
+def _show_bisected(bisection: Bisected, console: Console) -> None:
     """Print the two models, other settings, the compared values and the files."""
-    console.print(Text(printable(f"{said.candidate} beside {said.reference}"), style="bold"))
-    for name, outcome, text in said.settings:
+    console.print(Text(printable(f"{bisection.candidate} beside {bisection.reference}"), style="bold"))
+    for name, outcome, text in bisection.settings:
         console.print(Text(printable(f"  {name}: {outcome}, {text}" if text else f"  {name}: {outcome}")))
-    if said.errors:
-        beyond = sum(error is None or error > said.bound for error in said.errors)
-        values = f"{len(said.errors)} values of {said.total_nodes} nodes compared"
-        console.print(Text(f"  {values}, {beyond} beyond {said.bound:g}"))
-    for path in said.files:
+    if bisection.errors:
+        beyond = sum(error is None or error > bisection.bound for error in bisection.errors)
+        values = f"{len(bisection.errors)} values of {bisection.total_nodes} nodes compared"
+        console.print(Text(f"  {values}, {beyond} beyond {bisection.bound:g}"))
+    for path in bisection.files:
         console.print(Text(printable(f"  wrote {path}")))

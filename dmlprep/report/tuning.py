@@ -14,52 +14,52 @@ from dmlprep.report.tables import show_table
 _COLUMNS = ("opset", "FP16", "on the CPU", "partitions", "crossings", "bytes", "nodes", "time", "proof")
 
 
-def show_tuned(found: Tuned, console: Console, *, with_recipe: bool, brief: bool = False) -> None:
+def show_tuned(tuning: Tuned, console: Console, *, with_recipe: bool, brief: bool = False) -> None:
     """Print the table, best first, and notes on it; ``brief``: the choice alone, if there is one."""
-    if brief and found.chosen:
-        console.print(_choice(found))
+    if brief and tuning.chosen:
+        console.print(_choice(tuning))
         if with_recipe:
-            console.print(Text(found.recipe.rstrip("\n")))
+            console.print(Text(tuning.recipe.rstrip("\n")))
         return
-    rows = [("unchanged", *_cells(found.before), "", "")]
-    rows += [_row(one, chosen=one.name == found.chosen) for one in found.candidates if one.figures is not None]
-    show_table(console, ("", *_COLUMNS), rows, left=(_COLUMNS[-1],))
-    for one in found.candidates:
+    rows = [("unchanged", *_cells(tuning.before), "", "")]
+    rows += [_row(one, chosen=one.name == tuning.chosen) for one in tuning.candidates if one.figures is not None]
+    show_table(console, ("", *_COLUMNS), rows, left_aligned=(_COLUMNS[-1],))
+    for one in tuning.candidates:
         if one.reason:
             line = Text(f"{printable(one.name)}: ")
             line.append(one.proof or "refused", style="bold yellow")
             line.append(f", {one.reason}")
             console.print(line)
-    if found.free:
-        names = ", ".join(found.free)
-        said = f"free sizes: {names}. DirectML does not fuse nodes that depend on them: fix them with --pin NAME=SIZE"
-        console.print(Text(said, style="bold yellow"))
-    for text in found.left_out:
+    if tuning.free:
+        names = ", ".join(tuning.free)
+        note = f"free sizes: {names}. DirectML does not fuse nodes that depend on them: fix them with --pin NAME=SIZE"
+        console.print(Text(note, style="bold yellow"))
+    for text in tuning.left_out:
         console.print(Text(f"not tried: {text}", style="dim"))
-    ratio = next((one.time for one in found.candidates if one.time is not None), None)
+    ratio = next((one.time for one in tuning.candidates if one.time is not None), None)
     if ratio is not None:
-        said = f"time: median as a multiple of that of {printable(ratio.to)}; in brackets, the 95 % interval"
-        console.print(Text(said, style="dim"))
-    if found.bench is not None and found.bench.note:
-        console.print(Text(found.bench.note, style="bold yellow"))
-    console.print(Text(f"ranked in {found.searched_seconds:.1f} s, target {found.target}", style="dim"))
-    if found.chosen:
+        note = f"time: median as a multiple of that of {printable(ratio.to)}; in brackets, the 95 % interval"
+        console.print(Text(note, style="dim"))
+    if tuning.bench is not None and tuning.bench.note:
+        console.print(Text(tuning.bench.note, style="bold yellow"))
+    console.print(Text(f"ranked in {tuning.searched_seconds:.1f} s, target {tuning.target}", style="dim"))
+    if tuning.chosen:
         console.print()
-        console.print(_choice(found))
+        console.print(_choice(tuning))
         if with_recipe:
             console.print()
-            for text in found.recipe.splitlines():
+            for text in tuning.recipe.splitlines():
                 console.print(Text(text))
 
 
-def _choice(found: Tuned) -> Text:
-    one = next(one for one in found.candidates if one.name == found.chosen)
+def _choice(tuning: Tuned) -> Text:
+    one = next(one for one in tuning.candidates if one.name == tuning.chosen)
     line = Text(f"{printable(one.name)}: ", style="bold")
     if one.proof == "passed":
         line.append(f"proved ({', '.join(one.devices)})", style="green")
     else:
         line.append("not proved", style="bold yellow")
-    line.append(", the fastest of the timed candidates" if found.chosen_by == TIME else ", the best by placement")
+    line.append(", the fastest of the timed candidates" if tuning.chosen_by == TIME else ", the best by placement")
     return line
 
 
@@ -69,14 +69,14 @@ def _row(one: Candidate, *, chosen: bool) -> tuple[str, ...]:
     return (name, *_cells(one.figures), ratio_text(one.time), one.proof or "not proved")
 
 
-def _cells(made: Figures) -> tuple[str, ...]:
-    on_cpu = f"{made.cpu_nodes} ({made.cpu_compute} compute)" if made.cpu_nodes else "0"
+def _cells(figures: Figures) -> tuple[str, ...]:
+    on_cpu = f"{figures.cpu_nodes} ({figures.cpu_compute} compute)" if figures.cpu_nodes else "0"
     return (
-        str(made.opset),
-        "yes" if made.fp16 else "no",
+        str(figures.opset),
+        "yes" if figures.fp16 else "no",
         on_cpu,
-        f"{made.partitions} and {made.alone} nodes" if made.alone else str(made.partitions),
-        str(made.crossings),
-        bytes_text(made.moved_bytes),
-        str(made.nodes),
+        f"{figures.partitions} and {figures.alone} nodes" if figures.alone else str(figures.partitions),
+        str(figures.crossings),
+        bytes_text(figures.moved_bytes),
+        str(figures.nodes),
     )

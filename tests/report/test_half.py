@@ -70,12 +70,12 @@ def test_what_is_read_from_a_record(read_back: bool) -> None:
     record = RunRecord.from_json(_record().to_json()) if read_back else _record()
     (half,) = half_steps(record)
     assert (half.record.title, half.facts.casts, half.kept_count) == ("half", 4, 4)
-    assert [(k.rule, len(k.nodes)) for k in half.kept] == [
+    assert [(k.rule, len(k.nodes)) for k in half.kept_nodes] == [
         ("recurrent", 2),
         ("island search", 1),
         ("before-the-cast", 1),
     ]
-    assert half.kept[1].nodes == (("<i>pow</i>", "<i>pow</i> peaks at 9e+04 > 65504"),)
+    assert half.kept_nodes[1].nodes == (("<i>pow</i>", "<i>pow</i> peaks at 9e+04 > 65504"),)
     assert half.trials == ((0, float("inf")), (1, 0.001))  # JSON has no infinity
     assert [w.overflows for w in half.worst] == [True, False]
     assert [str(v.check) for v in modes(record)][1] == "fp16 emulation (storage)"

@@ -144,7 +144,7 @@ def test_the_profile_and_the_blocks_along_the_model() -> None:
     assert found is not None
     assert found.beyond == 1
     assert [y < found.limit for _, y in found.points] == [False, True]
-    assert "1e+06, made by b" in found.said
+    assert "1e+06, made by b" in found.largest
     assert profile_along(Profile([], [])) is None
     facts = StepFacts(casts=1, blocks=[Block("the 2 nodes from n1 to n2", 0.1, 2), Block("n3", 1e-4)])
     step = StepRecord("fp16", "changed", 1.0, 4, 4, 1, 1, options={"tolerance": 0.01}, facts=facts)
@@ -213,7 +213,7 @@ def test_the_error_along_the_model_is_on_a_log_scale_against_the_bound() -> None
     assert heights[0] == 100.0, "no error stands at the bottom"
     assert heights[2] == 0.0, "what is not finite stands at the top"
     assert heights[2] < along.limit < heights[1] < heights[0]
-    assert (along.beyond, along.said) == (1, "The largest is not finite, of x3.")
+    assert (along.beyond, along.largest) == (1, "The largest is not finite, of x3.")
     page = render_html(_bisected())
     assert "Error along the model" in page
     assert "</p><b>Mul_2" not in page

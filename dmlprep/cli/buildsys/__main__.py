@@ -11,7 +11,7 @@ from dmlprep.cli.buildsys import folder
 from dmlprep.core.errors import DmlprepError
 
 
-def _told() -> Path | str:
+def _output() -> Path | str:
     match sys.argv[1:]:
         case ["nuget", into]:
             from dmlprep.cli.buildsys.nuget import write_package
@@ -29,7 +29,7 @@ def _told() -> Path | str:
 
 
 try:
-    print(_told())
+    print(_output())
 except DmlprepError as error:
     from dmlprep.cli.output import print_error
 

@@ -39,12 +39,12 @@ _OF_MODEL = ("recipe", "target", "pins", "feeds")
 
 
 class _GitHub:
-    """GitHub Actions: outputs and the summary are appended to two files of the runner. ``said``: lines for stdout."""
+    """GitHub Actions: outputs and the summary are appended to two files of the runner. ``stdout``: lines to print."""
 
     name = "github"
 
     def __init__(self, outputs: str, summary: str) -> None:
-        self._outputs, self._summary, self.said = outputs, summary, ""
+        self._outputs, self._summary, self.stdout = outputs, summary, ""
 
     def output(self, values: Mapping[str, str]) -> None:
         """Pass values to later steps, by name."""
@@ -61,11 +61,11 @@ class _GitHub:
 
     def error(self, text: str) -> None:
         """Mark the run with an error."""
-        self.said += f"{error_line('fleet', text)}\n"
+        self.stdout += f"{error_line('fleet', text)}\n"
 
     def _append(self, path: str, text: str) -> None:
         if not path:
-            self.said += text
+            self.stdout += text
             return
         with open(path, "a", encoding="utf-8") as file:
             file.write(text)
@@ -93,7 +93,7 @@ class _Azure(_GitHub):
         self._say("task.logissue", {"type": "error"}, text)
 
     def _say(self, command: str, properties: dict[str, str], text: str) -> None:
-        self.said += f"{command_line(command, properties, text)}\n"
+        self.stdout += f"{command_line(command, properties, text)}\n"
 
 
 _SYSTEMS = {"github": _GitHub, "azure": _Azure}
@@ -151,17 +151,17 @@ def main(arguments: Sequence[str]) -> tuple[int, str]:
     parser.add_argument("--work", default=".", help="a folder for a file of this step's own")
     for name in _Inputs.__dataclass_fields__:
         parser.add_argument(f"--{name}", default="")
-    given = vars(parser.parse_args(list(arguments)))
-    step, system = given.pop("step"), _SYSTEMS[given.pop("system")](given.pop("outputs"), given.pop("summary"))
-    work = Path(given.pop("work"))
-    inputs = _Inputs(**{name: value.strip() for name, value in given.items()})
+    options = vars(parser.parse_args(list(arguments)))
+    step, system = options.pop("step"), _SYSTEMS[options.pop("system")](options.pop("outputs"), options.pop("summary"))
+    work = Path(options.pop("work"))
+    inputs = _Inputs(**{name: value.strip() for name, value in options.items()})
     if step == "keys":
         system.output(_keys(inputs, system))
     elif step == "runtime":
         return _install(inputs), ""
     else:
         _run(inputs, system, work)
-    return 0, system.said
+    return 0, system.stdout
 
 
 def _keys(inputs: _Inputs, system: _GitHub) -> dict[str, str]:
@@ -170,8 +170,8 @@ def _keys(inputs: _Inputs, system: _GitHub) -> dict[str, str]:
     for path in sorted((_PACKAGE / "runtime" / "linux").rglob("*")) + sorted((_PACKAGE / "runtime/native").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
-    said = (inputs.file, inputs.model, inputs.folder.as_posix(), inputs.shard)
-    jobs = hashlib.sha256("\0".join(said).encode("utf-8", "surrogateescape")).hexdigest()
+    parts = (inputs.file, inputs.model, inputs.folder.as_posix(), inputs.shard)
+    jobs = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
     inputs.check()
     return {
         "runtime-path": str(runtime_folder()),
@@ -244,10 +244,10 @@ def _written(inputs: _Inputs, work: Path) -> Path:
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return status.st_mtime_ns, status.st_ino
 
 
 def _dmlprep(*arguments: str) -> int:

@@ -60,11 +60,11 @@ def write_package(into: Path) -> Path:
         f"build/{ID}.targets": targets,
         f"buildTransitive/{ID}.targets": _TRANSITIVE,
     }
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as package:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as package:
         for name, text in parts.items():
             package.writestr(zipfile.ZipInfo(name), text.encode("utf-8"), zipfile.ZIP_DEFLATED)
     path = into / f"{ID}.{__version__}.nupkg"
     check_output(path, force=True)
-    write_file(path, made.getvalue())
+    write_file(path, buffer.getvalue())
     return path

@@ -58,7 +58,7 @@ class Sides:
 
 
 @dataclass
-class _Found:
+class _Results:
     """The results of a whole run; those of an aborted run are dropped."""
 
     prompts: Differences = field(default_factory=Differences)
@@ -106,8 +106,8 @@ def _with_inputs(verdict: Verdict, sides: Sides) -> Verdict:
     return msgspec.structs.replace(verdict, feeds=len(sides.played), inputs=sides.tokens.inputs)
 
 
-def _run(sides: Sides, trial: Trial, options: SessionOptions, progress: Progress) -> _Found:
-    outcome, tokens = _Found(), sides.tokens
+def _run(sides: Sides, trial: Trial, options: SessionOptions, progress: Progress) -> _Results:
+    outcome, tokens = _Results(), sides.tokens
     with ExitStack() as stack:
         how = ""
         if trial.device == "cpu":
@@ -126,20 +126,20 @@ def _run(sides: Sides, trial: Trial, options: SessionOptions, progress: Progress
     return outcome
 
 
-def _play(sides: Sides, decoder: Decoder, played: Played, found: _Found) -> None:
+def _play(sides: Sides, decoder: Decoder, played: Played, results: _Results) -> None:
     """Run a prompt, the original's tokens one by one and in one piece, and the model's own greedy text."""
     rows = decoder.prompt(played.prompt)
     count = min(len(rows), len(played.rows))
     _same_vocabulary(decoder, rows, played.rows)
-    found.prompts.add(played.rows[-count:], rows[-count:])
+    results.prompts.add(played.rows[-count:], rows[-count:])
     steps = np.stack([decoder.step(token) for token in played.tokens[: sides.request.steps]])
-    found.steps.add(played.steps, steps)
-    found.rows.append((rows, steps))
+    results.steps.add(played.steps, steps)
+    results.rows.append((rows, steps))
     whole = decoder.prompt([*played.prompt, *played.tokens[: sides.request.steps]])
     if len(whole) > 1 and np.isfinite(steps).all() and np.isfinite(whole).all():
         apart = np.asarray(whole[len(played.prompt) :], np.float64) - steps
-        found.cache = max(found.cache or 0.0, float(np.abs(apart).max()))
-    found.greedy.append(_greedy(sides, decoder, played, [rows[-1], *steps]))
+        results.cache = max(results.cache or 0.0, float(np.abs(apart).max()))
+    results.greedy.append(_greedy(sides, decoder, played, [rows[-1], *steps]))
 
 
 def _greedy(sides: Sides, decoder: Decoder, played: Played, rows: Sequence[Array]) -> GreedyText:
@@ -159,15 +159,15 @@ def _greedy(sides: Sides, decoder: Decoder, played: Played, rows: Sequence[Array
     return GreedyText(equal, played.tokens, own, margin, noise, *texts_of(sides.folder, [played.tokens, own]))
 
 
-def _read(sides: Sides, decoder: Decoder, window: list[int], found: _Found) -> None:
+def _read(sides: Sides, decoder: Decoder, window: list[int], results: _Results) -> None:
     """Run a piece of the text in one go, on both sides."""
     original, rows = sides.original.prompt(window), decoder.prompt(window)
     _same_vocabulary(decoder, rows, original)
     if min(len(original), len(rows)) < len(window):
-        found.whole_logits = False
+        results.whole_logits = False
         return
-    found.text.add(original[:-1], rows[:-1])
-    found.losses.add(window[1:], zip(original[:-1], rows[:-1], strict=True))
+    results.text.add(original[:-1], rows[:-1])
+    results.losses.add(window[1:], zip(original[:-1], rows[:-1], strict=True))
 
 
 def _same_vocabulary(decoder: Decoder, rows: Array, original: Array) -> None:
@@ -177,21 +177,25 @@ def _same_vocabulary(decoder: Decoder, rows: Array, original: Array) -> None:
 
 
 def _checks(
-    sides: Sides, verdict: Verdict, found: _Found, lowered: Lowered | None, beside: Sequence[tuple[Array, Array]] | None
+    sides: Sides,
+    verdict: Verdict,
+    results: _Results,
+    lowered: Lowered | None,
+    beside: Sequence[tuple[Array, Array]] | None,
 ) -> list[GenaiCheck]:
     """Return the checks of a whole run; ``verdict`` has its device and time, and the first check has the time."""
     later = msgspec.structs.replace(verdict, seconds=0.0)
     notes = [] if lowered is None else [finding("DP707", f"the CPU runs it at {lowered}")]
-    prompt = _logits(_of(verdict, "prompt", findings=notes), found.prompts, sides.bounds)
-    steps = _logits(_of(later, "steps", findings=notes), found.steps, sides.bounds)
-    if found.cache is not None and steps.verdict.outcome == "failed" and prompt.verdict.outcome != "failed":
-        steps = msgspec.structs.replace(steps, verdict=_behind_cache(steps.verdict, found.cache))
-    checks = [prompt, msgspec.structs.replace(steps, cache=found.cache)]
+    prompt = _logits(_of(verdict, "prompt", findings=notes), results.prompts, sides.bounds)
+    steps = _logits(_of(later, "steps", findings=notes), results.steps, sides.bounds)
+    if results.cache is not None and steps.verdict.outcome == "failed" and prompt.verdict.outcome != "failed":
+        steps = msgspec.structs.replace(steps, verdict=_behind_cache(steps.verdict, results.cache))
+    checks = [prompt, msgspec.structs.replace(steps, cache=results.cache)]
     if beside is not None:
-        checks.append(_same_weights(sides, later, found, beside))
+        checks.append(_same_weights(sides, later, results, beside))
     if sides.tokens.windows:
-        checks.append(_text_check(sides, later, found))
-    for number, text in enumerate(found.greedy, 1):
+        checks.append(_text_check(sides, later, results))
+    for number, text in enumerate(results.greedy, 1):
         greedy = _of(later, "greedy text", number=number, decides=False)
         checks.append(GenaiCheck(judge_greedy(greedy, text), greedy=text))
     return checks
@@ -215,24 +219,26 @@ def _behind_cache(verdict: Verdict, cache: float) -> Verdict:
     return msgspec.structs.replace(verdict, reason=text, findings=findings)
 
 
-def _same_weights(sides: Sides, verdict: Verdict, found: _Found, beside: Sequence[tuple[Array, Array]]) -> GenaiCheck:
+def _same_weights(
+    sides: Sides, verdict: Verdict, results: _Results, beside: Sequence[tuple[Array, Array]]
+) -> GenaiCheck:
     """Compare the device with the CPU on the same file: errors of kernels, without those of the weights."""
     bounds = BOUNDS["fp16" if sides.half else "fp32"]
     differences = Differences()
-    for (prompt, steps), (own_prompt, own_steps) in zip(beside, found.rows, strict=True):
+    for (prompt, steps), (own_prompt, own_steps) in zip(beside, results.rows, strict=True):
         differences.add(prompt, own_prompt)
         differences.add(steps, own_steps)
     return _logits(_of(verdict, "same weights", tolerance=str(bounds)), differences, bounds)
 
 
-def _text_check(sides: Sides, verdict: Verdict, found: _Found) -> GenaiCheck:
+def _text_check(sides: Sides, verdict: Verdict, results: _Results) -> GenaiCheck:
     verdict = _of(verdict, "text", inputs="given")
-    if not found.whole_logits:
+    if not results.whole_logits:
         why = "the decoder returns only the logits of the last token, not of each token of a text"
         note = finding("DP703", f"{verdict.check} did not run: {why}")
         return GenaiCheck(msgspec.structs.replace(verdict, outcome="not-run", reason=why, findings=[note]))
-    perplexity = None if found.text.broken else found.losses.perplexity()
-    logits = _logits(verdict, found.text, sides.bounds)
+    perplexity = None if results.text.broken else results.losses.perplexity()
+    logits = _logits(verdict, results.text, sides.bounds)
     if logits.verdict.outcome in ("passed", "not-proven"):
         worse = judge_perplexity(verdict, perplexity, sides.bounds)
         if worse.outcome == "failed" or logits.verdict.outcome == "passed":

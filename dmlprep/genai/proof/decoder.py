@@ -88,15 +88,15 @@ class Decoder:
         self.context = context
         self._inputs = {value.name: value for value in session.inputs}
         self._known()
-        self._kept = self._values(length)
-        size = sum(_nbytes(one) for one in (self._kept if names.shared else self._values(length, empty=False)))
+        self._cache_values = self._values(length)
+        size = sum(_nbytes(one) for one in (self._cache_values if names.shared else self._values(length, empty=False)))
         if size > MOST_BYTES * 4:
             raise CheckNotRun(f"the cache of {length} tokens would have {size >> 20} MiB", fix="use fewer tokens")
         self._length = length
         self._past = 0
         self._filled = not names.shared
         if names.shared:
-            session.hold(self._kept, shared=True)
+            session.hold(self._cache_values, shared=True)
 
     def _known(self) -> None:
         names = self.names
@@ -131,7 +131,7 @@ class Decoder:
     def prompt(self, tokens: Sequence[int]) -> Array:
         """Begin with a prompt; return logits [tokens, vocabulary], or [1, vocabulary] of the last token alone."""
         if not self.names.shared:
-            self.session.hold(self._kept, shared=False)
+            self.session.hold(self._cache_values, shared=False)
         self._past = 0
         if not self._filled:
             # The shared memory is uninitialized at first. NaN in it would spoil masked positions of the attention.

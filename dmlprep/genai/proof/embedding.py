@@ -221,15 +221,17 @@ def open_context(folder: GenaiFolder, decoder: Session, options: SessionOptions)
         InputError: one of them cannot be read.
     """
     files = {model.section: model.file for model in folder.models}
-    taken = [value.name for value in decoder.inputs]
-    fixed = _encoded(folder, files["encoder"], taken, options) if "encoder" in files else {}
-    if named(folder.config, "decoder", "inputs", "inputs_embeds") not in taken:
+    decoder_inputs = [value.name for value in decoder.inputs]
+    fixed = _encoded(folder, files["encoder"], decoder_inputs, options) if "encoder" in files else {}
+    if named(folder.config, "decoder", "inputs", "inputs_embeds") not in decoder_inputs:
         return Context(fixed)
     if "embedding" not in files:
         raise CheckNotRun("the decoder needs embeddings, but no model of the folder computes them from tokens")
     session = _opened(files["embedding"], options)
     try:
-        handed = joints(folder.config, "embedding", "decoder", [value.name for value in session.outputs], taken)
+        handed = joints(
+            folder.config, "embedding", "decoder", [value.name for value in session.outputs], decoder_inputs
+        )
         return Context(fixed, frozenset(handed), Embeddings(folder, session, handed))
     except BaseException:
         session.close()
@@ -243,14 +245,16 @@ def _opened(file: Path, options: SessionOptions) -> Session:
         raise CheckNotRun(f"the original's {file.name} does not load on the CPU: {failed}") from failed
 
 
-def _encoded(folder: GenaiFolder, file: Path, taken: Sequence[str], options: SessionOptions) -> dict[str, Array]:
+def _encoded(
+    folder: GenaiFolder, file: Path, decoder_inputs: Sequence[str], options: SessionOptions
+) -> dict[str, Array]:
     """Run the encoder on synthetic inputs; return its outputs and its mask by the decoder's names."""
     try:
         feed = made_feeds(folder, "encoder", folder.open(file), count=1)[0]
     except UsageError as error:
         raise CheckNotRun(f"no synthetic inputs for the encoder: {error.what}", where=error.where) from error
     with _opened(file, options) as session:
-        handed = joints(folder.config, "encoder", "decoder", [value.name for value in session.outputs], taken)
+        handed = joints(folder.config, "encoder", "decoder", [value.name for value in session.outputs], decoder_inputs)
         if not handed:
             what = "no output of the encoder is an input of the decoder"
             raise CheckNotRun(what, where=str(folder.config.path))
@@ -261,4 +265,4 @@ def _encoded(folder: GenaiFolder, file: Path, taken: Sequence[str], options: Ses
     fixed = {name: states[output] for name, output in handed.items()}
     mask = named(folder.config, "encoder", "inputs", "attention_mask")
     other = named(folder.config, "decoder", "inputs", "encoder_attention_mask")
-    return {**fixed, other: feed[mask]} if other in taken and mask in feed else fixed
+    return {**fixed, other: feed[mask]} if other in decoder_inputs and mask in feed else fixed

@@ -194,16 +194,16 @@ def _differs(text: str, figures: LogitFigures) -> Finding:
     return finding("DP880", text, **facts)
 
 
-def judge_perplexity(verdict: Verdict, found: Perplexity | None, bounds: LogitBounds) -> Verdict:
+def judge_perplexity(verdict: Verdict, perplexity: Perplexity | None, bounds: LogitBounds) -> Verdict:
     """Return ``verdict`` with its outcome by the perplexity of a text."""
-    if found is None:
+    if perplexity is None:
         return _with_outcome(verdict, "not-proven", finding("DP881", "the perplexity is not finite"))
-    if found.ratio > bounds.perplexity:
+    if perplexity.ratio > bounds.perplexity:
         text = (
-            f"the perplexity is {found.prepared:.4g}, the original's {found.original:.4g}: {found.ratio:.4g} times as "
-            f"much, {bounds.perplexity:g} times allowed"
+            f"the perplexity is {perplexity.prepared:.4g}, the original's {perplexity.original:.4g}: "
+            f"{perplexity.ratio:.4g} times as much, {bounds.perplexity:g} times allowed"
         )
-        return _with_outcome(verdict, "failed", finding("DP882", text, ratio=found.ratio))
+        return _with_outcome(verdict, "failed", finding("DP882", text, ratio=perplexity.ratio))
     return verdict
 
 

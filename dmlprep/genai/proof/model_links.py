@@ -42,12 +42,15 @@ def joints(
     handed: dict[str, str] = {}
     for key, other in _KEYS.get((source, target), ()):
         output = named(config, source, "outputs", key) or _UNWRITTEN.get(key, "")
-        taken = named(config, target, "inputs", other)
-        if output in outputs and taken in inputs:
-            handed.setdefault(taken, output)
-        elif "%d" in output and "%d" in taken:
-            given, wanted = matching(output, outputs), matching(taken, inputs)
-            handed |= {wanted[layer]: given[layer] for layer in sorted(given.keys() & wanted.keys())}
+        target_name = named(config, target, "inputs", other)
+        if output in outputs and target_name in inputs:
+            handed.setdefault(target_name, output)
+        elif "%d" in output and "%d" in target_name:
+            output_layers, input_layers = matching(output, outputs), matching(target_name, inputs)
+            handed |= {
+                input_layers[layer]: output_layers[layer]
+                for layer in sorted(output_layers.keys() & input_layers.keys())
+            }
     return handed
 
 

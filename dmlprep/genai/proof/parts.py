@@ -36,17 +36,17 @@ def part_checks(
     """
     others = {model.section: model.file for model in prepared.models}
     parts = [model for model in original.models if model.section != "decoder"]
-    seen: set[tuple[Path, Path]] = set()
+    pairs: set[tuple[Path, Path]] = set()
     for number, part in enumerate(parts):
         pair = (part.file, others[part.section])
-        if pair in seen:  # several sections may name one file
+        if pair in pairs:  # several sections may name one file
             continue
-        seen.add(pair)
+        pairs.add(pair)
 
-        def told(share: float, text: str, number: int = number, part: ModelFile = part) -> None:
+        def part_progress(share: float, text: str, number: int = number, part: ModelFile = part) -> None:
             request.progress(0.7 + 0.2 * (number + share) / len(parts), f"{part.section}: {text}")
 
-        yield from _part(original, part, prepared.open(pair[1]), request, on_cpu, told)
+        yield from _part(original, part, prepared.open(pair[1]), request, on_cpu, part_progress)
 
 
 def unknown_checks(original: GenaiFolder, request: ProofRequest) -> Iterator[GenaiCheck]:

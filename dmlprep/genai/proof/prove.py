@@ -113,11 +113,11 @@ def _all_checks(sides: Sides) -> list[GenaiCheck]:
     for number, device in enumerate(devices):
         start, span = 0.3 + whole * number / len(devices), whole / len(devices)
 
-        def told(share: float, text: str, start: float = start, span: float = span) -> None:
+        def device_progress(share: float, text: str, start: float = start, span: float = span) -> None:
             request.progress(start + span * share, text)
 
         options = request.session if device == "dml" else _on_cpu(request.session, folder)
-        checks, beside = checks_of(sides, device, options, beside, told)
+        checks, beside = checks_of(sides, device, options, beside, device_progress)
         all_checks += checks
     return all_checks
 

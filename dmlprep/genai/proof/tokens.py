@@ -58,7 +58,7 @@ class ProofRequest:
 
 _TOKENIZER = "tokenizer.json"
 
-_MADE = 12
+_SEEDED_LENGTH = 12
 """Tokens of a seeded prompt."""
 
 _WINDOW = 256
@@ -94,7 +94,7 @@ def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> 
     """
     prompts = [_prompt(folder, prompt, vocabulary) for prompt in request.prompts]
     if not prompts:
-        prompts = [_made(vocabulary, special_tokens(folder))]
+        prompts = [_seeded_prompt(vocabulary, special_tokens(folder))]
     most = min(fitting_tokens(vocabulary), folder.config.number("model.context_length") or MOST_PROMPT)
     for prompt in prompts:
         if len(prompt) + request.steps > most:
@@ -105,9 +105,9 @@ def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> 
     return Tokens(prompts, windows, "given" if request.prompts else "seeded")
 
 
-def _made(vocabulary: int, special: Collection[int]) -> list[int]:
+def _seeded_prompt(vocabulary: int, special: Collection[int]) -> list[int]:
     """Generate tokens of text; tokens of pictures or sound would need one."""
-    drawn: list[int] = np.random.default_rng(0).integers(0, vocabulary, _MADE).tolist()
+    drawn: list[int] = np.random.default_rng(0).integers(0, vocabulary, _SEEDED_LENGTH).tolist()
     plain = next((token for token in range(vocabulary) if token not in special), 0)
     return [plain if token in special else token for token in drawn]
 

@@ -63,13 +63,13 @@ def bench(request: BenchRequest) -> Bench:
     files = Unchanged(contents=False)
     opened = {path: files.take_model(path) for path in dict.fromkeys(request.models)}
     models = list(opened.values())
-    given = load_feeds(request.feeds)
+    user_feeds = load_feeds(request.feeds)
     # The model with the most inputs and free sizes: the others were prepared from it, and may lack some of them.
     original = max(models, key=_freedom)
     # A size that is fixed in one model applies to all of them.
     like = min(models, key=_freedom)
     values = pinned_values(like.ir, original.ir.graph.inputs)
-    feeds = RunFeeds(original, given, {**request.sizes, **request.pins}, values=values)
+    feeds = RunFeeds(original, user_feeds, {**request.sizes, **request.pins}, values=values)
     feed = feeds.of(like, 1)[0]
     variants = [
         Variant(name, opened[path], path, overrides(opened[path], request.pins))
@@ -107,15 +107,15 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def bench_record(found: Bench) -> RunRecord:
+def bench_record(measurement: Bench) -> RunRecord:
     """Return a measurement as a record, which reports show."""
-    failing = next((one for one in found.models if one.not_run), None)
+    failing = next((one for one in measurement.models if one.not_run), None)
     return RunRecord(
         command="bench",
-        input=", ".join(dict.fromkeys(one.path for one in found.models)),
+        input=", ".join(dict.fromkeys(one.path for one in measurement.models)),
         version=__version__,
-        exit_code=found.exit_code,
-        seconds=found.seconds,
-        facts=RunFacts(bench=found),
+        exit_code=measurement.exit_code,
+        seconds=measurement.seconds,
+        facts=RunFacts(bench=measurement),
         error=RunError(f"{failing.name} did not run: {failing.not_run}") if failing is not None else None,
     )

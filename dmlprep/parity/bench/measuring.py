@@ -117,7 +117,7 @@ class _Runner:
     feed: Feed
     host: SessionHost | None = None
     session: Session | None = None
-    found: Timed = field(init=False)
+    row: Timed = field(init=False)
     apart: bool = False
     fastest: float = 0.0
     turns: dict[int, tuple[float, ...]] = field(default_factory=dict)
@@ -126,11 +126,11 @@ class _Runner:
 
     def __post_init__(self) -> None:
         one = self.variant
-        self.found = Timed(one.name, one.shown or str(one.path), dict(one.sizes), not_run=one.why_not)
+        self.row = Timed(one.name, one.shown or str(one.path), dict(one.sizes), not_run=one.why_not)
 
     @property
     def runs(self) -> bool:
-        return not self.found.not_run
+        return not self.row.not_run
 
     @property
     def timed(self) -> int:
@@ -139,7 +139,7 @@ class _Runner:
 
     def fails(self, error: DmlprepError) -> None:
         """Record that the model does not run, or no longer runs."""
-        self.found = Timed(self.found.name, self.found.path, self.found.sizes, not_run=str(error))
+        self.row = Timed(self.row.name, self.row.path, self.row.sizes, not_run=str(error))
         self.close()
 
     def start(self, warm_seconds: float, *, apart: bool) -> None:
@@ -155,20 +155,20 @@ class _Runner:
             raise InputError(f"input {missing[0]!r} has no value", fix=fix, code="DP705")
         self.session.bind(adapt_feed(self.feed, self.session.inputs, str(self.variant.path)))
         (first,) = self.session.time(1, 0.0)
-        self.found = replace(self.found, idle_memory=idle, load_seconds=self.session.load_seconds, first_seconds=first)
+        self.row = replace(self.row, idle_memory=idle, load_seconds=self.session.load_seconds, first_seconds=first)
         if self.device == "dml":
             # Before runs that keep inputs and outputs on the device, which are more than an app's.
             held = self.host.memory()
-            self.found = replace(self.found, device_peak=held.device_peak, shared_peak=held.shared_peak)
+            self.row = replace(self.row, device_peak=held.device_peak, shared_peak=held.shared_peak)
         with contextlib.suppress(SessionFailure):  # some releases of ONNX Runtime report no placement
             providers = [node.provider for node in self.session.placement()]
-            self.found = replace(self.found, nodes=len(providers), cpu_nodes=providers.count("CPUExecutionProvider"))
+            self.row = replace(self.row, nodes=len(providers), cpu_nodes=providers.count("CPUExecutionProvider"))
         if apart:
             try:
                 self.session.time(1, 0.0, on_device=True)
                 self.apart = True
             except SessionFailure as failure:
-                self.found = replace(self.found, not_apart=failure.message.splitlines()[0])
+                self.row = replace(self.row, not_apart=failure.message.splitlines()[0])
                 if not self.session.alive:
                     self.close()
                     self.start(warm_seconds, apart=False)
@@ -194,13 +194,13 @@ class _Runner:
         memory = self.host.memory()
         times = summary([run for turn in self.turns.values() for run in turn])
         alone = summary(self.device_times) if self.device_times else None
-        self.found = replace(
-            self.found,
+        self.row = replace(
+            self.row,
             times=times,
             on_device=alone,
             copying_seconds=None if alone is None else times.median - alone.median,
             # The kernel estimates the peak: a later one can be a few pages below an earlier one.
-            peak_memory=None if memory.peak is None else max(memory.peak, self.found.idle_memory or 0),
+            peak_memory=None if memory.peak is None else max(memory.peak, self.row.idle_memory or 0),
             committed_memory=memory.committed,
             device_memory=memory.device,
         )
@@ -237,7 +237,7 @@ def measure(
     """
     began = time.perf_counter()
     runners = [_Runner(one, device, _options(session, one), inside(one.frame, feed, one.model.ir)) for one in variants]
-    told: DeviceInfo | None = None
+    device_info: DeviceInfo | None = None
     rounds = 0
     try:
         for runner in runners:
@@ -245,7 +245,7 @@ def measure(
             if runner.runs:
                 _tried(runner, lambda r: r.start(min(_WARM_UP * seconds, _WARM_SECONDS), apart=device == "dml"))
             if runner.session is not None:
-                told = told or runner.session.device
+                device_info = device_info or runner.session.device
         rounds = _rounds(runners, seconds, runs, progress)
         for runner in runners:
             if runner.runs:
@@ -254,10 +254,10 @@ def measure(
         for runner in runners:
             runner.close()
     return Bench(
-        device=str(told or ""),
-        models=_rows(runners, told),
+        device=str(device_info or ""),
+        models=_rows(runners, device_info),
         inputs=inputs,
-        note=SOFTWARE if device == "dml" and software_device(device, told) else "",
+        note=SOFTWARE if device == "dml" and software_device(device, device_info) else "",
         rounds=rounds,
         seconds=round(time.perf_counter() - began, 3),
     )
@@ -302,13 +302,13 @@ def _rows(runners: Sequence[_Runner], device: DeviceInfo | None) -> tuple[Timed,
     first = next((one for one in runners if one.runs), None)
     rows = []
     for one in runners:
-        row = one.found
+        row = one.row
         if software_device(one.device, device):
             row = replace(row, device_memory=None)  # system memory, which the worker's memory includes
         if one.runs and one.device == "dml":
             row = replace(row, partitions=_partitions(one.variant, device))
         if one.runs and first is not None and one is not first:
-            medians, least = (ratio_of_times(first.found.name, first.turns, one.turns, q) for q in (0.5, 0.1))
+            medians, least = (ratio_of_times(first.row.name, first.turns, one.turns, q) for q in (0.5, 0.1))
             row = replace(row, ratio=medians, least_disturbed=least)
         rows.append(row)
     return tuple(rows)

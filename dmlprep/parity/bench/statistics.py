@@ -83,7 +83,7 @@ class _Runs:
         return middle
 
 
-def fastest(found: Bench, order: Sequence[str]) -> str:
+def fastest(measurement: Bench, order: Sequence[str]) -> str:
     """Return the first model of ``order`` that is not surely slower than another; empty where none ran.
 
     A model is surely slower than another where the intervals of their ratios to the base model do not overlap.
@@ -91,7 +91,7 @@ def fastest(found: Bench, order: Sequence[str]) -> str:
     Args:
         order: names of the models to choose from, the preferred one first.
     """
-    ran = {one.name: _interval(one) for one in found.models if one.times is not None and one.name in order}
+    ran = {one.name: _interval(one) for one in measurement.models if one.times is not None and one.name in order}
     least = min((high for _, high in ran.values()), default=0.0)
     return next((name for name in order if name in ran and ran[name][0] <= least), "")
 

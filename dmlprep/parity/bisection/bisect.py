@@ -18,7 +18,7 @@ from dmlprep.graph.model.input_watch import Unchanged
 from dmlprep.graph.model.sources import Sources
 from dmlprep.graph.model.walk import label
 from dmlprep.metrics import Tolerance, tolerance_for
-from dmlprep.parity.bisection.error_profile import MOST_VALUES, fit_shapes, seen_along, sweep
+from dmlprep.parity.bisection.error_profile import MOST_VALUES, fit_shapes, profile_points, sweep
 from dmlprep.parity.bisection.failing import by_failure
 from dmlprep.parity.bisection.finding import Bisection, SettingResult, culprits, inputs_at, named, try_settings
 from dmlprep.parity.bisection.graph_cuts import Cuts, region
@@ -200,7 +200,7 @@ class _Search:
     known: dict[str, str] = field(default_factory=dict)
     apart: list[OutputMetrics] = field(default_factory=list)
     hidden: bool = False
-    seen: dict[str, OutputMetrics] = field(default_factory=dict)
+    metrics: dict[str, OutputMetrics] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.high, self.outputs = len(self.cuts.nodes) - 1, frozenset(self.reference)
@@ -211,18 +211,18 @@ class _Search:
         common = [name for name in self.reference if name in self.candidate]
         if not common:
             raise InputError("the two models have no common outputs", where=str(models["candidate"].path))
-        self.seen = {n: differ(n, self.reference[n], self.candidate[n], self.tolerance) for n in common}
-        self.apart = [m for m in self.seen.values() if not m.passed]
+        self.metrics = {n: differ(n, self.reference[n], self.candidate[n], self.tolerance) for n in common}
+        self.apart = [m for m in self.metrics.values() if not m.passed]
         if not self.apart and not along:
-            return Bisection("agree", _AGREE, along=seen_along(self.cuts, self.seen))
+            return Bisection("agree", _AGREE, along=profile_points(self.cuts, self.metrics))
         graphs = models["candidate"].ir.graph, models["reference"].ir.graph
         self.known = {**match_values(graphs[0], graphs[0] if self.same_file else graphs[1]), **{n: n for n in common}}
         if not self.apart:
             swept = sweep(self.prober, self.cuts, self.known, self.tolerance)
-            return Bisection("agree", _AGREE, along=seen_along(self.cuts, {**swept, **self.seen}))
+            return Bisection("agree", _AGREE, along=profile_points(self.cuts, {**swept, **self.metrics}))
         self._narrow()
         bisection = self._conclude()
-        bisection.along = seen_along(self.cuts, self.seen)
+        bisection.along = profile_points(self.cuts, self.metrics)
         return bisection
 
     def _narrow(self) -> None:
@@ -250,8 +250,10 @@ class _Search:
                     edge = chosen[0]
         self.hidden = bool(self._between())
 
-    def _tell(self, left: int, where: str = "") -> None:
-        self.progress(1 - left / len(self.cuts.nodes), f"run {self.prober.runs + 1}, {left} positions left{where}")
+    def _tell(self, remaining: int, where: str = "") -> None:
+        self.progress(
+            1 - remaining / len(self.cuts.nodes), f"run {self.prober.runs + 1}, {remaining} positions left{where}"
+        )
 
     def _between(self) -> list[int]:
         return [cut for cut in self.cuts.whole(self.known) if self.low < cut < self.high]
@@ -268,7 +270,7 @@ class _Search:
             return True
         both = [n for n in names if n in reference and n in candidate]
         metrics = {n: differ(n, reference[n], candidate[n], self.tolerance) for n in both}
-        self.seen.update(metrics)
+        self.metrics.update(metrics)
         low = self.low
         for cut in [*chosen, self.high]:
             apart = [metrics[n] for n in self.cuts.live(cut) if n in metrics and not metrics[n].passed]

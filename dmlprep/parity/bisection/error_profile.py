@@ -21,7 +21,7 @@ MOST_VALUES = 96
 
 
 @dataclass(frozen=True)
-class Seen:
+class ProfilePoint:
     """A value of the candidate, and how far it is from the reference's.
 
     Attributes:
@@ -35,13 +35,13 @@ class Seen:
     error: float
 
 
-def seen_along(cuts: Cuts, seen: Mapping[str, OutputMetrics]) -> list[Seen]:
+def profile_points(cuts: Cuts, metrics: Mapping[str, OutputMetrics]) -> list[ProfilePoint]:
     """Return the values that were compared, in the order of the nodes."""
     makers = {v.name: (place, node) for place, node in enumerate(cuts.nodes) for v in node.outputs}
     return sorted(
         (
-            Seen(name, label(node), place, math.inf if one.non_finite else one.max_rel)
-            for name, one in seen.items()
+            ProfilePoint(name, label(node), place, math.inf if one.non_finite else one.max_rel)
+            for name, one in metrics.items()
             if name in makers
             for place, node in [makers[name]]
         ),
@@ -70,11 +70,11 @@ def sweep(prober: Prober, cuts: Cuts, known: Mapping[str, str], tolerance: Toler
     }
 
 
-def evenly(found: Sequence[T], most: int) -> list[T]:
+def evenly(items: Sequence[T], most: int) -> list[T]:
     """Return at most ``most`` items, evenly spread and including the last."""
-    if len(found) <= most:
-        return list(found)
-    return [found[(number + 1) * len(found) // most - 1] for number in range(most)]
+    if len(items) <= most:
+        return list(items)
+    return [items[(number + 1) * len(items) // most - 1] for number in range(most)]
 
 
 def fit_shapes(reference: dict[str, Array], candidate: Mapping[str, Array]) -> set[str]:

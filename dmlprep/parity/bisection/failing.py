@@ -21,20 +21,20 @@ _BIG = 2**30
 """Most bytes of values to record in one run."""
 
 
-def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, progress: Progress) -> Bisection:
+def by_failure(prober: Prober, cuts: Cuts, message: str, device: SessionDevice, progress: Progress) -> Bisection:
     """Find the nodes without which the candidate would load and run: the end of the failing part, then its start."""
-    high, ended = _end(prober, cuts, said, progress)
+    high, ended = _end(prober, cuts, message, progress)
     part = _start(prober, cuts, high, [v.name for v in cuts.nodes[high].outputs if v.name], device, progress)
-    if not part.said:  # nodes that lead nowhere are in no part
+    if not part.failure:  # nodes that lead nowhere are in no part
         model, fed = subset(prober.models["candidate"], range(len(cuts.nodes)), {})
         fed = {**inputs_at(prober, cuts, -1, {}, {}), **fed}
         again = prober.shows(model, fed, {}, TOLERANCES["loose"], device)[1]
         part = _Part(model, fed, again) if again else part
     bypassed = 0
-    if part.said:
-        small = Shrinker(prober, part.model, part.fed, part.said, device, progress)
+    if part.failure:
+        small = Shrinker(prober, part.model, part.fed, part.failure, device, progress)
         small.shrink()
-        part, bypassed = _Part(small.model, small.fed, small.said), small.bypassed
+        part, bypassed = _Part(small.model, small.fed, small.failure), small.bypassed
     nodes = culprits(cuts, part.model) or [n for n in part.model.ir.graph if n.op_type != "Constant"]
     result = Bisection(
         "found",
@@ -43,20 +43,20 @@ def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, pro
         nodes=[label(n) for n in nodes],
         op_types=[n.op_type for n in nodes],
         sources=list(map(Sources(prober.models["candidate"].ir).of, nodes)),
-        failure=part.said or ended,
-        reproduced=bool(part.said),
+        failure=part.failure or ended,
+        reproduced=bool(part.failure),
         part=part.model,
         inputs=part.fed,
     )
     result.reason = f"the candidate does not run with {named(result)}: {result.failure}"
     if bypassed:
         result.reason += f"; {bypassed} nodes between them do not matter and are not in the reproduction"
-    if not part.said:
+    if not part.failure:
         result.reason += "; these nodes run alone, so the nodes around them matter"
     return result
 
 
-def _end(prober: Prober, cuts: Cuts, said: str, progress: Progress) -> tuple[int, str]:
+def _end(prober: Prober, cuts: Cuts, message: str, progress: Progress) -> tuple[int, str]:
     """Return the node at which the shortest failing prefix ends, and the message of the failure."""
     low, high = -1, len(cuts.nodes) - 1
     while high - low > 1:
@@ -70,8 +70,8 @@ def _end(prober: Prober, cuts: Cuts, said: str, progress: Progress) -> tuple[int
             prober.values("candidate", names)
             low = middle
         except SessionFailure as failure:
-            high, said = middle, failure.message
-    return high, said
+            high, message = middle, failure.message
+    return high, message
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class _Part:
 
     model: Model
     fed: dict[str, Array]
-    said: str
+    failure: str
 
 
 def _start(
@@ -88,25 +88,25 @@ def _start(
 ) -> _Part:
     """Return the shortest part up to node ``high`` that still fails: mostly the node alone, so try that first."""
     one = _attempt(prober, cuts, high - 1, outputs, device)
-    if one.said:
+    if one.failure:
         return one
     if _small(prober.models["candidate"]):  # all values fit in memory, so the start is found with fewer runs
         whole = _attempt(prober, cuts, -1, outputs, device)
-        recorded = prober.every(whole.model, whole.fed) if whole.said else {}
+        recorded = prober.every(whole.model, whole.fed) if whole.failure else {}
         if recorded:
-            return _Part(whole.model, {**whole.fed, **recorded}, whole.said)
+            return _Part(whole.model, {**whole.fed, **recorded}, whole.failure)
     fails, runs, shortest = -1, high - 1, one
     while runs - fails > 1:
         progress(0.5, f"run {prober.runs + 1}, {runs - fails} positions left for the start")
         middle = (fails + runs) // 2
         tried = _attempt(prober, cuts, middle, outputs, device)
-        if tried.said:
+        if tried.failure:
             fails, shortest = middle, tried
         else:
             runs = middle
-    if not shortest.said:
+    if not shortest.failure:
         whole = _attempt(prober, cuts, -1, outputs, device)
-        shortest = whole if whole.said else one
+        shortest = whole if whole.failure else one
     return shortest
 
 

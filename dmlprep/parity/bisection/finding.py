@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from dmlprep.core._version import __version__
 from dmlprep.graph.model import Model
-from dmlprep.parity.bisection.error_profile import Seen
+from dmlprep.parity.bisection.error_profile import ProfilePoint
 from dmlprep.parity.bisection.graph_cuts import Cuts
 from dmlprep.parity.bisection.probe import Prober
 from dmlprep.parity.candidate import file_candidate
@@ -129,7 +129,7 @@ class Bisection:
     files: list[Path] = field(default_factory=list)
     reference: str = ""
     candidate: str = ""
-    along: list[Seen] = field(default_factory=list)
+    along: list[ProfilePoint] = field(default_factory=list)
     bound: float = 0.0
     seconds: float = 0.0
 
@@ -170,46 +170,46 @@ def inputs_at(
     return inputs
 
 
-def bisect_record(found: Bisection, *, command_line: str = "") -> RunRecord:
+def bisect_record(bisection: Bisection, *, command_line: str = "") -> RunRecord:
     """Return the result as a record: one verdict, and DP706 where the search ended at a node."""
     facts = Bisected(
-        reference=found.reference,
-        candidate=found.candidate,
-        kind=found.kind,
-        nodes=found.nodes,
-        op_types=found.op_types,
-        values=[one.value for one in found.along],
-        places=[one.place for one in found.along],
-        errors=[one.error if math.isfinite(one.error) else None for one in found.along],
-        total_nodes=found.total_nodes,
-        bound=found.bound,
-        hidden=found.hidden,
-        settings=[(one.name, one.verdict.outcome, one.text) for one in found.settings],
-        files=[str(path) for path in found.files],
-        runs=found.runs,
+        reference=bisection.reference,
+        candidate=bisection.candidate,
+        kind=bisection.kind,
+        nodes=bisection.nodes,
+        op_types=bisection.op_types,
+        values=[one.value for one in bisection.along],
+        places=[one.place for one in bisection.along],
+        errors=[one.error if math.isfinite(one.error) else None for one in bisection.along],
+        total_nodes=bisection.total_nodes,
+        bound=bisection.bound,
+        hidden=bisection.hidden,
+        settings=[(one.name, one.verdict.outcome, one.text) for one in bisection.settings],
+        files=[str(path) for path in bisection.files],
+        runs=bisection.runs,
     )
-    error, findings = RunError(found.reason) if found.outcome == "not-run" else None, []
-    if found.outcome == "found":
-        error = RunError(f"the models first differ at {named(found)}")
-        node, source = (*found.nodes[:1], "")[0], (*found.sources[:1], None)[0]
-        findings = [finding("DP706", found.reason, node=node, source=source)]
-    outcome = {"agree": "passed", "found": "failed", "not-run": "not-run"}[found.outcome]
+    error, findings = RunError(bisection.reason) if bisection.outcome == "not-run" else None, []
+    if bisection.outcome == "found":
+        error = RunError(f"the models first differ at {named(bisection)}")
+        node, source = (*bisection.nodes[:1], "")[0], (*bisection.sources[:1], None)[0]
+        findings = [finding("DP706", bisection.reason, node=node, source=source)]
+    outcome = {"agree": "passed", "found": "failed", "not-run": "not-run"}[bisection.outcome]
     return RunRecord(
         command="bisect",
-        input=found.candidate,
+        input=bisection.candidate,
         version=__version__,
-        exit_code=found.exit_code,
-        seconds=found.seconds,
+        exit_code=bisection.exit_code,
+        seconds=bisection.seconds,
         verdicts=[
             Verdict(
                 check=Check("agreement"),
                 outcome=outcome,  # type: ignore[arg-type]
-                reason="" if found.outcome == "agree" else found.reason,
-                device=found.device,
-                tolerance=found.tolerance,
-                feeds=int(found.outcome != "not-run"),
-                seconds=found.seconds,
-                outputs=found.values,
+                reason="" if bisection.outcome == "agree" else bisection.reason,
+                device=bisection.device,
+                tolerance=bisection.tolerance,
+                feeds=int(bisection.outcome != "not-run"),
+                seconds=bisection.seconds,
+                outputs=bisection.values,
             )
         ],
         findings=findings,

@@ -73,14 +73,14 @@ sys.exit(1 if faulty else 0)
 
 
 def write_reproduction(
-    found: Bisection,
+    bisection: Bisection,
     folder: Path,
     *,
     level: str = "all",
     force: bool = False,
     last_look: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write the model of the nodes and the files that show the fault; ``found.files`` lists them.
+    """Write the model of the nodes and the files that show the fault; ``bisection.files`` lists them.
 
     Args:
         level: graph optimisation level that the fault was found with.
@@ -90,34 +90,34 @@ def write_reproduction(
         OutputError: the folder has such files already, or cannot be written.
     """
     check_folder(folder, force)
-    found.files = [folder / name for name in FILES]
+    bisection.files = [folder / name for name in FILES]
     try:
         with staging_folder(folder) as staging:
-            _write(found, staging, found.bound, level)
+            _write(bisection, staging, bisection.bound, level)
             last_look()
             files = {path.name: path for path in staging.iterdir() if path.name in (*FILES, _DATA)}
             FileSet(folder, FILES[0], (*FILES[1:], _DATA)).exchange(files, force=force)
     except OSError as error:
         where = Path(error.filename) if error.filename is not None else folder
-        found.files = []
+        bisection.files = []
         raise unwritable(error, where, "choose another -o") from error
 
 
-def _write(found: Bisection, folder: Path, bound: float, level: str) -> None:
-    assert found.part is not None
-    on_dml = found.device is not None and found.device.provider != "cpu"
+def _write(bisection: Bisection, folder: Path, bound: float, level: str) -> None:
+    assert bisection.part is not None
+    on_dml = bisection.device is not None and bisection.device.provider != "cpu"
     # The script runs where the candidate ran: the CPU has no kernel for some fused operators.
-    (found.part if on_dml else write_out(found.part).model).save(folder / FILES[0])
-    inputs = [v.name or "" for v in found.part.ir.graph.inputs]
-    outputs = [v.name or "" for v in found.part.ir.graph.outputs]
-    _savez(folder / "inputs.npz", {f"input_{i}": found.inputs[n] for i, n in enumerate(inputs)})
-    expected = {f"output_{i}": found.expected[n] for i, n in enumerate(outputs) if n in found.expected}
+    (bisection.part if on_dml else write_out(bisection.part).model).save(folder / FILES[0])
+    inputs = [v.name or "" for v in bisection.part.ir.graph.inputs]
+    outputs = [v.name or "" for v in bisection.part.ir.graph.outputs]
+    _savez(folder / "inputs.npz", {f"input_{i}": bisection.inputs[n] for i, n in enumerate(inputs)})
+    expected = {f"output_{i}": bisection.expected[n] for i, n in enumerate(outputs) if n in bisection.expected}
     _savez(folder / "expected.npz", expected)
     provider = "DmlExecutionProvider" if on_dml else "CPUExecutionProvider"
     script = _SCRIPT.format(provider=provider, bound=bound, level=_LEVELS.get(level, "ORT_ENABLE_ALL"))
     (folder / "reproduce.py").write_text(script, encoding="utf-8", newline="\n")
-    (folder / "issue.md").write_text(issue_text(found, bound, level), encoding="utf-8", newline="\n")
-    (folder / "run.json").write_bytes(bisect_record(found).to_json())
+    (folder / "issue.md").write_text(issue_text(bisection, bound, level), encoding="utf-8", newline="\n")
+    (folder / "run.json").write_bytes(bisect_record(bisection).to_json())
 
 
 def check_folder(folder: Path, force: bool) -> None:
@@ -143,36 +143,41 @@ def _savez(path: Path, arrays: Mapping[str, Array]) -> None:
     np.savez_compressed(path, allow_pickle=False, **plain)
 
 
-def issue_text(found: Bisection, bound: float, level: str) -> str:
+def issue_text(bisection: Bisection, bound: float, level: str) -> str:
     """Return Markdown for a bug report. It contains no path of this machine."""
-    kinds = list(dict.fromkeys(found.op_types))
-    fault = "wrong result" if found.reproduced else "differences grow here"
-    if found.kind == "failure" or found.fused_by:
-        fault = "the session fails" if found.kind == "failure" else "wrong result when fused"
+    kinds = list(dict.fromkeys(bisection.op_types))
+    fault = "wrong result" if bisection.reproduced else "differences grow here"
+    if bisection.kind == "failure" or bisection.fused_by:
+        fault = "the session fails" if bisection.kind == "failure" else "wrong result when fused"
     title = f"{', '.join(kinds[:4]) or 'Model'}{' ...' if len(kinds) > 4 else ''}: {fault}"
-    lines = [f"# {text(title)}", "", f"{text(found.reason[:1].upper() + found.reason[1:].rstrip('.'))}.", ""]
-    lines += ["## Where", "", f"- device: {text(found.device or 'not known')}", f"- graph optimisation: {text(level)}"]
-    lines += [f"- bound: {text(found.tolerance or bound)}"]
-    lines += [f"- found in {found.runs} runs, of {found.total_nodes} nodes", ""]
-    assert found.part is not None
-    nodes = [node for node in found.part.ir.graph if node.op_type != "Constant"][:40]
+    lines = [f"# {text(title)}", "", f"{text(bisection.reason[:1].upper() + bisection.reason[1:].rstrip('.'))}.", ""]
+    lines += [
+        "## Where",
+        "",
+        f"- device: {text(bisection.device or 'not known')}",
+        f"- graph optimisation: {text(level)}",
+    ]
+    lines += [f"- bound: {text(bisection.tolerance or bound)}"]
+    lines += [f"- found in {bisection.runs} runs, of {bisection.total_nodes} nodes", ""]
+    assert bisection.part is not None
+    nodes = [node for node in bisection.part.ir.graph if node.op_type != "Constant"][:40]
     lines += ["## Nodes", "", *(f"- {_describe(node)}" for node in nodes), ""]
-    off = {m.output: f"{m.max_rel:.3g}" for m in found.before}
-    fed = [[code(n), *map(text, [*_row(a), *([off.get(n, "")] if off else [])])] for n, a in found.inputs.items()]
+    off = {m.output: f"{m.max_rel:.3g}" for m in bisection.before}
+    fed = [[code(n), *map(text, [*_row(a), *([off.get(n, "")] if off else [])])] for n, a in bisection.inputs.items()]
     head = ["input", "type", "shape", "min", "max", *(["max rel off already"] if off else [])]
     lines += ["## Inputs", "", *table(head, fed)]
-    if found.values:
+    if bisection.values:
         rows = [
             [code(m.output), *map(text, (f"{m.max_abs:.4g}", f"{m.max_rel:.4g}", f"{m.cosine:.6f}", m.non_finite))]
-            for m in found.values
+            for m in bisection.values
         ]
         lines += ["", "## What differs", "", *table(["value", "max abs", "max rel", "cosine", "not finite"], rows)]
-    if found.settings:
+    if bisection.settings:
         lines += ["", "## The whole model under other settings", ""]
-        lines += table(["setting", "result"], [[text(s.name), text(s.text)] for s in found.settings])
+        lines += table(["setting", "result"], [[text(s.name), text(s.text)] for s in bisection.settings])
     lines += ["", "## To reproduce", "", "Needs numpy and onnxruntime (on Windows onnxruntime-directml):", ""]
     lines += ["    python reproduce.py", ""]
-    if not found.reproduced:
+    if not bisection.reproduced:
         lines += ["These nodes alone agree, as the script reports. Only the whole model shows the difference.", ""]
     lines += ["`node.onnx` contains the nodes above with their weights, `inputs.npz` the inputs, `expected.npz` what"]
     lines += ["the CPU provider computed for the reference model.", ""]

@@ -39,14 +39,20 @@ class Shrinker:
     """
 
     def __init__(
-        self, prober: Prober, model: Model, fed: dict[str, Array], said: str, device: SessionDevice, progress: Progress
+        self,
+        prober: Prober,
+        model: Model,
+        fed: dict[str, Array],
+        failure: str,
+        device: SessionDevice,
+        progress: Progress,
     ) -> None:
-        self.model, self.said, self.bypassed = model, said, 0
+        self.model, self.failure, self.bypassed = model, failure, 0
         self.fed = {v.name or "": fed[v.name or ""] for v in model.ir.graph.inputs}
         self._prober, self._device, self._progress = prober, device, progress
         self._most = prober.runs + _RUNS
         self._recorded, self._tried = fed, set[tuple[str, str | None]]()
-        self._sure = (model, self.fed, said, 0)  # the smallest that is known to run on the CPU
+        self._sure = (model, self.fed, failure, 0)  # the smallest that is known to run on the CPU
         self._asked: Model | None = None  # the last model whose values were all recorded
         self._careful, self._infers = False, _infers(model)
         every = [v for _, graph in graphs(model.ir) for n in graph for v in n.outputs]
@@ -75,12 +81,12 @@ class Shrinker:
         """Run a step. If its result does not run on the CPU, repeat the step and check each change on the CPU."""
         step()
         if self.model is not self._sure[0] and not self._runs_on_cpu(self.model, self.fed):
-            self.model, self.fed, self.said, self.bypassed = self._sure
+            self.model, self.fed, self.failure, self.bypassed = self._sure
             self._recorded, self._careful = self.fed, True
             self._tried.clear()
             step()
             self._careful = False
-        self._sure = (self.model, self.fed, self.said, self.bypassed)
+        self._sure = (self.model, self.fed, self.failure, self.bypassed)
 
     def _runs_on_cpu(self, model: Model, fed: dict[str, Array]) -> bool:
         return self._device == "cpu" or not self._prober.shows(model, fed, {}, TOLERANCES["loose"], "cpu")[1]
@@ -92,11 +98,11 @@ class Shrinker:
         self._progress(0.5, f"run {self._prober.runs + 1}, {len(self.model.ir.graph)} nodes left")
         inputs = {v.name or "": fed[v.name or ""] for v in model.ir.graph.inputs}
         message = self._prober.shows(model, inputs, {}, TOLERANCES["loose"], self._device)[1]
-        if not message or signature(message) != signature(self.said):
+        if not message or signature(message) != signature(self.failure):
             return False
         if self._careful and not self._runs_on_cpu(model, inputs):
             return False
-        self.model, self.fed, self.said, self._recorded = model, inputs, message, fed
+        self.model, self.fed, self.failure, self._recorded = model, inputs, message, fed
         return True
 
     def _first_time(self, what: str, node: ir.Node) -> bool:
@@ -169,7 +175,7 @@ class Shrinker:
                 if node.op_type != "Constant" and ("leave out", node.outputs[0].name) not in self._tried:
                     model = self._without(index, values)
                     fewer.append((len(model.ir.graph), -index, model))
-            for _, index, model in sorted(fewer, key=lambda found: found[:2]):
+            for _, index, model in sorted(fewer, key=lambda item: item[:2]):
                 if self._first_time("leave out", nodes[-index]) and self._try(model, values):
                     break
             else:
@@ -289,18 +295,18 @@ def _open(graph: ir.Graph, node: ir.Node, name: str) -> None:
         ]
         for inner, outer in zip(body.inputs, [*first, *node.inputs[2:]], strict=True):
             move_readers(inner, outer)
-    taken = set(graph.initializers) | {v.name for n in graph for v in n.outputs} | {v.name for v in graph.inputs}
+    names = set(graph.initializers) | {v.name for n in graph for v in n.outputs} | {v.name for v in graph.inputs}
     results = list(body.outputs)[1:] if node.op_type == "Loop" else list(body.outputs)
     body.outputs.clear()
     for key, value in list(body.initializers.items()):
         del body.initializers[key]
-        value.name = key if key not in taken else f"{node.name}_{key}"
+        value.name = key if key not in names else f"{node.name}_{key}"
         graph.register_initializer(value)
     inner_nodes = list(body)
     body.remove(inner_nodes)
     for inner_node in inner_nodes:
         for value in inner_node.outputs:
-            value.name = f"{node.name}_{value.name}" if value.name in taken else value.name
+            value.name = f"{node.name}_{value.name}" if value.name in names else value.name
     graph.insert_before(node, inner_nodes)
     for old, new in zip(node.outputs, results, strict=True):
         move_readers(old, new)

@@ -22,12 +22,12 @@ def _readers(
     value: ir.Value, through: frozenset[str] = _AS_IT_IS, functions: Functions | None = None
 ) -> Iterator[tuple[ir.Node, int]]:
     """Yield nodes that read a value, and the input's index; also through operators, subgraphs and ``functions``."""
-    stack, seen = [value], set()
+    stack, visited = [value], set()
     while stack:
         current = stack.pop(0)
-        if current in seen:
+        if current in visited:
             continue
-        seen.add(current)
+        visited.add(current)
         for node, position in current.uses():
             yield node, position
             if node.domain == "" and node.op_type in through and position == 0:

@@ -49,39 +49,39 @@ def _type(original: ir.Model, picture: Picture) -> str:
     return picture.model_type if dtype is None else kinds.get(dtype, picture.model_type)
 
 
-def prepared(picture: Picture, given: Array, kind: str = "") -> Array:
+def prepared(picture: Picture, pixels: Array, kind: str = "") -> Array:
     """Return the app's pictures as the model's input.
 
     Args:
-        given: pictures with the frame's type and sizes.
+        pixels: pictures with the frame's type and sizes.
         kind: an element type that replaces that of the model inside the frame.
 
     Raises:
         UsageError: Pillow is not installed.
     """
-    whole = given if picture.layout == "nhwc" else np.moveaxis(given, 1, -1)
+    whole = pixels if picture.layout == "nhwc" else np.moveaxis(pixels, 1, -1)
     pictures = np.stack([_one(picture, one) for one in whole])
     pictures = pictures if picture.model_layout == "nhwc" else np.moveaxis(pictures, -1, 1)
     return np.ascontiguousarray(pictures, kind or picture.model_type)
 
 
-def _one(picture: Picture, given: Array) -> Array:
+def _one(picture: Picture, pixels: Array) -> Array:
     """Return one picture, [height, width, channels] float64, before the conversion to the model's type."""
-    image = _resized(picture, _coloured(picture, given))
+    image = _resized(picture, _coloured(picture, pixels))
     canvas = np.full((*picture.model_size, image.shape[2]), picture.fill / 255 * picture.white)
-    (top, left), (height, width) = picture.offset, image.shape[:2]
-    places = zip((top, left), picture.model_size, (height, width), strict=True)
+    (y, x), (height, width) = picture.offset, image.shape[:2]
+    places = zip((y, x), picture.model_size, (height, width), strict=True)
     rows, columns = (slice(max(0, o), min(m, o + n)) for o, m, n in places)
-    canvas[rows, columns] = image[rows.start - top : rows.stop - top, columns.start - left : columns.stop - left]
+    canvas[rows, columns] = image[rows.start - y : rows.stop - y, columns.start - x : columns.stop - x]
     if picture.model_type == "uint8":
         return canvas if picture.bytes else np.clip(np.floor(canvas / picture.white * 255 + 0.5), 0, 255)
     values: Array = (canvas / picture.white * picture.scale - np.array(picture.mean)) / np.array(picture.deviation)
     return values
 
 
-def _coloured(picture: Picture, given: Array) -> Array:
+def _coloured(picture: Picture, pixels: Array) -> Array:
     ours, wanted = picture.colour.rstrip("a"), picture.model_colour
-    plain = given[..., : len(ours) if ours != "gray" else 1]
+    plain = pixels[..., : len(ours) if ours != "gray" else 1]
     if ours == wanted:
         return np.asarray(plain)
     if ours == "gray":
@@ -170,18 +170,18 @@ def outside(frame: Frame | None, outputs: Mapping[str, Array]) -> dict[str, Arra
     return framed
 
 
-def finished(result: Result, given: Array) -> dict[str, Array]:
+def finished(result: Result, output: Array) -> dict[str, Array]:
     """Return an output of the original (float64) in the app's form."""
-    given = _activated(result.activation, given, result.axis)
+    output = _activated(result.activation, output, result.axis)
     if result.take == "all":
-        return {result.made[0]: given.astype(np.float32)}
+        return {result.made[0]: output.astype(np.float32)}
     if result.take == "argmax":
-        return {result.made[0]: np.argmax(given, result.axis).astype(result.index_type)}
+        return {result.made[0]: np.argmax(output, result.axis).astype(result.index_type)}
     if result.take == "topk":
-        order = np.argsort(-given, result.axis, kind="stable").take(range(result.top), result.axis)
-        values = np.take_along_axis(given, order, result.axis).astype(np.float32)
+        order = np.argsort(-output, result.axis, kind="stable").take(range(result.top), result.axis)
+        values = np.take_along_axis(output, order, result.axis).astype(np.float32)
         return dict(zip(result.made, (values, order.astype(result.index_type)), strict=True))
-    last = given if result.model_layout == "nhwc" else np.moveaxis(given, 1, -1)
+    last = output if result.model_layout == "nhwc" else np.moveaxis(output, 1, -1)
     unit = (last * np.array(result.deviation) + np.array(result.mean)) / result.scale
     levels = np.clip(np.floor(unit * 255 + 0.5), 0, 255).astype(np.uint8)
     if result.colour != result.model_colour:
@@ -189,26 +189,26 @@ def finished(result: Result, given: Array) -> dict[str, Array]:
     return {result.made[0]: np.ascontiguousarray(levels if result.layout == "nhwc" else np.moveaxis(levels, -1, 1))}
 
 
-def _activated(name: str, given: Array, axis: int) -> Array:
+def _activated(name: str, values: Array, axis: int) -> Array:
     if name == "softmax":
-        powers = np.exp(given - given.max(axis, keepdims=True))
+        powers = np.exp(values - values.max(axis, keepdims=True))
         return np.asarray(powers / powers.sum(axis, keepdims=True))
-    return np.asarray(1 / (1 + np.exp(-given))) if name == "sigmoid" else given
+    return np.asarray(1 / (1 + np.exp(-values))) if name == "sigmoid" else values
 
 
-def detected(detect: Detect, given: list[Array]) -> dict[str, Array]:
+def detected(detect: Detect, outputs: list[Array]) -> dict[str, Array]:
     """Return boxes, scores, classes and their number, best first, for the outputs ``detect.taken`` (float64)."""
     table = detect.table
     if table.raw:
-        rows = given[0] if table.raw_rows else np.swapaxes(given[0], 1, 2)
+        rows = outputs[0] if table.raw_rows else np.swapaxes(outputs[0], 1, 2)
         boxes, scores = rows[..., :4], _activated(table.activation, rows[..., 5 if table.objectness else 4 :], -1)
         if table.objectness:
             box = rows[..., 4:5]
             scores = scores * (_activated("sigmoid", box, -1) if table.activation == "sigmoid" else box)
     else:
-        boxes, scores = given[0], _activated(table.activation, given[1], -1)
+        boxes, scores = outputs[0], _activated(table.activation, outputs[1], -1)
     scores = {"none": scores, "first": scores[..., 1:], "last": scores[..., :-1]}[table.background]
-    per_picture = [_found(detect, *one) for one in zip(_in_pixels(detect, boxes), scores, strict=True)]
+    per_picture = [_best_boxes(detect, *one) for one in zip(_in_pixels(detect, boxes), scores, strict=True)]
     kinds = (np.float32, np.float32, np.int32, np.int32)
     stacked = (np.stack(parts).astype(kind) for parts, kind in zip(zip(*per_picture, strict=True), kinds, strict=True))
     return dict(zip(detect.made, stacked, strict=True))
@@ -225,7 +225,7 @@ def _in_pixels(detect: Detect, boxes: Array) -> Array:
     return np.asarray(np.concatenate([first, second], -1) * np.array([width, height, width, height]))
 
 
-def _found(detect: Detect, boxes: Array, scores: Array) -> tuple[Array, Array, Array, Array]:
+def _best_boxes(detect: Detect, boxes: Array, scores: Array) -> tuple[Array, Array, Array, Array]:
     """Select the boxes of one picture by the textbook loop of non-maximum suppression."""
     table = detect.table
     score, kind = scores.max(-1), scores.argmax(-1)
@@ -237,8 +237,8 @@ def _found(detect: Detect, boxes: Array, scores: Array) -> tuple[Array, Array, A
     number = min(len(survivors), table.count)
     chosen = survivors[:number]
     places = np.zeros((table.count, 4))
-    (top, left), (height, width) = detect.offset, detect.size
-    shifted = boxes[chosen] - np.array([left, top, left, top])
+    (y, x), (height, width) = detect.offset, detect.size
+    shifted = boxes[chosen] - np.array([x, y, x, y])
     rows, columns = (size / resized for size, resized in zip(detect.size, detect.resized, strict=True))
     places[:number] = np.clip(shifted * np.array([columns, rows, columns, rows]), 0, [width, height, width, height])
     best, kinds = np.zeros(table.count), np.full(table.count, -1)

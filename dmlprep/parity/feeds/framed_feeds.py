@@ -24,7 +24,7 @@ Framing = Callable[[Model], Frame | None]
 
 def feeds_of(
     original: Model,
-    given: Sequence[Mapping[str, Array]],
+    user_feeds: Sequence[Mapping[str, Array]],
     sizes: Mapping[str, int] | None,
     *,
     framing: Framing | None = None,
@@ -32,8 +32,8 @@ def feeds_of(
 ) -> RunFeeds:
     """Return the feeds of a run, ``FramedFeeds`` where there is a frame; ``more`` are arguments of ``RunFeeds``."""
     if framing is None:
-        return RunFeeds(original, given, sizes, **more)
-    return FramedFeeds(original, given, sizes, framing, **more)
+        return RunFeeds(original, user_feeds, sizes, **more)
+    return FramedFeeds(original, user_feeds, sizes, framing, **more)
 
 
 class FramedFeeds(RunFeeds):
@@ -45,7 +45,7 @@ class FramedFeeds(RunFeeds):
     def __init__(
         self,
         original: Model,
-        given: Sequence[Mapping[str, Array]],
+        user_feeds: Sequence[Mapping[str, Array]],
         sizes: Mapping[str, int] | None,
         framing: Framing,
         *,
@@ -54,7 +54,7 @@ class FramedFeeds(RunFeeds):
     ) -> None:
         super().__init__(original, (), sizes, values=values, rough=rough)
         self._framing = framing
-        self._theirs = given
+        self._theirs = user_feeds
         self._values = values or {}
 
     def of(self, model: Model, count: int, *, rough: bool | None = None) -> list[Feed]:
@@ -99,15 +99,15 @@ class FramedFeeds(RunFeeds):
         return fixed_sizes(self.original, model)
 
     @property
-    def given(self) -> int:
+    def user_count(self) -> int:
         """The number of feeds from the user."""
         return len(self._theirs)
 
 
-def fixed_sizes(original: Model, made: Model) -> dict[str, int]:
-    """Return sizes by ``input:axis`` that ``made`` fixes for the original's inputs; inside its frame, if it has one."""
-    frame = between(original.ir, made.ir)
-    sizes = static_sizes(made)
+def fixed_sizes(original: Model, result: Model) -> dict[str, int]:
+    """Return sizes by ``input:axis`` that ``result`` fixes for the original's inputs; inside its frame, if any."""
+    frame = between(original.ir, result.ir)
+    sizes = static_sizes(result)
     for picture in frame.pictures if frame is not None else ():
         sizes |= {f"{picture.name}:{axis}": size for axis, size in enumerate(picture.model_shape)}
     return sizes

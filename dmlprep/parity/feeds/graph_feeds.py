@@ -82,7 +82,7 @@ def make_feeds(
     limits = {one.name: _index_limit(model, like, one.name) for one in inputs}
     lone = {one.name: _compared(model, one) for one in inputs if math.prod(shapes[one.name]) == 1}
 
-    def made(one: Input, seed: int) -> Array:
+    def array_of(one: Input, seed: int) -> Array:
         if one.name in fixed:
             return fixed[one.name]
         if (compared := lone.get(one.name)) is not None:
@@ -90,7 +90,7 @@ def make_feeds(
         with_cache = fixed[_BRANCH].all() if _BRANCH in fixed else seed % 2 == 0
         return _fill(one, shapes if with_cache else starting, inputs, limits[one.name], seed, rough=rough)
 
-    return [{one.name: made(one, seed + number) for one in inputs} for number in range(count)]
+    return [{one.name: array_of(one, seed + number) for one in inputs} for number in range(count)]
 
 
 _BRANCH = "use_cache_branch"

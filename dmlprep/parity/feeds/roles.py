@@ -28,13 +28,13 @@ _INDEXES = frozenset(("Gather", "GatherBlockQuantized", "GatherElements", "Scatt
 def index_limit(model: Model, value: ir.Value) -> int | None:
     """Return the rows of the smallest table that ``value`` indexes, also in subgraphs and functions, or ``None``."""
     limits: list[int] = []
-    seen: set[ir.Value] = set()
+    visited: set[ir.Value] = set()
     stack = [value]
     while stack:
         current = stack.pop()
-        if current in seen:
+        if current in visited:
             continue
-        seen.add(current)
+        visited.add(current)
         for node, position in current.uses():
             if (limit := _rows(node, position)) is not None:
                 limits.append(limit)

@@ -38,23 +38,23 @@ class RunFeeds:
     def __init__(
         self,
         original: Model,
-        given: Sequence[Mapping[str, Array]] = (),
+        user_feeds: Sequence[Mapping[str, Array]] = (),
         sizes: Mapping[str, int] | None = None,
         *,
         values: Mapping[str, Value] | None = None,
         rough: bool = False,
     ) -> None:
         self.original = original
-        self._given = fit_feeds(original, given, "feeds", values or {})
-        for feed in self._given:
+        self._user_feeds = fit_feeds(original, user_feeds, "feeds", values or {})
+        for feed in self._user_feeds:
             check_values(feed, values or {})
         self._sizes = dict(sizes or {})
         self._rough = rough
         self._key: object = None
-        self._made: list[Feed] = []
+        self._seeded_feeds: list[Feed] = []
         self._others: list[dict[str, int]] | None = None
         self._instead: dict[str, int] = {}
-        if not self._given:
+        if not self._user_feeds:
             check_sizes(original, self._sizes)
 
     def of(self, model: Model, count: int, *, rough: bool | None = None) -> list[Feed]:
@@ -72,33 +72,35 @@ class RunFeeds:
         inputs = self.original.ir.graph.inputs
         noted = pinned_values(model.ir, inputs)
         fixed = {v.name or "": pinned_array(v, noted[v.name or ""]) for v in inputs if v.name in noted}
-        if self._given:
-            filled = [with_values(feed, fixed) for feed in self._given[:count]]
+        if self._user_feeds:
+            filled = [with_values(feed, fixed) for feed in self._user_feeds[:count]]
             fit_shapes(model, filled, "feeds")
             return filled
         noise = self._rough if rough is None else rough
         wanted = {**self._instead, **self.fixed_sizes(model), **self._sizes}
         key = (wanted, noise, noted)
         if key != self._key:
-            self._key, self._made = key, []
-        done, missing = len(self._made), count - len(self._made)
+            self._key, self._seeded_feeds = key, []
+        done, missing = len(self._seeded_feeds), count - len(self._seeded_feeds)
         if missing > 0:
-            self._made += make_feeds(self.original, wanted, missing, seed=done, like=model, rough=noise, values=fixed)
-        return self._made[:count]
+            self._seeded_feeds += make_feeds(
+                self.original, wanted, missing, seed=done, like=model, rough=noise, values=fixed
+            )
+        return self._seeded_feeds[:count]
 
     def fixed_sizes(self, model: Model) -> dict[str, int]:
         """Return sizes by ``input:axis`` that ``model`` fixes for the original's inputs."""
         return static_sizes(model)
 
     @property
-    def given(self) -> int:
+    def user_count(self) -> int:
         """The number of feeds from the user."""
-        return len(self._given)
+        return len(self._user_feeds)
 
     @property
     def source(self) -> Literal["given", "seeded"]:
         """The origin of the feeds."""
-        return "given" if self.given else "seeded"
+        return "given" if self.user_count else "seeded"
 
     def other_sizes(self, model: Model) -> bool:
         """Change the sizes of later feeds that are not set: batch 1, then 4 and 16 times the length as well.
@@ -110,7 +112,7 @@ class RunFeeds:
             True if there were other sizes; otherwise the feeds are the first ones again.
         """
         if self._others is None:
-            self._others = [] if self.given else self._unset_sizes({**self.fixed_sizes(model), **self._sizes})
+            self._others = [] if self.user_count else self._unset_sizes({**self.fixed_sizes(model), **self._sizes})
         more = bool(self._others)
         self._instead = self._others.pop(0) if more else {}
         return more
@@ -195,13 +197,13 @@ def vanishes(outputs: Mapping[str, Array]) -> bool:
     return any(np.all(np.isfinite(a)) and float(np.max(np.abs(a))) <= FLOOR for a in floats)
 
 
-def variations(feed: Mapping[str, Array], kept: Collection[str]) -> Iterator[dict[str, Array]]:
+def variations(feed: Mapping[str, Array], frozen: Collection[str]) -> Iterator[dict[str, Array]]:
     """Yield variations of a seeded feed on which outputs vary more: values of one sign, wider bounds.
 
-    Shapes and types are the same, and inputs in ``kept`` stay as they are.
+    Shapes and types are the same, and inputs in ``frozen`` stay as they are.
     """
-    data = [n for n, a in feed.items() if a.dtype.kind == "f" and a.size >= _FEWEST and n not in kept]
-    bounds = {n: _wider(n, a) for n, a in feed.items() if a.size == 1 and a.dtype.kind in "fi" and n not in kept}
+    data = [n for n, a in feed.items() if a.dtype.kind == "f" and a.size >= _FEWEST and n not in frozen]
+    bounds = {n: _wider(n, a) for n, a in feed.items() if a.size == 1 and a.dtype.kind in "fi" and n not in frozen}
     wide = {**feed, **{name: array for name, array in bounds.items() if array is not None}}
     if any(array is not None for array in bounds.values()):
         yield dict(wide)

@@ -77,13 +77,13 @@ def free_dimensions(inputs: Sequence[Input]) -> set[str]:
     return names
 
 
-def _spelled_out(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[str, int]:
+def _spelled_out(inputs: Sequence[Input], known_sizes: Mapping[str, int]) -> dict[str, int]:
     """Apply a size for an anonymous dimension (``None``) to each such dimension, as sizes by input and axis."""
-    sizes = dict(given)
+    sizes = dict(known_sizes)
     for one in inputs:
         for axis, text in enumerate(one.spelled):
-            if text in given and is_anonymous(text):
-                sizes.setdefault(f"{one.name}:{axis}", given[text])
+            if text in known_sizes and is_anonymous(text):
+                sizes.setdefault(f"{one.name}:{axis}", known_sizes[text])
     return sizes
 
 
@@ -114,8 +114,8 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> int | None:
     if text in sizes:
         return sizes[text]
     if "_plus_" in text:
-        left, _, right = text.partition("_plus_")
-        a, b = _by_stem(left, sizes), _by_stem(right, sizes)
+        first, _, second = text.partition("_plus_")
+        a, b = _by_stem(first, sizes), _by_stem(second, sizes)
         return None if a is None or b is None else a + b
     if len(text) > 200:
         return None
@@ -174,10 +174,10 @@ def is_signal(one: Input) -> bool:
         return False
     if len(dims) == 3 and 1 not in dims[1:]:
         return False
-    stack, seen = [one.value], set[ir.Value]()
+    stack, visited = [one.value], set[ir.Value]()
     while stack:
         value = stack.pop()
-        for node, position in value.uses() if value not in seen else ():
+        for node, position in value.uses() if value not in visited else ():
             if node.domain != "" or position != 0:
                 continue
             mode = node.attributes.get("mode") if node.op_type == "Pad" else None
@@ -185,7 +185,7 @@ def is_signal(one: Input) -> bool:
                 return True
             if node.op_type in _RESHAPES:
                 stack.extend(node.outputs)
-        seen.add(value)
+        visited.add(value)
     return False
 
 
@@ -258,23 +258,23 @@ def _default(one: Input, axis: int, dim: Dim) -> int:
     return 2 if axis == batch_axis(one) else 8
 
 
-def resolve_shapes(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def resolve_shapes(inputs: Sequence[Input], known_sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Return a shape for every input.
 
     Args:
-        given: sizes by dimension name (``batch``) or by input and axis (``pixel_values:0``), in elements; names that no
-            input has are ignored.
+        known_sizes: sizes by dimension name (``batch``) or by input and axis (``pixel_values:0``), in elements; names
+            that no input has are ignored.
 
     Returns:
         shapes by input name; a dimension name has the same size in all of them.
     """
-    given = _spelled_out(inputs, given)
-    sizes = dict(given)
+    known_sizes = _spelled_out(inputs, known_sizes)
+    sizes = dict(known_sizes)
     for one in inputs:
         for axis, dim in enumerate(one.dims or ()):
             key = f"{one.name}:{axis}"
-            if key in given and isinstance(dim, str) and dim.isidentifier():
-                sizes.setdefault(dim, given[key])
+            if key in known_sizes and isinstance(dim, str) and dim.isidentifier():
+                sizes.setdefault(dim, known_sizes[key])
     # Compute expressions when their parts have sizes.
     late: list[tuple[Input, int, str]] = []
     for one in inputs:
@@ -293,9 +293,9 @@ def resolve_shapes(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[st
     return {i.name: tuple(_size(inputs, i, axis, dim, sizes) for axis, dim in enumerate(i.dims or ())) for i in inputs}
 
 
-def known_shape(inputs: Sequence[Input], one: Input, given: Mapping[str, int]) -> list[int | None]:
+def known_shape(inputs: Sequence[Input], one: Input, known_sizes: Mapping[str, int]) -> list[int | None]:
     """Return the sizes of an input that are fixed, set or follow from such sizes; ``None`` for others."""
-    sizes = _spelled_out(inputs, given)
+    sizes = _spelled_out(inputs, known_sizes)
     known: list[int | None] = []
     for axis, dim in enumerate(one.dims or ()):
         known.append(sizes.get(f"{one.name}:{axis}", evaluate(dim, sizes) if isinstance(dim, str) else dim))

@@ -127,10 +127,10 @@ def _pairs(line: str, where: str, some: bool) -> dict[str, Any]:
     return sizes
 
 
-def _size(given: Any, name: str, where: str) -> int:
-    if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) <= 10:
-        given = int(given)
-    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= MOST_SIZE:
-        what, fix = f"{str(given)[:60]!r} is not a size of {name!r}", f"pass a whole number from 1 to {MOST_SIZE}"
+def _size(value: Any, name: str, where: str) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 10:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_SIZE:
+        what, fix = f"{str(value)[:60]!r} is not a size of {name!r}", f"pass a whole number from 1 to {MOST_SIZE}"
         raise InputError(what, where=where, fix=fix)
-    return given
+    return value

@@ -86,8 +86,8 @@ def _sides(value: ir.Value) -> list[object]:
     return [dim if isinstance(dim, int) else dim.value or object() for dim in (value.shape or ())[2:]]
 
 
-def _tokens(given: Sequence[ir.Value]) -> list[str]:
-    return [v.name or "" for v in given if v.dtype in _INTEGERS and v.shape is not None and len(v.shape) == 2]
+def _tokens(inputs: Sequence[ir.Value]) -> list[str]:
+    return [v.name or "" for v in inputs if v.dtype in _INTEGERS and v.shape is not None and len(v.shape) == 2]
 
 
 def project_text(suggestions: Sequence[Suggestion], out: str) -> str:

@@ -127,13 +127,13 @@ def result_places(models: Sequence[Path], out: Path | None, project: Project | N
         OutputError: a link is in the place of a model's folder.
     """
     places: dict[Path, Path] = {}
-    taken: dict[str, Path] = {}
+    owners: dict[str, Path] = {}
     for model in models:
         places[model] = _place(model, out, project, several=len(models) > 1)
         if out is not None:
             check_no_links(out, places[model])
         # Windows and macOS ignore case in names.
-        other = taken.setdefault(str(places[model]).casefold(), model)
+        other = owners.setdefault(str(places[model]).casefold(), model)
         if other is not model:
             what = f"{other} and {model} would both be written to {places[model]}"
             raise UsageError(what, where="--out", fix="rename one, or prepare them one by one")

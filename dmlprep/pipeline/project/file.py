@@ -54,11 +54,11 @@ class Project:
             UsageError: they are too many.
         """
         try:
-            found = matching(self.folder, pattern)
+            models = matching(self.folder, pattern)
         except Unfit as error:
             raise UsageError(str(error), where=self.file, fix=error.fix, code="DP904") from error
         here = Path.cwd()
-        return [one.relative_to(here) if one.is_relative_to(here) else one for one in found]
+        return [one.relative_to(here) if one.is_relative_to(here) else one for one in models]
 
 
 def find_project(folder: Path | None = None) -> Path | None:

@@ -102,7 +102,7 @@ def prove(
             if not waiting or (eligible[0].proof and not every):
                 break
             name = waiting[0].name
-            how.observer.told(f"candidate {number}: {name}")
+            how.observer.notice(f"candidate {number}: {name}")
             candidates[name], proved = _prove(waiting[0], how, Path(folder) / str(number))
             if proved is not None:
                 passed[name] = proved
@@ -134,9 +134,9 @@ def _prove(one: Candidate, how: TuneRequest, out: Path) -> tuple[Candidate, Prov
     record = prepare(request)
     if record.exit_code:
         return replace(one, proof=_outcome(record), reason=str(record.error or "")), None
-    made, _ = figures(Model.open(Path(record.output)), plan.target)
+    model_figures, _ = figures(Model.open(Path(record.output)), plan.target)
     by = dict.fromkeys(v.device.name for v in record.verdicts if v.outcome == "passed" and v.device is not None)
-    candidate = replace(one, proof="passed", figures=made, devices=tuple(by))
+    candidate = replace(one, proof="passed", figures=model_figures, devices=tuple(by))
     return candidate, Proved(candidate, Path(record.output), plan, request)
 
 

@@ -108,7 +108,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Found:
+class Ranking:
     """Candidates, best first, and what was not tried, with the reason."""
 
     rows: list[Row]
@@ -170,7 +170,7 @@ class _Tree:
         return state.known
 
 
-def search(model: Model, target: Target, ways: Ways, progress: Progress = lambda share, text: None) -> Found:
+def search(model: Model, target: Target, ways: Ways, progress: Progress = lambda share, text: None) -> Ranking:
     """Rank candidates for ``model``.
 
     Raises:
@@ -192,7 +192,7 @@ def search(model: Model, target: Target, ways: Ways, progress: Progress = lambda
         names = ", ".join(run.late[:5]) + (f" and {len(run.late) - 5} more" if len(run.late) > 5 else "")
         run.left_out.append(f"{names}: {ways.seconds:g} seconds had passed (--search-seconds)")
     ordered = sorted(rows.values(), key=lambda row: (row.figures is None, row.figures.rank if row.figures else ()))
-    return Found(ordered, run.left_out)
+    return Ranking(ordered, run.left_out)
 
 
 class _Search:
@@ -203,7 +203,7 @@ class _Search:
         self.late: list[str] = []
         self._tree, self._target, self._ways, self._progress = tree, target, ways, progress
         self._began = time.perf_counter()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def _over(self, name: str) -> bool:
         spent = time.perf_counter() - self._began
@@ -264,8 +264,8 @@ class _Search:
 
     def _leave(self, text: str) -> None:
         """Add the note if it is new: recipes with the same first steps leave out the same."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._reported:
+            self._reported.add(text)
             self.left_out.append(text)
 
     def rest(self, rows: dict[int, Row], base: Variant, begun: Sequence[Variant]) -> None:

@@ -105,17 +105,17 @@ def base_recipes(
         raise UsageError("no recipe to start from", where="--recipe", fix="omit the option, or name a recipe")
     recipes = [_with_whole_path(load_recipe(name)) for name in dict.fromkeys(names)]
     for name, value in (settings or {}).items():
-        taken: list[Recipe] = []
+        variants: list[Recipe] = []
         refused: RecipeError | None = None
         for recipe in recipes:
             try:
-                taken.append(apply_settings(recipe, {name: value}))
+                variants.append(apply_settings(recipe, {name: value}))
             except RecipeError as error:
                 refused = error
-                taken.append(recipe)
-        if refused is not None and all(one is other for one, other in zip(taken, recipes, strict=True)):
+                variants.append(recipe)
+        if refused is not None and all(one is other for one, other in zip(variants, recipes, strict=True)):
             raise refused
-        recipes = taken
+        recipes = variants
     return recipes if target is None else [msgspec.structs.replace(recipe, target=target) for recipe in recipes]
 
 

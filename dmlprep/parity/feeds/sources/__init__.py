@@ -96,7 +96,7 @@ def feeds_from(request: FeedsRequest) -> Made:
     inputs = graph_inputs(model)
     check_sizes(model, request.sizes)
     if wrong := sorted(set(request.values) - {one.name for one in inputs}):
-        raise InputError(f"no input is named {wrong[0]!r}", where="--set", fix=f"it has: {_said(inputs)}")
+        raise InputError(f"no input is named {wrong[0]!r}", where="--set", fix=f"it has: {_names_of(inputs)}")
     kind, one, files = _chosen(request, model, inputs)
     for file in files:
         try:
@@ -130,7 +130,7 @@ def feeds_from(request: FeedsRequest) -> Made:
     return Made(kind, paths, {name: array.shape for name, array in whole[0].items()}, seeded)
 
 
-def _said(inputs: Sequence[Input]) -> str:
+def _names_of(inputs: Sequence[Input]) -> str:
     return ", ".join(f"{one.name} {[d if d is not None else '?' for d in one.dims or ()]}" for one in inputs) or "none"
 
 
@@ -143,7 +143,7 @@ def _chosen(request: FeedsRequest, model: Model, inputs: Sequence[Input]) -> tup
     if not fitting:
         what = f"{request.model} has no input for {there}" + (f" ({request.input!r})" if request.input else "")
         where = "--input" if request.input else str(request.sources[0])
-        raise UsageError(what, where=where, fix=f"choose the input with --input; it has: {_said(inputs)}")
+        raise UsageError(what, where=where, fix=f"choose the input with --input; it has: {_names_of(inputs)}")
     if len(fitting) > 1:
         what, where = f"the sources are {there}, and the model accepts either", str(request.sources[0])
         raise UsageError(what, where=where, fix="pass files of one kind")
@@ -159,7 +159,9 @@ def _takers(request: FeedsRequest, model: Model, inputs: Sequence[Input], kind: 
     if request.input:
         named = [one for one in inputs if one.name == request.input]
         if not named:
-            raise InputError(f"no input is named {request.input!r}", where="--input", fix=f"it has: {_said(inputs)}")
+            raise InputError(
+                f"no input is named {request.input!r}", where="--input", fix=f"it has: {_names_of(inputs)}"
+            )
         by_hand = kind == "pictures" and bool(request.pictures.layout)
         return [one for one in named if by_hand or _may_take(model, one, kind)]
     takers = [one for one in inputs if _may_take(model, one, kind)]

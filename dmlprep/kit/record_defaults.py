@@ -79,11 +79,11 @@ def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
 
 def _digests(record: RunRecord, original: str) -> dict[str, set[str]]:
     """Return SHA-256 by file name; text of another length is not a digest."""
-    found: dict[str, set[str]] = {}
+    digests: dict[str, set[str]] = {}
     for path, sha in (*record.facts.digests.items(), (original, record.input_sha256)):
         if len(sha) == 64:
-            found.setdefault(Path(path).name, set()).add(sha)
-    return found
+            digests.setdefault(Path(path).name, set()).add(sha)
+    return digests
 
 
 def _parity(recipe: str, files: Unchanged) -> ParitySettings:
