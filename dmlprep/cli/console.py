@@ -45,7 +45,7 @@ class ProgressObserver(Bars, Observer):
         if self._plain:
             self._console.print(f"{name}: {text}")
 
-    def notice(self, text: str) -> None:
+    def told(self, text: str) -> None:
         self._console.print(text)
 
     def runs_code(self, file: str, code: str) -> None:

@@ -247,7 +247,7 @@ def test_jobs_ask_for_what_workers_declare(tmp_path: Path) -> None:
     _models(tmp_path, a="good")
     (tmp_path / "fleet.toml").write_text(FLEET)
     on_cpu = jobs_of(read_fleet(tmp_path / "fleet.toml"))[0]
-    on_dml = replace(on_cpu, arguments={})
+    on_dml = replace(on_cpu, given={})
     with _cluster(tmp_path, 1, "--resources", "dml=1 memory=1000", "--nthreads", "2") as address:
         engine = ClusterEngine(address, where)
         try:
