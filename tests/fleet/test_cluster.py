@@ -276,7 +276,7 @@ def test_a_scheduler_that_is_lost_ends_the_fleet(tmp_path: Path) -> None:
         ran = _run(tmp_path, address, Listener(hear))
     rows = {row.name: row for row in ran.record.jobs}
     assert rows["a"].exit_code == 3
-    assert "lost the scheduler" in rows["a"].error
+    assert "the scheduler stopped" in rows["a"].error
     assert ran.record.exit_code == 3
 
 

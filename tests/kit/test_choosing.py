@@ -139,7 +139,7 @@ def test_on_directml_s_stand_in(sent: Path, tmp_path: Path) -> None:
 def test_a_kit_of_one_model_and_a_key(made: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing to choose"):
         dmlprep.choose_kit(made / "result.zip", kit=made / "kit.zip")
-    with pytest.raises(UsageError, match="what was proved"):
+    with pytest.raises(UsageError, match="needs a proof"):
         dmlprep.tune(CNN.path, kit=tmp_path / "kit.zip", offline=True)
     key = tmp_path / "my.key"
     dmlprep.tune(CNN.path, pins=CNN.pins, device="cpu", kit=tmp_path / "kit.zip", top=1, key=key)
