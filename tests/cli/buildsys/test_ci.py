@@ -98,7 +98,7 @@ def test_a_part_has_files_and_a_cache_of_its_own(github: GitHub) -> None:
     assert keys[0] != keys[1]
     refused = github.run(shard="1/2", sarif="true")
     assert (refused.code, refused.names[-1]) == (2, "Install dmlprep")
-    assert "replace one another" in refused.steps[-1].out
+    assert "replace each other" in refused.steps[-1].out
 
 
 @pytest.mark.builds
@@ -139,7 +139,7 @@ def test_a_model_without_a_file(github: GitHub, folder: Path) -> None:
     (job,) = json.loads((folder / "my results/fleet.json").read_text())["jobs"]
     assert (job["target"], job["pins"], job["recipe"]) == ("ort-1.24", {"batch": 1}, "@static-fp32")
     assert (folder / "my results" / job["output"]).is_file()
-    for wrong, said in (({"model": "m.onnx", "file": "fleet.toml"}, "give one"), ({"pins": "batch=1"}, "with a model")):
+    for wrong, said in (({"model": "m.onnx", "file": "fleet.toml"}, "pass one"), ({"pins": "batch=1"}, "needs a model")):
         refused = github.run(**wrong)
         assert (refused.code, said in "".join(step.out for step in refused.steps)) == (2, True)
 
