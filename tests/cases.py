@@ -6,6 +6,7 @@ you commit it.
 
 from __future__ import annotations
 
+import json
 import sys
 import tomllib
 from dataclasses import dataclass
@@ -126,7 +127,7 @@ def _step(case: Case, model: Model, options: dict[str, Any]) -> Outcome:
         record = Transactions(model).run(case.head["pass"], make_pass(case.head["pass"], options), context, options)
     except DmlprepError as error:
         assert before.same_as(model.snapshot()), "a refusal leaves the model as it was"
-        lines = [f'error = "{type(error).__name__}"', f'code = "{error.code}"', f'says = ["{error.what}"]']
+        lines = [f'error = "{type(error).__name__}"', f'code = "{error.code}"', f"says = [{json.dumps(error.what)}]"]
         return Outcome("refused", "\n".join(lines), [f.code for f in context.findings], model, error)
     end = "after" if record.outcome == "changed" else "same"
     text = _text(ir.to_proto(model.ir)) if end == "after" else ""
