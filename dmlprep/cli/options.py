@@ -176,7 +176,9 @@ def verbose_option(function: F) -> F:
 
 def project_options(function: F) -> F:
     """``--project`` and ``--no-project``."""
-    says = "Project file; by default dmlprep.toml, or [tool.dmlprep] of pyproject.toml, here or in the repository."
+    says = (
+        "Project file; by default dmlprep.toml, or [tool.dmlprep] of pyproject.toml, the nearest from this folder up."
+    )
     named = option("--project FILE", "project_file", type=PATH, help=says)
     return named(option("--no-project", is_flag=True, help="Read no project file.")(function))
 

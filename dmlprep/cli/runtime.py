@@ -19,7 +19,7 @@ def command() -> None:
 
     Microsoft's DirectML.dll and ONNX Runtime's DirectML provider run under Wine on a CPU Vulkan driver, in a sandbox
     without network. dmlprep redistributes no files of Microsoft: your own pip (or npm) fetches the package,
-    and its licence terms apply. All files are in one folder below your cache folder and needs no root.
+    and its licence terms apply. All files are in one folder below your cache folder. You need no root.
     """
 
 

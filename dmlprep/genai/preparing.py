@@ -211,7 +211,7 @@ def _make(run: _Run, source: GenaiFolder, staging: Path, out: FolderOut) -> None
 
 
 def _data_of(folder: GenaiFolder) -> set[Path]:
-    """Return data files of the models by their paths in the folder, from the real paths in the models."""
+    """Return the paths inside the folder that are data files of the models, directly or through a link."""
     root = os.path.realpath(folder.path)
     really = {os.path.realpath(path) for model in folder.opened.values() for path in data_files(model)}
     # The list of other files has a depth limit; the models may have data files below it.

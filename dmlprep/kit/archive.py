@@ -100,7 +100,7 @@ class Bundle:
         return name in self._members if self._zip is not None else (self._folder / name).is_file()
 
     def size(self, name: str) -> int:
-        """Return the bytes of a file, unpacked, as the zip declares them."""
+        """Return a file's unpacked size in bytes, which the zip declares."""
         if not self._has(name):
             raise self.wrong(f"{name} is missing", "copy it again completely")
         return self._members[name].file_size if self._zip is not None else (self._folder / name).stat().st_size

@@ -177,7 +177,7 @@ class _Inspection:
         self._report.places.append(Place(self._name(here), list(programs), runtime, directml))
 
     def _runtime(self, here: Path, names: dict[str, str], image: Image | None) -> Library | None:
-        """Return the DirectML.dll that the ONNX Runtime of a folder loads, and its other requirements."""
+        """Return the DirectML.dll that the folder's ONNX Runtime loads, ``None`` if none. Report what it lacks."""
         others = [name for name in names if name.startswith("onnxruntime_providers_") and name.endswith(".dll")]
         if others and _SHARED not in names:
             what = f"{self._name(here)} has {names[others[0]]} without {_SHARED}, so the provider is never loaded"

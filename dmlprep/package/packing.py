@@ -210,7 +210,7 @@ def _copy(file: Path, target: BinaryIO, files: dict[str, FileEntry], done: int, 
 
 
 def shipped_files(contract: Contract) -> list[str]:
-    """Return the names of the files without which no loader loads the model."""
+    """Return the files that every package needs: the contract, its digest, and the model's files."""
     return [CONTRACT, DIGEST, *contract.model_files]
 
 

@@ -199,7 +199,7 @@ def _fates(cpu_nodes: list[list[PlacedNode]], steps: list[StepRecord], work: Mod
 
 
 def _renamed(fates: list[Fate], cpu_nodes: list[PlacedNode]) -> list[Fate]:
-    """Match a node that is on the CPU afterwards under a new name to a fate of the same operator."""
+    """Take a new CPU node for an earlier CPU node of the same operator: that one stays on the CPU."""
     known = {f.node for f in fates}
     for node in cpu_nodes:
         staying = _fate(node, reason=f"{node.code} {node.reason}")

@@ -171,7 +171,7 @@ class Work:
         self.note("done", outcome="failed", reason=reason, failure=failure)
 
     def _open(self, ort: Any, chosen: Mapping[str, str]) -> Any:
-        """Return a session with the option lines ``chosen``."""
+        """Open the kit's session with the options ``chosen``; record its providers, load time and placement."""
         options = {**chosen, "cpu_fallback": "1", "profile": "1"}
         recorded = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
         if recorded:

@@ -137,7 +137,7 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
             raise ValueError("the nodes contradict their number")
         for letters, known in ((self.providers, _PROVIDERS), (self.floats, _FLOATS), (self.roles, _ROLES)):
             if len(letters) != count or not set(letters) <= known:
-                raise ValueError("a column of letters has another length, or unknown letters")
+                raise ValueError("the letters for providers, types or roles do not match the nodes")
         texts = (
             (self.operator, len(self.operators), 0),
             (self.reason, len(self.reasons), 0),

@@ -20,7 +20,7 @@ _CHOSEN = {"placement": ", which keeps the most nodes on DirectML", "option": ",
 
 
 def in_short(outlook: Outlook, model: str) -> list[str]:
-    """Return one or two lines: the effect, and the command."""
+    """Return what ``prepare`` would gain, with its command, and then the memory; empty if it gains nothing."""
     best = outlook.best
     if best.after is None:
         return [f"prepare would refuse this model: {outlook.refused}"]

@@ -196,7 +196,7 @@ class SessionHost:
         with _in_its_words(child, child.name):
             held = {row[1]: int(row[2]) for row in answer if row[0] == "memory"}
             if min(held.values(), default=0) < 0:
-                raise ValueError("a negative amount of memory")
+                raise ValueError("the worker reported a negative amount of memory")
         return MemoryUse(**{name: held.get(name) for name in MemoryUse.__dataclass_fields__})
 
     def close(self) -> None:

@@ -194,7 +194,7 @@ def test_a_name_that_is_no_file_name(photos: Path, tmp_path: Path) -> None:
             {},
             "several inputs accept pictures: x, w",
         ),
-        (CNN.replace("x)", "x, float[2] w)", 1), {"values": {"w": np.ones((2, 2, 2))}}, "do not fit the shape"),
+        (CNN.replace("x)", "x, float[2] w)", 1), {"values": {"w": np.ones((2, 2, 2))}}, "the value has shape"),
     ],
 )
 def test_what_does_not_fit_is_said(

@@ -144,7 +144,7 @@ def place_facts(
     kind: Mapping[int, Role] | None = None,
     divisions: Divisions | None = None,
 ) -> Placement:
-    """``place`` for facts from ``read_facts`` with this target's tables; ``kind`` is their ``roles``."""
+    """Return the placement of a graph already read with this target's tables; pass ``kind`` (its roles) if known."""
     kind = roles(graph) if kind is None else kind
     divisions = Divisions(target) if divisions is None else divisions
     placed: list[PlacedNode] = []

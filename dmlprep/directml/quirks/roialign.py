@@ -18,7 +18,7 @@ QUIRK = Quirk(
 
 def _matches(node: NodeFacts) -> str | Match:
     if node.since < 16:
-        return "coordinates are moved by half an element"
+        return "before opset 16, DirectML moves the coordinates by half an element"
     if node.attribute("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
         return ""
     return Match("output_half_pixel, and boxes might be smaller than an element", sure=False)

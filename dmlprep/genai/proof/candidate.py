@@ -59,7 +59,7 @@ class Sides:
 
 @dataclass
 class _Results:
-    """The results of a whole run; those of an aborted run are dropped."""
+    """Logits, losses and greedy texts of one run of the prepared model. An aborted run keeps none."""
 
     prompts: Differences = field(default_factory=Differences)
     steps: Differences = field(default_factory=Differences)

@@ -64,7 +64,7 @@ def is_static(dims: Sequence[Dim] | None) -> bool:
 
 
 def declared(value: ir.Value) -> onnx.TypeProto | None:
-    """Return the type that the model declares for a value; for a constant, that of its tensor."""
+    """Return the declared type and shape of a value (``None`` if undeclared); for a constant, those of its tensor."""
     tensor = value.const_value
     if tensor is not None:
         return type_of(tensor)

@@ -103,7 +103,7 @@ def _positions(data: Value, batch: int, tables: int, count: int) -> Operand:
 
 
 def _batches(table: Value, sizes: list[int], axis: int, heads: int, width: int) -> int | None:
-    """The number of batches of a table of [batch or 1, positions, width], apart from a dimension of size 1."""
+    """Return the batch size of a table of cosines or sines, 1 or that of the data; ``None`` for others."""
     shape = [1] * (_RANK - len(table.sizes)) + table.sizes
     if not table.static or len(shape) != _RANK or shape[heads] != 1 or shape[axis] != sizes[axis] or shape[3] != width:
         return None

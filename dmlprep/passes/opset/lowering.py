@@ -308,7 +308,7 @@ class _Lowering:
         )
 
     def _replace(self, node: ir.Node, outputs: Sequence[ir.Value | None]) -> None:
-        """Replace the node's outputs by ``outputs``; names, types and denotations stay."""
+        """Remove the node: ``outputs`` take the place of its outputs, with the old names, types and denotations."""
         graph = node.graph
         assert graph is not None
         replacements: set[ir.Value] = set()

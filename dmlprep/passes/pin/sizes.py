@@ -152,7 +152,7 @@ class ModelDims:
         self.names = dict.fromkeys([*named, *signed])
 
     def spelled(self, key: str) -> list[InputDim]:
-        """Dimensions that have a placeholder such as ``None`` as text. A user who writes it means each of them."""
+        """Dimensions that have a placeholder such as ``None`` as text. A user's ``None=SIZE`` sets all of them."""
         if key not in ANONYMOUS or not key:
             return []
         return [d for ds in self.dims.values() for d in ds or () if d.spelled == key and d.size is None]

@@ -97,7 +97,7 @@ class Signature:
         return _at(self.inputs, index, self.variadic_in, self.mixed_in)
 
     def output(self, index: int) -> Port | None:
-        """Port of an output; ``None`` if the operator has no such output."""
+        """The schema's type, or type variable, of output ``index``; ``None`` if the operator has no such output."""
         return _at(self.outputs, index, self.variadic_out, self.mixed_out)
 
 

@@ -259,7 +259,7 @@ class _Search:
         numbers = self._tree.figures(at)[0]
         return (
             f"after the opset step {numbers.cpu_compute} compute nodes are on the CPU, in {numbers.partitions} fused "
-            f"partitions with {numbers.crossings} copies between CPU and GPU; skipped: no better"
+            f"partitions with {numbers.crossings} copies between CPU and GPU; skipped: other recipes are as good"
         )
 
     def _leave(self, text: str) -> None:

@@ -34,7 +34,7 @@ def file_seen(layout: Layout, name: str) -> str:
 
 
 def remember_file(layout: Layout, name: str, sha256: str) -> None:
-    """Save the digest of a package file."""
+    """Remember the digest of an installed package file, for comparison at the next install."""
     _keep(layout, "files", {name: sha256})
 
 

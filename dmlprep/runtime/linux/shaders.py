@@ -32,7 +32,7 @@ compilation."""
 
 
 def key_of(files: Sequence[Path]) -> str:
-    """Return the digest of a model's files, which is its key; empty for a model without a cache.
+    """Return the digest of a model's files, the key of its shader cache; empty for a model without a cache.
 
     Raises:
         OSError: a file cannot be read.

@@ -57,7 +57,7 @@ def _run(model: bytes, arguments: Sequence[str], time_limit: float) -> bytes:
 def simplify(
     proto: onnx.ModelProto, *, time_limit: float = 600.0, constant_bytes: int = 1 << 20, merge_equal: bool = True
 ) -> onnx.ModelProto:
-    """Simplify a model under 2 GiB. The result may be invalid.
+    """Simplify a model under 2 GiB. The result might be invalid: check it.
 
     Initializers that must keep their exact values are inputs. No node is folded into a constant larger than
     ``constant_bytes``. ``merge_equal``: merge nodes that look equal, which is wrong for nodes that draw random numbers.

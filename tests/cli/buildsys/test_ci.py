@@ -139,7 +139,10 @@ def test_a_model_without_a_file(github: GitHub, folder: Path) -> None:
     (job,) = json.loads((folder / "my results/fleet.json").read_text())["jobs"]
     assert (job["target"], job["pins"], job["recipe"]) == ("ort-1.24", {"batch": 1}, "@static-fp32")
     assert (folder / "my results" / job["output"]).is_file()
-    for wrong, said in (({"model": "m.onnx", "file": "fleet.toml"}, "pass one"), ({"pins": "batch=1"}, "needs a model")):
+    for wrong, said in (
+        ({"model": "m.onnx", "file": "fleet.toml"}, "pass one"),
+        ({"pins": "batch=1"}, "needs a model"),
+    ):
         refused = github.run(**wrong)
         assert (refused.code, said in "".join(step.out for step in refused.steps)) == (2, True)
 

@@ -269,7 +269,7 @@ def _set(name: str, value: Array, like: Array) -> Array:
     try:
         return np.broadcast_to(array, like.shape).copy()
     except ValueError:
-        what = f"{list(array.shape)} values do not fit the shape {list(like.shape)}"
+        what = f"the value has shape {list(array.shape)}, the input {list(like.shape)}"
         raise InputError(what, where=f"--set {name}") from None
 
 
