@@ -130,7 +130,7 @@ def _source(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """What Sphinx calls."""
+    """Connect what Sphinx calls."""
     app.connect("source-read", _source)
     app.connect("autodoc-process-docstring", _docstring, priority=600)  # after napoleon
     app.connect("sphinx-click-process-description", _help)

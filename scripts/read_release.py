@@ -485,7 +485,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--kernels", type=Path, metavar="WHEEL", help="onnxruntime of the same release, for npm's package"
     )
-    parser.add_argument("--feature-level", default="", metavar="6.4", help="of a DirectML that is new")
+    parser.add_argument("--feature-level", default="", metavar="6.4", help="of a new DirectML")
     parser.add_argument("--query", action="append", default=[], metavar="OPERATOR=NAME", help="a new support query")
     parser.add_argument("--out", type=Path, default=TABLE, metavar="FILE", help="the table to write")
     parser.add_argument("--check", action="store_true", help="write nothing; print what the table has otherwise")

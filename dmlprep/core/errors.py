@@ -1,18 +1,14 @@
 """All errors that dmlprep raises on purpose. Each is an exception class with an exit code of the command line.
 
-=================  ================  =========  ========================================
-class              base              exit code  meaning
-=================  ================  =========  ========================================
-``DmlprepError``   ``Exception``     70         the base class
-``UsageError``     ``DmlprepError``  2          the command, an option or a value is wrong
-``InputError``     ``UsageError``    2          an input file is missing, broken, hostile or not ONNX
-``OutputError``    ``UsageError``    2          the output cannot be written (exists, disk full, no permission)
-``RecipeError``    ``UsageError``    2          a recipe field is unknown or of the wrong type, or its steps do not fit
-``ModelRefused``   ``DmlprepError``  1          a valid model that a step cannot prepare without changing its results
-``ToolFailed``     ``DmlprepError``  1          a tool crashed on the model, or needed too much time or memory for it
-``CheckNotRun``    ``DmlprepError``  3          a required check could not run here
-``InternalError``  ``DmlprepError``  70         a bug of dmlprep: a pass broke its contract
-=================  ================  =========  ========================================
+* ``DmlprepError`` (exit code 70): the base class. All others but three derive from it directly.
+* ``UsageError`` (2): the command, an option or a value is wrong. The next three are kinds of it.
+* ``InputError`` (2): an input file is missing, broken, hostile or not ONNX.
+* ``OutputError`` (2): the output cannot be written (exists, disk full, no permission).
+* ``RecipeError`` (2): a recipe field is unknown or of the wrong type, or steps do not fit together.
+* ``ModelRefused`` (1): a valid model that a step cannot prepare without changing its results.
+* ``ToolFailed`` (1): a tool crashed on the model, or needed too much time or memory for it.
+* ``CheckNotRun`` (3): a required check could not run here.
+* ``InternalError`` (70): a bug of dmlprep: a pass broke its contract.
 
 An error reports the problem, its place and the fix.
 """

@@ -15,7 +15,7 @@ TOP = Path(__file__).resolve().parents[2]
 _GENERATED = {"docs/changelog.md", "docs/directml-conformance.md", "docs/modules.md", "docs/opset.md"}
 
 _WORD = re.compile(r"(?<![\w-])[a-z]{2,}(?![\w-])")
-_DATA = re.compile(r"(?:^|\n)(?:import|from) \w|[;{}]\n|\\[wsdb]|\(\?|\w \d+, \w+ \d+, ")
+_DATA = re.compile(r"(?:^|\n)(?:import|from|set) [\w-]|[;{}]\n|\\[wsdb]|\(\?|\w \d+, \w+ \d+, |\n *<\w")
 """A string that is no message: a program, a regular expression, a table."""
 _SPANS = [  # Markdown and reST that is no prose, and what stands for it
     (re.compile(r"<!--.*?-->|\{\w+\}(?=`)"), ""),

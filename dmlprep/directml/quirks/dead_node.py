@@ -114,7 +114,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 QUIRK = Quirk(
     id="dead-node",
     code="DP644",
-    title="a fused graph of which nothing is read",
+    title="a fused graph that no output needs",
     ops=(),
     outcome="create fails",
     sources=(MEASURED, FUSION_HELPER),

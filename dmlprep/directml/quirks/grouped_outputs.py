@@ -67,7 +67,7 @@ QUIRK_CACHE = Quirk(
     outcome="wrong numbers",
     sources=(
         "measured on 1.24.4 and 1.30.0 by tests/benchmarks/fused_kernels.py: past keys and values that are fed are not "
-        "read; on 1.24.4 under the Python for Windows with past and present bound to one memory: one token right, "
+        "read. On 1.24.4 under the Python for Windows with past and present bound to one memory: one token right, "
         "three wrong",
         f"{DML_OPERATORS}GroupQueryAttention.cpp",
     ),
