@@ -15,12 +15,8 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
     return options.get(name, "0") == "1"
 
 
-def config_entries(options: Mapping[str, str], device: str, version: str = "") -> dict[str, str]:
-    """Return the session config entries for these options. The caller's own entries override the others.
-
-    Args:
-        version: the version of ONNX Runtime.
-    """
+def config_entries(options: Mapping[str, str], device: str) -> dict[str, str]:
+    """Return the session config entries for these options. The caller's own entries override the others."""
     entries: dict[str, str] = {}
     if _flag(options, "record_placement"):
         entries["session.record_ep_graph_assignment_info"] = "1"
@@ -33,10 +29,8 @@ def config_entries(options: Mapping[str, str], device: str, version: str = "") -
         # The CPU provider fuses DequantizeLinear and MatMul into MatMulNBits. By default that rounds its data to 8 bits
         # (level 4). The reference must be computed in FP32 (level 1).
         entries["session.qdq_matmulnbits_accuracy_level"] = "1"
-        # Without VNNI, the CPU provider adds products of uint8 and int8 in 16 bits: large sums are wrong. The option
-        # avoids that. Releases up to 1.29 crash with it, on a MatMulInteger without zero points.
-        if [int(part) for part in version.split(".")[:2] if part.isdigit()] >= [1, 30]:
-            entries["session.x64quantprecision"] = "1"
+        # Without VNNI, the CPU provider adds products of uint8 and int8 in 16 bits, and large sums are wrong.
+        entries["session.x64quantprecision"] = "1"
     entries.update({key.removeprefix("config:"): value for key, value in options.items() if key.startswith("config:")})
     return entries
 
@@ -88,11 +82,11 @@ def choose_device(ort: Any, settings: Any, options: Mapping[str, str]) -> None:
     settings.add_provider_for_devices(found[:1], more)
 
 
-def session_settings(settings: Any, options: Mapping[str, str], device: str, profile: str, ort: Any) -> None:
-    """Set an ``onnxruntime.SessionOptions``; ``ort`` is the module ``onnxruntime``."""
+def session_settings(settings: Any, options: Mapping[str, str], device: str, profile: str, levels: Any) -> None:
+    """Set an ``onnxruntime.SessionOptions``; ``levels`` is ``onnxruntime.GraphOptimizationLevel``."""
     level = options.get("optimization", "all").upper()
     name = "ORT_DISABLE_ALL" if level == "DISABLED" else f"ORT_ENABLE_{level}"
-    settings.graph_optimization_level = getattr(ort.GraphOptimizationLevel, name)
+    settings.graph_optimization_level = getattr(levels, name)
     settings.log_severity_level = int(options.get("log_level", "3"))
     if int(options.get("threads", "0")):
         settings.intra_op_num_threads = int(options["threads"])
@@ -110,5 +104,5 @@ def session_settings(settings: Any, options: Mapping[str, str], device: str, pro
             settings.add_free_dimension_override_by_name(name, int(value))
         elif kind == "denotation":
             settings.add_free_dimension_override_by_denotation(name, int(value))
-    for key, value in config_entries(options, device, str(ort.__version__)).items():
+    for key, value in config_entries(options, device).items():
         settings.add_session_config_entry(key, value)

@@ -203,7 +203,7 @@ class Work:
         from .ortoptions import providers, session_settings
 
         settings = ort.SessionOptions()
-        session_settings(settings, options, kind, str(self.folder / "profile"), ort)
+        session_settings(settings, options, kind, str(self.folder / "profile"), ort.GraphOptimizationLevel)
         model = str(self.kit / self._of(number)["model"]["file"])
         # Without this, onnxruntime would retry on the CPU and replace the provider's error with its own.
         return ort.InferenceSession(model, settings, providers=providers(options, kind), enable_fallback=False)

@@ -123,7 +123,7 @@ class Worker:
         prefix = self.results / f"profile{number}"
         try:
             source = self.source(Path(model), options)
-            session_settings(settings, options, self.device, str(prefix), self.ort)
+            session_settings(settings, options, self.device, str(prefix), self.ort.GraphOptimizationLevel)
             chosen = {"providers": providers(options, self.device)}
             if options.get("open_by", "provider") != "provider":
                 choose_device(self.ort, settings, options)

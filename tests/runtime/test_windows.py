@@ -6,7 +6,6 @@ import io
 from enum import Enum
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -59,8 +58,7 @@ def sent(options: SessionOptions) -> dict[str, str]:
 
 def settings_of(options: SessionOptions) -> FakeSettings:
     settings = FakeSettings()
-    ort = SimpleNamespace(GraphOptimizationLevel=Level, __version__="1.24.4")
-    session_settings(settings, sent(options), "dml", "profile", ort)
+    session_settings(settings, sent(options), "dml", "profile", Level)
     return settings
 
 
@@ -120,12 +118,6 @@ def test_provider_lists() -> None:
     assert providers(sent(SessionOptions(cpu_fallback=False)), "dml") == [dml_first]
     assert providers(sent(SessionOptions(device_id=1)), "cpu") == ["CPUExecutionProvider"]
     assert "ep.dml.disable_graph_fusion" not in config_entries(sent(SessionOptions(unfused=True)), "cpu")
-
-
-@pytest.mark.parametrize(("version", "is_set"), [("1.29.0", False), ("1.30.0", True), ("1.32.0rc1", True), ("", False)])
-def test_exact_sums_of_int8_are_asked_of_releases_that_have_them(version: str, is_set: bool) -> None:
-    assert ("session.x64quantprecision" in config_entries({}, "cpu", version)) is is_set
-    assert "session.x64quantprecision" not in config_entries({}, "dml", version)
 
 
 def test_file_version(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def on_cpu(model: onnx.ModelProto, feeds: dict[str, Any], level: str = "ENABLE_A
     """Outputs on the CPU provider at an optimization level, but without rounding data of a MatMul to 8 bits."""
     options = ort.SessionOptions()
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{level}")
-    for key, value in config_entries({}, "cpu", ort.__version__).items():
+    for key, value in config_entries({}, "cpu").items():
         options.add_session_config_entry(key, value)
     options.log_severity_level = 4
     model = ir.to_proto(write_out(Model(ir.from_proto(model))).model.ir)
