@@ -29,8 +29,6 @@ def config_entries(options: Mapping[str, str], device: str) -> dict[str, str]:
         # The CPU provider fuses DequantizeLinear and MatMul into MatMulNBits. By default that rounds its data to 8 bits
         # (level 4). The reference must be computed in FP32 (level 1).
         entries["session.qdq_matmulnbits_accuracy_level"] = "1"
-        # Without VNNI, the CPU provider adds products of uint8 and int8 in 16 bits, and large sums are wrong.
-        entries["session.x64quantprecision"] = "1"
     entries.update({key.removeprefix("config:"): value for key, value in options.items() if key.startswith("config:")})
     return entries
 
