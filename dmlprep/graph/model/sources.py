@@ -3,7 +3,7 @@
 ``torch.onnx.export(dynamo=True)`` writes properties on each node. TorchScript, optimum and tf2onnx write the module
 into the node's name. A model is hostile: texts are bounded, read by linear patterns, and made printable.
 
-Source: PyTorch, ``torch/onnx/_internal/exporter/_core.py``, which writes the properties; their values are of torch 2.9.
+Source: PyTorch, ``torch/onnx/_internal/exporter/_core.py``, which writes the properties.
 """
 
 from __future__ import annotations
