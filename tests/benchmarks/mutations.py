@@ -125,7 +125,8 @@ class Contexts:
 def _passes(copy: Path, tests: list[str]) -> bool:
     """Whether all these tests pass in the copy."""
     line = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of modules would be compiled in each process
     process = subprocess.Popen(
         line, cwd=copy, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, start_new_session=True,
@@ -143,6 +144,7 @@ def _noticed(fault: Fault, copy: Path, contexts: Contexts) -> bool:
     name = fault.path.relative_to(TOP).as_posix()
     target = copy / name
     fault.apply(target)
+    _forget_bytecode(target)
     try:
         first = contexts.of(fault.path, fault.line)[:_FIRST]
         if first and not _passes(copy, first):
@@ -151,6 +153,13 @@ def _noticed(fault: Fault, copy: Path, contexts: Contexts) -> bool:
         return not _passes(copy, more)
     finally:
         shutil.copyfile(fault.path, target)
+        _forget_bytecode(target)
+
+
+def _forget_bytecode(path: Path) -> None:
+    """Remove the bytecode of a file, which could be taken for that of a change within the same second."""
+    for one in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+        one.unlink(missing_ok=True)
 
 
 def main() -> int:
