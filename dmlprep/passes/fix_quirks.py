@@ -8,6 +8,7 @@ import msgspec
 import onnx_ir as ir
 
 from dmlprep.core.errors import UsageError
+from dmlprep.directml.placement.reading import read_facts
 from dmlprep.directml.quirks import Hit, find_quirks, quirks
 from dmlprep.directml.quirks.editing import Edit
 from dmlprep.directml.targets import Target
@@ -15,9 +16,11 @@ from dmlprep.directml.targets.building import build, infer_contrib
 from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.walk import nodes
+from dmlprep.graph.rewriting.functions import inline_functions
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
+from dmlprep.record.steps import Inlined
 
 _MICROSOFT = "com.microsoft"
 
@@ -54,11 +57,12 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
         for name in self.options.skip:
             if name not in known:
                 raise UsageError(f"unknown quirk {name!r}", where="fix-quirks, skip", fix=suggest(name, known))
+        inlined = _inline(model, context.target, self.options, context.before)
         fixed: Counter[tuple[str, str]] = Counter()
         refused: dict[tuple[str, str, str], tuple[Hit, str]] = {}
         current: list[Hit] = []
         for round_ in range(_MAX_ROUNDS):
-            current = _hits(model, context.target, self.options, context.before if not round_ else None)
+            current = _hits(model, context.target, self.options, None if round_ or inlined else context.before)
             hits = [h for h in current if h.quirk.rewrite is not None and _key(h) not in refused]
             if not hits:
                 break
@@ -78,11 +82,25 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
             text = f"{hit.quirk.id} ({hit.quirk.code}), {hit.detail}: {why}"
             context.report("DP641", text, node=hit.node.label, quirk=hit.quirk.id)
         context.facts.rewritten = {quirk: count for (quirk, _), count in sorted(fixed.items())}
-        return bool(fixed)
+        if inlined:
+            context.facts.inlined = Inlined(inlined, 0)
+        return bool(fixed or inlined)
 
 
 def _key(hit: Hit) -> tuple[str, str, str]:
     return hit.quirk.id, hit.node.graph, next((v.name for v in hit.node.outputs if v is not None), "")
+
+
+def _inline(model: Model, target: Target, options: FixQuirksOptions, frozen: Frozen | None) -> int:
+    """Inline the model-local functions that contain a node with a quirk, and return the number of these functions.
+
+    Whether a node has a quirk can depend on the types and shapes of one call, so the calls are inlined, not changed.
+    """
+    if target.opset_only or not model.ir.functions:
+        return 0
+    hits = find_quirks(read_facts(model, frozen=frozen), target)
+    inner = [h.node.ir for h in hits if h.node.origin and h.quirk.id not in options.skip]
+    return inline_functions(model, {("" if n.domain == "ai.onnx" else n.domain, n.op_type) for n in inner})
 
 
 def _hits(model: Model, target: Target, options: FixQuirksOptions, frozen: Frozen | None) -> list[Hit]:

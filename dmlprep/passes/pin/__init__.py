@@ -12,15 +12,21 @@ from dmlprep.graph.analysis.shapes import Inference, refuse_wrong_types, write_t
 from dmlprep.graph.model import Model
 from dmlprep.graph.model.dims import with_dims
 from dmlprep.graph.model.pinned import Value
+from dmlprep.graph.rewriting.functions import inline_functions
 from dmlprep.graph.rewriting.unread import remove_dead
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.passes.pin import rewrite
-from dmlprep.passes.pin.inline import inline_branches, inline_functions
+from dmlprep.passes.pin.branches import inline_branches
 from dmlprep.passes.pin.rewrite import check_names, pin_values, value_shapes
 from dmlprep.passes.pin.sizes import Sizes, input_dims, report_dynamic, resolve
 from dmlprep.record.steps import Inlined
 
 __all__ = ["PinOptions", "PinPass"]
+
+# Functions that use these operators are inlined: calls with different shapes share a function, and the condition of an
+# If may be constant in one call only.
+_SHAPE_READERS = frozenset({("", "Shape"), ("", "Size")})
+_BRANCHES = frozenset({("", "If")})
 
 
 class PinOptions(Options, frozen=True, kw_only=True):
@@ -68,7 +74,7 @@ class PinPass(Pass[PinOptions]):
         context.facts.constants_that_were_inputs = rewrite.constants_no_inputs(model.ir)
         options = self.options
         check_names(model.ir, options.values, options.drop)
-        inlined = inline_functions(model, with_branches=bool(options.values))
+        inlined = inline_functions(model, _SHAPE_READERS | _BRANCHES if options.values else _SHAPE_READERS)
         shapes = {**value_shapes(model.ir.graph, options.values), **options.shapes}
         sizes, unranked = resolve(model.ir.graph, options.sizes, shapes)
         _set_inputs(model.ir.graph, sizes, unranked)

@@ -1,4 +1,4 @@
-"""Replace nodes by their bodies: functions that read shapes, and branches of an If whose condition is constant."""
+"""Replace each If whose condition is constant by the branch that runs."""
 
 from __future__ import annotations
 
@@ -7,71 +7,12 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from dmlprep.core.errors import ModelRefused
 from dmlprep.graph.analysis.flow import chosen_branch
 from dmlprep.graph.analysis.knowledge import Known
-from dmlprep.graph.model import Frozen, Model, thaw
-from dmlprep.graph.model.walk import GraphLike, attribute_graphs, main_graphs, nodes
+from dmlprep.graph.model.walk import attribute_graphs, main_graphs
 from dmlprep.graph.rewriting.builder import replace_value
 from dmlprep.graph.rewriting.names import Names
 from dmlprep.graph.rewriting.unread import empty_bodies
-from dmlprep.process.onnx_worker import calls
-from dmlprep.process.onnx_worker.door import OnnxError
-
-_SHAPE_READERS = frozenset({("", "Shape", ""), ("", "Size", "")})
-_BRANCHES = frozenset({("", "If", "")})
-
-
-def inline_functions(model: Model, *, with_branches: bool = False) -> int:
-    """Inline every model-local function that reads shapes, and return how many.
-
-    Calls with different shapes share such a function. ``model.ir`` is a new graph afterwards; large tensors are the
-    same objects.
-
-    Args:
-        with_branches: also inline functions that contain an If, whose condition may be constant in one call.
-
-    Raises:
-        ModelRefused: DP003, onnx refuses the functions.
-    """
-    within = {key: _called(function) for key, function in model.ir.functions.items()}
-    reasons = _SHAPE_READERS | _BRANCHES if with_branches else _SHAPE_READERS
-    chosen = {key for key, called in within.items() if called & reasons}
-    while more := {key for key, called in within.items() if key not in chosen and called & chosen}:
-        chosen |= more
-    if not chosen:
-        return 0
-    frozen = model.snapshot()
-    names = Counter(n.name for n in nodes(model.ir) if n.name)
-    try:
-        proto = calls.inline_functions(frozen.proto, [(domain, name) for domain, name, _ in chosen])
-    except OnnxError as error:
-        text = f"onnx cannot inline functions: {error.line}"
-        raise ModelRefused(text, code="DP003", fix="export the model again") from error
-    model.ir = thaw(Frozen(proto, frozen.tensors))
-    _name_apart(model.ir, names)
-    return len(chosen)
-
-
-def _called(function: ir.Function) -> set[ir.OperatorIdentifier]:
-    """The operators that a function's body and its subgraphs use."""
-    operators: set[ir.OperatorIdentifier] = set()
-    stack: list[GraphLike] = [function]
-    while stack:
-        for node in stack.pop():
-            operators.add(("" if node.domain == "ai.onnx" else node.domain, node.op_type, node.overload))
-            stack += [body for _, body in attribute_graphs(node)]
-    return operators
-
-
-def _name_apart(model: ir.Model, before: Counter[str]) -> None:
-    """Rename nodes of bodies that were inlined twice, so that each name is unique."""
-    names, used_names = Names(model), set[str]()
-    for node in nodes(model):
-        if node.name in used_names and before[node.name] < 2:
-            node.name = names.node(node.name)
-        if node.name:
-            used_names.add(node.name)
 
 
 def inline_branches(model: ir.Model, known: Known) -> int:
