@@ -13,6 +13,8 @@ from dmlprep.directml.quirks import Hit, find_quirks, quirks
 from dmlprep.directml.quirks.editing import Edit
 from dmlprep.directml.targets import Target
 from dmlprep.directml.targets.building import build, infer_contrib
+from dmlprep.directml.targets.facts import GraphFacts
+from dmlprep.directml.targets.support import is_function
 from dmlprep.graph.analysis.knowledge import Knowledge
 from dmlprep.graph.model import Frozen, Model
 from dmlprep.graph.model.walk import nodes
@@ -62,9 +64,13 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
         refused: dict[tuple[str, str, str], tuple[Hit, str]] = {}
         current: list[Hit] = []
         for round_ in range(_MAX_ROUNDS):
-            current = _hits(model, context.target, self.options, None if round_ or inlined else context.before)
+            graph = _graph(model, context.target, None if round_ or inlined else context.before)
+            if graph is None:
+                break
+            current = [h for h in find_quirks(graph, context.target) if h.quirk.id not in self.options.skip]
             hits = [h for h in current if h.quirk.rewrite is not None and _key(h) not in refused]
             if not hits:
+                current += [h for h in _in_bodies(model, graph, context.target) if h.quirk.id not in self.options.skip]
                 break
             context.progress(round_ / _MAX_ROUNDS, f"{len(hits)} nodes")
             for hit, why in _rewrite_each(model, hits):
@@ -77,9 +83,12 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
         for (quirk, code), count in sorted(fixed.items()):
             changed = "1 node" if count == 1 else f"{count} nodes"
             context.report("DP640", f"{quirk} ({code}): {changed} rewritten", quirk=quirk, count=count)
-        no_form = [(hit, f"{hit.quirk.outcome} on DirectML") for hit in current if hit.quirk.rewrite is None]
+        no_form = [
+            (hit, f"{hit.quirk.outcome} on DirectML") for hit in current if hit.quirk.rewrite is None or hit.node.origin
+        ]
         for hit, why in [*refused.values(), *no_form]:
-            text = f"{hit.quirk.id} ({hit.quirk.code}), {hit.detail}: {why}"
+            inside = f" in the body of {hit.node.origin}" if hit.node.origin else ""
+            text = f"{hit.quirk.id} ({hit.quirk.code}){inside}, {hit.detail}: {why}"
             context.report("DP641", text, node=hit.node.label, quirk=hit.quirk.id)
         context.facts.rewritten = {quirk: count for (quirk, _), count in sorted(fixed.items())}
         if inlined:
@@ -103,12 +112,20 @@ def _inline(model: Model, target: Target, options: FixQuirksOptions, frozen: Fro
     return inline_functions(model, {("" if n.domain == "ai.onnx" else n.domain, n.op_type) for n in inner})
 
 
-def _hits(model: Model, target: Target, options: FixQuirksOptions, frozen: Frozen | None) -> list[Hit]:
+def _graph(model: Model, target: Target, frozen: Frozen | None) -> GraphFacts | None:
+    """Read the facts of the main graph; ``None`` for targets without DirectML."""
     if target.opset_only:
-        return []
+        return None
     graph = build(model.ir, Knowledge.swept(model.ir, frozen))
     infer_contrib(model.ir, graph)
-    return [h for h in find_quirks(graph, target) if h.quirk.id not in options.skip]
+    return graph
+
+
+def _in_bodies(model: Model, graph: GraphFacts, target: Target) -> list[Hit]:
+    """Return the quirks in the bodies of ONNX's own operators that ONNX Runtime inlines. They have no rewrite."""
+    if not any(is_function(node) and target.support(node).inlined for node in graph.all_nodes()):
+        return []
+    return [hit for hit in find_quirks(read_facts(model, target.tables), target) if hit.node.origin]
 
 
 def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
