@@ -35,7 +35,7 @@ class FixQuirksOptions(Options, frozen=True, kw_only=True):
     """Options of ``fix-quirks``.
 
     Attributes:
-        skip: ids of quirks to leave unchanged (``cast-bool``; docs/passes/fix-quirks.md lists them).
+        skip: ids of quirks to leave unchanged and not to report (``cast-bool``; docs/passes/fix-quirks.md lists them).
     """
 
     skip: list[str] = msgspec.field(default_factory=list)
@@ -53,9 +53,9 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
         """Rewrite until no quirk with a rewrite is left.
 
         Raises:
-            UsageError: ``skip`` contains an unknown quirk, or one without a rewrite.
+            UsageError: ``skip`` contains an unknown quirk.
         """
-        known = list(dict.fromkeys(q.id for q in quirks() if q.rewrite is not None))
+        known = list(dict.fromkeys(q.id for q in quirks()))
         for name in self.options.skip:
             if name not in known:
                 raise UsageError(f"unknown quirk {name!r}", where="fix-quirks, skip", fix=suggest(name, known))
@@ -89,7 +89,8 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
         for hit, why in [*refused.values(), *no_form]:
             inside = f" in the body of {hit.node.origin}" if hit.node.origin else ""
             text = f"{hit.quirk.id} ({hit.quirk.code}){inside}, {hit.detail}: {why}"
-            context.report("DP641", text, node=hit.node.label, quirk=hit.quirk.id)
+            certain = hit.finding().severity == "error"
+            context.report("DP641", text, node=hit.node.label, quirk=hit.quirk.id, certain=certain)
         context.facts.rewritten = {quirk: count for (quirk, _), count in sorted(fixed.items())}
         if inlined:
             context.facts.inlined = Inlined(inlined, 0)

@@ -29,6 +29,23 @@ def judge(record: RunRecord, plan: Plan) -> None:
         record.exit_code = verdict.exit_code
         record.error = RunError(f"{verdict.check} {what}: {verdict.reason}", fix=fix, code=code)
         return
+    if not any(v.check.provider == "dml" and v.outcome == "passed" for v in record.verdicts):
+        _refuse_known_faults(record)
+
+
+def _refuse_known_faults(record: RunRecord) -> None:
+    """Refuse a result with a node that DirectML is known to fail on, since DirectML has not run the result."""
+    findings = [f for step in record.steps for f in step.findings if f.code == "DP641" and f.facts.get("certain")]
+    if findings:
+        first = findings[0]
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        quirks = ", ".join(dict.fromkeys(f'"{f.facts["quirk"]}"' for f in findings))
+        fix = (
+            f"export another form; --require-dml asks DirectML itself; --set 'step.fix-quirks.skip=[{quirks}]'"
+            " writes the result as it is"
+        )
+        record.exit_code = 1
+        record.error = RunError(f"{first.message}{more}", where=f"node {first.node}", fix=fix, code="DP641")
 
 
 _HOW_TO_MEND = {

@@ -138,6 +138,21 @@ def test_a_demanded_directml_that_is_not_there_ends_the_run_before_the_steps(mod
     assert not (tmp_path / "result").exists()
 
 
+def test_a_result_that_directml_is_known_to_fail_on_is_refused_where_directml_did_not_run(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,1,4,4] x, float[1,4] rois, int64[1] n) => (float[1,1,2,2] y) {
+        [n] y = RoiAlign <mode = "max", output_height = 2, output_width = 2> (x, rois, n)
+    }"""
+    onnx.save(parser.parse_model(text), tmp_path / "in.onnx")
+    record = api.prepare(tmp_path / "in.onnx", out=tmp_path / "result", device="cpu")
+    assert record.exit_code == api.check(tmp_path / "in.onnx").exit_code == 1
+    assert record.error is not None
+    assert (record.error.code, record.error.where) == ("DP641", "node n")
+    assert not (tmp_path / "result").exists()
+    accepted = {"step.fix-quirks.skip": [f.facts["quirk"] for f in record.all_findings() if f.code == "DP641"]}
+    assert api.prepare(tmp_path / "in.onnx", out=tmp_path / "result", device="cpu", settings=accepted).exit_code == 0
+
+
 @pytest.mark.parametrize(("recipe", "pins", "times"), [("@check-only", {}, 1), ("@static-fp32", {"batch": 1}, 2)])
 def test_nodes_are_placed_anew_only_where_a_step_changed_them(
     recipe: str, pins: dict[str, int], times: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

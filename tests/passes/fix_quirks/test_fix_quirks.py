@@ -243,6 +243,26 @@ def test_what_is_not_proved_stays_and_is_reported(name: str) -> None:
     assert says in found.message
 
 
+def test_a_quirk_in_a_body_that_onnx_runtime_inlines_is_reported() -> None:
+    text = """<ir_version: 14, opset_import: ["" : 28]>
+    g (float[2,0,4] data, int64[1] axes) => (float[2,1,4] reduced) { [n] reduced = ReduceLogSum (data, axes) }"""
+    _, context, changed = fixed(onnx.parser.parse_model(text))
+    assert not changed
+    (found,) = context.findings
+    assert found.code == "DP641"
+    assert "in the body of n" in found.message
+
+
+def test_skip_accepts_a_quirk_without_an_equal_form() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,1,4,4] x, float[1,4] rois, int64[1] n) => (float[1,1,2,2] y) {
+        y = RoiAlign <mode = "max", output_height = 2, output_width = 2> (x, rois, n)
+    }"""
+    (found,) = fixed(onnx.parser.parse_model(text))[1].findings
+    assert (found.code, found.facts["certain"]) == ("DP641", True)
+    assert fixed(onnx.parser.parse_model(text), skip=[found.facts["quirk"]])[1].findings == []
+
+
 def test_a_node_inside_a_branch_is_rewritten_there() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
     g (bool c, float[2,3,4] x, float[4] v) => (float[2,3] y) {
