@@ -66,25 +66,27 @@ def _docstring(app: Sphinx, what: str, name: str, obj: object, options: object, 
         lines += [f"* ``{option}``: {one.help}" for option, one in OPTIONS.items()]
     _pages_as_links(lines)
     for row, line in enumerate(lines):
-        if line.startswith(":rtype: ") and (said := [i for i in range(row) if lines[i].startswith(":returns: ")]):
-            lines[said[-1]] = lines[said[-1]].replace(":returns: ", f":returns: {line.removeprefix(':rtype: ')}: ", 1)
+        if line.startswith(":rtype: ") and (returns := [i for i in range(row) if lines[i].startswith(":returns: ")]):
+            lines[returns[-1]] = lines[returns[-1]].replace(
+                ":returns: ", f":returns: {line.removeprefix(':rtype: ')}: ", 1
+            )
             lines[row] = ""
 
 
 def _help(app: Sphinx, context: object, lines: list[str]) -> None:
     """The text of ``--help`` is plain: a star in it (``models/*.onnx``) is a star; examples and options are code."""
-    made: list[str] = []
+    escaped_lines: list[str] = []
     for line in lines:
         if line.startswith("| "):  # what click leaves as it is
-            if not (made and made[-1].startswith("   ")):
-                made += [".. code-block:: text", ""]
-            made.append(f"   {line[2:].strip()}")
+            if not (escaped_lines and escaped_lines[-1].startswith("   ")):
+                escaped_lines += [".. code-block:: text", ""]
+            escaped_lines.append(f"   {line[2:].strip()}")
         elif line.startswith("..") or "``" in line:
-            made.append(line)
+            escaped_lines.append(line)
         else:
             escaped = re.sub(r"(?<!\*)\*(?!\*)", r"\\*", line)
-            made.append(re.sub(r"(?<![\w`-])(--?[a-z][\w-]*)", r"``\1``", escaped))
-    lines[:] = made
+            escaped_lines.append(re.sub(r"(?<![\w`-])(--?[a-z][\w-]*)", r"``\1``", escaped))
+    lines[:] = escaped_lines
     _pages_as_links(lines)
 
 
@@ -95,10 +97,10 @@ def _type_by_name(
     if node.get("refdomain") != "py":
         return None
     target = node["reftarget"].rpartition(".")[2]
-    found = env.domains.python_domain.find_obj(env, None, None, target, None, searchmode=1)
-    if len(found) != 1:
+    matches = env.domains.python_domain.find_obj(env, None, None, target, None, searchmode=1)
+    if len(matches) != 1:
         return None
-    name, entry = found[0]
+    name, entry = matches[0]
     return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, content, name)
 
 

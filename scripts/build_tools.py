@@ -104,8 +104,8 @@ def default(cache: str = "") -> Tools:
 def _run(*line: str, folder: Path) -> None:
     done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = [x for x in done.stderr.splitlines() if "ERR" in x or "error" in x.lower()] or [done.stderr]
-        raise NotRun(f"{line[0]} failed: {said[0].strip()}")
+        errors = [x for x in done.stderr.splitlines() if "ERR" in x or "error" in x.lower()] or [done.stderr]
+        raise NotRun(f"{line[0]} failed: {errors[0].strip()}")
 
 
 def _from_npm(package: tuple[str, str, str], out: Path, folder: Path) -> None:
@@ -146,9 +146,9 @@ def _fetch(new: Tools, folder: Path) -> None:
     shutil.move(folder / "multitool" / "package", new.sarif.parent)
     new.openssl.mkdir()
     for library in ("ssl", "crypto"):
-        (found,) = (folder / "psycopg2" / "psycopg2_binary.libs").glob(f"lib{library}-*.so.1.1")
-        shutil.move(found, new.openssl / found.name)
-        (new.openssl / f"lib{library}.so.1.1").symlink_to(found.name)
+        (library_file,) = (folder / "psycopg2" / "psycopg2_binary.libs").glob(f"lib{library}-*.so.1.1")
+        shutil.move(library_file, new.openssl / library_file.name)
+        (new.openssl / f"lib{library}.so.1.1").symlink_to(library_file.name)
     new.dotnet.chmod(0o755)
     new.sarif.chmod(0o755)
     new.done.touch()

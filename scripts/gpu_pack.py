@@ -117,10 +117,10 @@ def chosen(layout: Layout, reached: Iterator[tuple[str, bool]]) -> set[str]:
     wanted |= {f"{LIBRARIES}/{n}" for n in os.listdir(layout.root / LIBRARIES) if FOR_A_DRIVER.fullmatch(n)}
     for folder in WHOLE:
         wanted |= {str(path.relative_to(layout.root)) for path in (layout.root / folder).rglob("*")}
-    found: set[str] = set()
+    names: set[str] = set()
     for name in wanted:
-        found |= set(followed(layout.root, name))
-    return {name for name in found if not DROPPED.search(name)}
+        names |= set(followed(layout.root, name))
+    return {name for name in names if not DROPPED.search(name)}
 
 
 def followed(root: Path, name: str) -> Iterator[str]:
@@ -165,9 +165,9 @@ def cut(layout: Layout, release: str, to: Layout) -> None:
     shutil.copytree(layout.release(release), to.release(release))
     shutil.copy2(layout.manifest, to.manifest)
     strip(layout, to.root / MODULES / "x86_64-windows")
-    for piece, made in inventory.pieces(to).items():
-        shared_folders.open_to_all(made)
-        inventory.record(to, piece, made)
+    for piece, piece_folder in inventory.pieces(to).items():
+        shared_folders.open_to_all(piece_folder)
+        inventory.record(to, piece, piece_folder)
 
 
 def strip(layout: Layout, folder: Path) -> None:

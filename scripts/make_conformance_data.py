@@ -64,7 +64,7 @@ Row = dict[str, Any]
 
 def faults(table: dict[str, Row | None], target: Target, models: dict[str, onnx.ModelProto]) -> dict[str, list[Any]]:
     """Return case -> [outcome, figure, quirk]; the quirk is empty if none explains the fault."""
-    found: dict[str, list[Any]] = {}
+    entries: dict[str, list[Any]] = {}
     for name, row in sorted(table.items()):
         if row is None or row["result"] not in OUTCOMES or row.get("cpu") != "match":
             continue
@@ -78,8 +78,8 @@ def faults(table: dict[str, Row | None], target: Target, models: dict[str, onnx.
         # A refused session runs nothing, so its wrong results do not show.
         fitting = [h.quirk for h in hits if fits(h.quirk, outcome)]
         figure = float(f"{row['rel'][0]:.2g}") if row.get("rel") else None
-        found[name] = [outcome, figure, fitting[0].id if fitting else ""]
-    return found
+        entries[name] = [outcome, figure, fitting[0].id if fitting else ""]
+    return entries
 
 
 def fits(quirk: Quirk, outcome: str) -> bool:
@@ -110,21 +110,21 @@ def minor(release: str) -> tuple[int, int]:
 
 def contradictions(shown: dict[str, dict[str, list[str]]]) -> list[str]:
     """Return where the releases of a quirk disagree with the results of its models."""
-    said = []
+    messages = []
     for release, cases in shown.items():
         by_quirk: dict[str, list[str]] = {}
         for case, (before, after) in cases.items():
             by_quirk.setdefault(case.split(".")[0], []).append(before)
             if after not in ("right", "none"):
-                said.append(f"{release}: {case} {after} after fix-quirks")
+                messages.append(f"{release}: {case} {after} after fix-quirks")
         for name, outcomes in by_quirk.items():
-            told = [o for o in outcomes if o != "none"]
+            results = [o for o in outcomes if o != "none"]
             claimed = any(q.id == name and q.concerns(minor(release)) for q in quirks())
-            if told and claimed and all(o == "right" for o in told) and name not in NOT_BY_RESULT:
-                said.append(f"{release}: {name} is set for it, but no model shows it")
-            if not claimed and any(o != "right" for o in told):
-                said.append(f"{release}: {name} is not said to concern it, and shows: {told}")
-    return said
+            if results and claimed and all(o == "right" for o in results) and name not in NOT_BY_RESULT:
+                messages.append(f"{release}: {name} is set for it, but no model shows it")
+            if not claimed and any(o != "right" for o in results):
+                messages.append(f"{release}: {name} is not said to concern it, and shows: {results}")
+    return messages
 
 
 NOT_BY_RESULT = {"gelu-decomposed", "squeeze-shared"}
@@ -133,15 +133,15 @@ NOT_BY_RESULT = {"gelu-decomposed", "squeeze-shared"}
 
 def measured(quirk: Quirk, shown: dict[str, dict[str, list[str]]], cases: dict[str, dict[str, list[Any]]]) -> list[str]:
     """Return the releases in which a quirk was observed."""
-    found = set()
+    observed = set()
     for release in {*shown, *cases}:
         if not quirk.concerns(minor(release)):
             continue
         models = [o[0] for case, o in shown.get(release, {}).items() if case.split(".")[0] == quirk.id]
         tests = [fault for fault in cases.get(release, {}).values() if fault[2] == quirk.id]
         if tests or any(o not in ("right", "none") for o in models) or release in quirk.measured_on:
-            found.add(release)
-    return sorted(found | set(quirk.measured_on), key=lambda r: [int(n) for n in r.split(".")])
+            observed.add(release)
+    return sorted(observed | set(quirk.measured_on), key=lambda r: [int(n) for n in r.split(".")])
 
 
 def main(folder: Path) -> int:
@@ -184,12 +184,12 @@ def pages(measured_on: dict[str, tuple[str, ...]]) -> None:
     for quirk in quirks():
         new = replace(quirk, measured_on=measured_on[quirk.key])
         by_code.setdefault(quirk.code, []).append(new)
-    for code, found in by_code.items():
+    for code, same_code in by_code.items():
         path = PAGES / f"{code}.md"
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         before, marked, rest = text.partition("Releases: ")
         if marked:
-            path.write_text(f"{before}{releases(found)}\n\n{rest.partition(chr(10) * 2)[2]}", encoding="utf-8")
+            path.write_text(f"{before}{releases(same_code)}\n\n{rest.partition(chr(10) * 2)[2]}", encoding="utf-8")
 
 
 def write(heads: dict[str, dict[str, Any]], cases: dict[str, dict[str, list[Any]]]) -> None:
@@ -211,7 +211,7 @@ def write(heads: dict[str, dict[str, Any]], cases: dict[str, dict[str, list[Any]
 
 def rewrite(measured_on: dict[str, tuple[str, ...]]) -> None:
     """Write the releases in which quirks were observed, one quirk a line."""
-    lines = [f"{json.dumps(key)}: {json.dumps(found)}" for key, found in sorted(measured_on.items()) if found]
+    lines = [f"{json.dumps(key)}: {json.dumps(names)}" for key, names in sorted(measured_on.items()) if names]
     (TOP / "dmlprep" / "directml" / "quirks" / "measured.json").write_text(
         "{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8"
     )

@@ -58,18 +58,18 @@ def of_npm(version: str) -> tuple[str, str]:
 
 def of_release(asked: str) -> list[tuple[str, str]]:
     """Return the packages of one release, or the package with the given name and version."""
-    found = []
+    pins = []
     if "==" in asked:
         return [of_pip(asked)]
     wheels = [(of_pip, f"onnxruntime-directml=={asked}"), (of_pip, f"onnxruntime-windowsml=={asked}.*")]
     for ask, what in [*(wheels if numbers(asked) >= FIRST_WHEEL else []), (of_npm, asked)]:
         try:
-            found.append(ask(what))
+            pins.append(ask(what))
         except NotRun as error:
             print(error)
-    if not found:
+    if not pins:
         raise NotRun(f"no package has {asked}")
-    return found
+    return pins
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -78,19 +78,19 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(list(arguments))
     known = dict(known_digests())
     try:
-        found = dict(row for release in asked.releases for row in of_release(release))
+        digests = dict(row for release in asked.releases for row in of_release(release))
     except NotRun as error:
         print(f"pin_packages: NOT RUN ({error})", file=sys.stderr)
         return 3
     differ = [
         name
-        for name, digest in found.items()
+        for name, digest in digests.items()
         if name in known and known[name].partition("-")[0] == digest.partition("-")[0] and known[name] != digest
     ]
     if differ:
         print(f"pin_packages: the index has other digests than are written down: {differ}", file=sys.stderr)
         return 1
-    rows = sorted({**packages(), **found}.items())
+    rows = sorted({**packages(), **digests}.items())
     PINS.write_text(HEAD + "".join(f'"{name}" = "{digest}"\n' for name, digest in rows), encoding="utf-8")
     print(f"{len(rows)} packages")
     return 0

@@ -109,8 +109,8 @@ class _Image:
     def text(self, offset: int) -> str | None:
         """Return the string at the pointer at an offset; ``None`` if it is not a name."""
         at = self.offset(self._number("<Q", offset))
-        found = None if at < 0 else re.compile(rb"([\w.]*)\0").match(self.data, at)
-        return found[1].decode() if found else None
+        match = None if at < 0 else re.compile(rb"([\w.]*)\0").match(self.data, at)
+        return match[1].decode() if match else None
 
 
 def provider_table(data: bytes) -> list[ProviderRow]:
@@ -141,10 +141,10 @@ def _anchor(image: _Image) -> int:
     if at < 0:
         raise UnknownLayout("DirectML's table of kernels was not found")
     pointer = struct.pack("<Q", image.address(at + 1))
-    found = [m.start() for m in re.finditer(re.escape(pointer), image.data) if _is_record(image, m.start())]
-    if len(found) != 1:
+    positions = [m.start() for m in re.finditer(re.escape(pointer), image.data) if _is_record(image, m.start())]
+    if len(positions) != 1:
         raise UnknownLayout("DirectML's table of kernels was not found")
-    return found[0]
+    return positions[0]
 
 
 def _is_record(image: _Image, offset: int) -> bool:
@@ -183,7 +183,7 @@ def _row(image: _Image, offset: int) -> ProviderRow:
 def _type_names(mask: int) -> frozenset[str]:
     if mask == (1 << 64) - 1:
         return _EVERY_TYPE
-    found = set()
+    names = set()
     for bit in range(64):
         if mask >> bit & 1:
             # Sequences of 64-bit integers use the bits of complex numbers: bits above 17 are sequences.
@@ -191,8 +191,8 @@ def _type_names(mask: int) -> frozenset[str]:
             name = single or (f"seq(tensor({inner}))" if inner else "")
             if not name:
                 raise UnknownLayout(f"unknown bit {bit} in a set of types")
-            found.add(name)
-    return frozenset(found)
+            names.add(name)
+    return frozenset(names)
 
 
 def file_version(data: bytes) -> str:

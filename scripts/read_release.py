@@ -92,21 +92,21 @@ def open_package(path: Path) -> Package:
     match = re.match(r"(onnxruntime(?:_directml|_windowsml|-node))-(\d+(?:\.\d+)+?)(?:-|\.tgz)", path.name)
     if match is None:
         raise NotRun(f"{path.name} is not a package of ONNX Runtime with DirectML")
-    found: dict[str, bytes] = {}
+    libraries: dict[str, bytes] = {}
     if path.suffix == ".tgz":
         with tarfile.open(path) as tar:
             for member in tar:
                 source = tar.extractfile(member) if "/win32/x64/" in member.name else None
                 if source is not None and member.name.endswith(("/onnxruntime.dll", "/DirectML.dll")):
-                    found[Path(member.name).name] = source.read()
+                    libraries[Path(member.name).name] = source.read()
     else:
         with zipfile.ZipFile(path) as wheel:
             for name in ("onnxruntime.dll", "DirectML.dll"):
-                found[name] = wheel.read(f"onnxruntime/capi/{name}")
-    if len(found) != 2:
+                libraries[name] = wheel.read(f"onnxruntime/capi/{name}")
+    if len(libraries) != 2:
         raise NotRun(f"{path.name} does not hold onnxruntime.dll and DirectML.dll for x64")
     name = match[1].replace("_", "-")
-    return Package(name, match[2], path, found["onnxruntime.dll"], found["DirectML.dll"])
+    return Package(name, match[2], path, libraries["onnxruntime.dll"], libraries["DirectML.dll"])
 
 
 def cpu_wheel(release: str, folder: Path) -> Path:
@@ -118,10 +118,10 @@ def cpu_wheel(release: str, folder: Path) -> Path:
     line = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     line += ["--only-binary=:all:", "--platform", "win_amd64", "--python-version", PYTHON, "--dest", str(folder)]
     subprocess.run([*line, f"onnxruntime=={release}"], check=False, capture_output=True)
-    found = sorted(folder.glob(f"onnxruntime-{release}-*.whl"))
-    if not found:
+    wheels = sorted(folder.glob(f"onnxruntime-{release}-*.whl"))
+    if not wheels:
         raise NotRun(f"pip cannot fetch onnxruntime {release}; pass --kernels FILE")
-    return found[0]
+    return wheels[0]
 
 
 def write_models(folder: Path) -> None:
@@ -159,9 +159,9 @@ def ask(bed: Bed, wheel: Path) -> dict[str, Any]:
             code = here.run(["ask_release.py", "models", "answer.json"], limit=600)
             answer = here.checkout / "answer.json"
             if code or not answer.is_file():
-                raise NotRun(f"{wheel.name} does not run (exit code {code}): {here.said()[-300:]}")
-            found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
-            return found
+                raise NotRun(f"{wheel.name} does not run (exit code {code}): {here.output()[-300:]}")
+            facts: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+            return facts
 
 
 def short(name: str) -> str:
@@ -181,13 +181,13 @@ def listed(kernels: Iterable[Mapping[str, Any]], provider: str) -> dict[tuple[st
 
     A release has several CPU kernels for the types of one operator; they are merged.
     """
-    found: dict[tuple[str, int, int], dict[str, set[str]]] = {}
+    signatures: dict[tuple[str, int, int], dict[str, set[str]]] = {}
     for kernel in kernels:
         if kernel["provider"] == provider and kernel["domain"] not in _INTERNAL:
-            row = found.setdefault((key_of(kernel["domain"], kernel["op"]), *kernel["versions"]), {})
+            row = signatures.setdefault((key_of(kernel["domain"], kernel["op"]), *kernel["versions"]), {})
             for label, names in kernel["types"].items():
                 row.setdefault(label, set()).update(map(short, names))
-    return {key: {label: frozenset(names) for label, names in row.items()} for key, row in found.items()}
+    return {key: {label: frozenset(names) for label, names in row.items()} for key, row in signatures.items()}
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class Release:
 
     def differences(self, known: Release) -> list[str]:
         """Return the differences from another release, for readers."""
-        found = [
+        changes = [
             f"{k}: {known.head.get(k)} -> {v}"
             for k, v in self.head.items()
             if k != "sources" and known.head.get(k) != v
@@ -229,8 +229,8 @@ class Release:
             for key in sorted(mine.keys() | other.keys()):
                 if mine.get(key) != other.get(key):
                     change = "new" if key not in other else "gone" if key not in mine else "changed"
-                    found.append(f"{title} kernel {'-'.join(map(str, key[:2]))}: {change}")
-        return found
+                    changes.append(f"{title} kernel {'-'.join(map(str, key[:2]))}: {change}")
+        return changes
 
 
 def read_table(path: Path) -> tuple[list[Release], list[list[str]]]:
@@ -269,7 +269,7 @@ def named(releases: Iterable[Release], name: str) -> Release:
     raise MissingFact(f"kernels.json has no {name}")
 
 
-def query_names(table: Sequence[ProviderRow], known: Release, given: Mapping[str, str]) -> dict[int, str]:
+def query_names(table: Sequence[ProviderRow], known: Release, new_queries: Mapping[str, str]) -> dict[int, str]:
     """Return address of a support query -> its name, by the operators that had the query in an earlier release.
 
     Raises:
@@ -279,21 +279,23 @@ def query_names(table: Sequence[ProviderRow], known: Release, given: Mapping[str
     for row in table:
         if row.query:
             key = key_of(row.domain, row.op)
-            name = given.get(key) or known.rows.get((key, row.since), ({}, {}))[1].get("query")
+            name = new_queries.get(key) or known.rows.get((key, row.since), ({}, {}))[1].get("query")
             names.setdefault(row.query, set()).update([name] if name else [])
-    for address, found in names.items():
-        if len(found) != 1:
+    for address, candidates in names.items():
+        if len(candidates) != 1:
             ops = ", ".join(f"{r.op}-{r.since}" for r in table if r.query == address)
             raise MissingFact(
-                f"the support query of {ops} is {' or '.join(sorted(found)) or 'new'}: write it in "
+                f"the support query of {ops} is {' or '.join(sorted(candidates)) or 'new'}: write it in "
                 "dmlprep/directml/targets/queries.py, and pass --query OPERATOR=NAME"
             )
-    return {address: found.pop() for address, found in names.items()}
+    return {address: candidates.pop() for address, candidates in names.items()}
 
 
-def dml_rows(table: Sequence[ProviderRow], known: Release, given: Mapping[str, str]) -> dict[tuple[str, int], Any]:
+def dml_rows(
+    table: Sequence[ProviderRow], known: Release, new_queries: Mapping[str, str]
+) -> dict[tuple[str, int], Any]:
     """Return (operator, version) -> labels and types, other facts: the table and the known kernels outside of it."""
-    queries = query_names(table, known, given)
+    queries = query_names(table, known, new_queries)
     memory = {
         op: {k: v for k, v in facts.items() if k in ("cpu_in", "cpu_out")} for (op, _), (_, facts) in known.rows.items()
     }
@@ -312,14 +314,14 @@ def dml_rows(table: Sequence[ProviderRow], known: Release, given: Mapping[str, s
     return rows
 
 
-def agree(rows: Mapping[tuple[str, int], Any], said: Mapping[tuple[str, int, int], Signature]) -> None:
+def agree(rows: Mapping[tuple[str, int], Any], ort_kernels: Mapping[tuple[str, int, int], Signature]) -> None:
     """Refuse rows that differ from ONNX Runtime's own list for DirectML.
 
     Raises:
         MissingFact: a row is missing, superfluous, or has other types.
     """
     mine = {key: types for key, (types, _) in rows.items()}
-    its = {(op, since): types for (op, since, _), types in said.items()}
+    its = {(op, since): types for (op, since, _), types in ort_kernels.items()}
     if wrong := sorted(
         f"{op}-{since}" for op, since in mine.keys() | its.keys() if mine.get((op, since)) != its.get((op, since))
     ):
@@ -415,31 +417,31 @@ def write_table(path: Path, releases: Sequence[Release], sets: Sequence[Sequence
         return block(release.name, (f'"{key}": {json.dumps(value)}' for key, value in release.head.items()), "{}")
 
     parts = ['"format": 2', block("releases", map(head, releases), "{}"), block("types", map(compact, types), "[]")]
-    for name, found in (("dml", dml), ("cpu", cpu)):
-        parts.append(block(name, (f'"{op}":{compact(value)}' for op, value in found.items()), "{}"))
+    for name, kernels in (("dml", dml), ("cpu", cpu)):
+        parts.append(block(name, (f'"{op}":{compact(value)}' for op, value in kernels.items()), "{}"))
     part = path.with_suffix(".part")
     part.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
     part.replace(path)
 
 
 def read(
-    package: Package, answer: Mapping[str, Any], kernels: str, known: Release, given: Mapping[str, Any]
+    package: Package, answer: Mapping[str, Any], kernels: str, known: Release, additions: Mapping[str, Any]
 ) -> Release:
     """Combine the parts of a release.
 
     Args:
         answer: the answer of ``ask_release.py`` for the wheel ``kernels``.
-        given: ``feature_level``, empty for the known one; ``query``, names of new support queries by operator.
+        additions: ``feature_level``, empty for the known one; ``query``, names of new support queries by operator.
 
     Raises:
         MissingFact: something is new that only a person can add.
     """
-    rows = dml_rows(provider_table(package.library), known, given["query"])
-    said = listed(answer["kernels"], "DmlExecutionProvider")
-    if said:
-        agree(rows, said)
+    rows = dml_rows(provider_table(package.library), known, additions["query"])
+    ort_kernels = listed(answer["kernels"], "DmlExecutionProvider")
+    if ort_kernels:
+        agree(rows, ort_kernels)
     directml = file_version(package.directml)
-    level = given["feature_level"] or (
+    level = additions["feature_level"] or (
         known.head["feature_level"] if known.head["directml_version"] == directml else ""
     )
     if not level:
@@ -450,7 +452,9 @@ def read(
     max_opset = highest(answer, "opset", OPSETS)
     digest = hashlib.sha256(package.path.read_bytes()).hexdigest()
     checked = (
-        f"the same as {kernels} lists" if said else f"kernels outside of the table as in {known.name}, not checked"
+        f"the same as {kernels} lists"
+        if ort_kernels
+        else f"kernels outside of the table as in {known.name}, not checked"
     )
     head = {
         "title": f"{package.name} {package.version}",

@@ -172,8 +172,8 @@ def _pip(*arguments: str) -> None:
     line = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
     done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
-        said = [text for text in done.stderr.splitlines() if "ERROR" in text] or ["no reason given"]
-        raise NotRun(f"pip {arguments[0]} failed: {said[0]}")
+        errors = [text for text in done.stderr.splitlines() if "ERROR" in text] or ["no reason given"]
+        raise NotRun(f"pip {arguments[0]} failed: {errors[0]}")
 
 
 def install(folder: Path, wanted: Sequence[str]) -> None:
@@ -220,7 +220,7 @@ def _setup(bed: Bed) -> None:
                 here.provider = provider
                 code = here.run(["-m", "compileall", "-q", "-j", str(os.cpu_count() or 1), folder], limit=600)
                 if code:
-                    raise NotRun(f"python.exe does not run under Wine (exit code {code}): {here.said()[-300:]}")
+                    raise NotRun(f"python.exe does not run under Wine (exit code {code}): {here.output()[-300:]}")
         bed.done.touch()
     except BaseException:
         shutil.rmtree(bed.home, ignore_errors=True)
@@ -345,7 +345,7 @@ class Job:
         """
         return self.log.read_text(encoding="utf-8", errors="replace")
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return the standard output, then the errors."""
         return self.printed() + self.errors.read_text(encoding="utf-8", errors="replace")
 
@@ -444,11 +444,11 @@ def parts(paths: Sequence[str], provider: str, seed: str = "") -> list[Part]:
             if sampled and crc32(f"{seed} {name}".encode()) % 10:
                 continue
             folders.setdefault("a tenth" if sampled else "/".join(name.split("/")[:-1][:2]), []).append(path)
-    found, on_directml = [], dict[str, list[Path]]()
+    parts, on_directml = [], dict[str, list[Path]]()
     for folder, files in folders.items():
         names = tuple(file.relative_to(ROOT).as_posix() for file in files)
         weight = sum(f.stat().st_size for f in files)
-        found.append(Part(folder, ("-m", "not dml", *names), weight, provider))
+        parts.append(Part(folder, ("-m", "not dml", *names), weight, provider))
         # A start of pytest with a self-test takes half a minute, so files that are slow as a whole get none.
         texts = {file: file.read_text(encoding="utf-8") for file in files}
         asking = [
@@ -460,13 +460,13 @@ def parts(paths: Sequence[str], provider: str, seed: str = "") -> list[Part]:
         names = tuple(file.relative_to(ROOT).as_posix() for file in files)
         arguments = ("--dml", "-m", "dml")
         if names:
-            found.append(Part(f"{folder} on DirectML", (*arguments, *names), 1 << 30, provider))
+            parts.append(Part(f"{folder} on DirectML", (*arguments, *names), 1 << 30, provider))
         for other in PACKAGES if _DAY in names else ():
             if other != provider:
                 few = ("-k", "residual_cnn or adapter") if seed else ()
-                found.append(Part(f"{_DAY} with {other}", (*arguments, *few, _DAY), 1 << 30, other))
+                parts.append(Part(f"{_DAY} with {other}", (*arguments, *few, _DAY), 1 << 30, other))
     first = {name: len(_LONG) - place for place, name in enumerate(_LONG)}
-    return sorted(found, key=lambda part: (first.get(part.name, 0), part.weight), reverse=True)
+    return sorted(parts, key=lambda part: (first.get(part.name, 0), part.weight), reverse=True)
 
 
 def kit_there_and_back(bed: Bed) -> str:
@@ -483,18 +483,18 @@ def kit_there_and_back(bed: Bed) -> str:
 
     with job(bed, packages=bed.few) as here:
         model = ROOT / "fixtures" / "models" / "residual_cnn.onnx"
-        made, kit = here.folder / "made", here.folder / "kit.zip"
-        prepare = ["prepare", model, "-o", made, "--recipe", "@vision-fp16", "--pin", "batch=1", "--device", "cpu"]
-        wrong = dmlprep(*prepare) or dmlprep("kit", made / "model.onnx", "-o", kit)
+        prepared, kit = here.folder / "made", here.folder / "kit.zip"
+        prepare = ["prepare", model, "-o", prepared, "--recipe", "@vision-fp16", "--pin", "batch=1", "--device", "cpu"]
+        wrong = dmlprep(*prepare) or dmlprep("kit", prepared / "model.onnx", "-o", kit)
         if wrong:
             return wrong
         with zipfile.ZipFile(kit) as archive:
             archive.extractall(here.checkout)
         code = here.run(["run.py"], limit=600)
         if code:
-            return f"run.py: {code}: {here.said()}"
+            return f"run.py: {code}: {here.output()}"
         result = here.checkout / "result.zip"
-        return dmlprep("kit", "verify", result, "--kit", kit, "--model", made / "model.onnx", "--require-dml")
+        return dmlprep("kit", "verify", result, "--kit", kit, "--model", prepared / "model.onnx", "--require-dml")
 
 
 def test(bed: Bed, waiting: list[Part], jobs: int, extra: Sequence[str], limit: float, junit: Path | None) -> int:
@@ -525,7 +525,7 @@ def test(bed: Bed, waiting: list[Part], jobs: int, extra: Sequence[str], limit: 
                             code = code or 70
                     print(f"  {part.name}: exit code {code} after {time.monotonic() - start:.0f} s", flush=True)
                     if code not in (0, 5) or "--durations" in " ".join(extra):  # 5: no test was chosen
-                        print(here.said(), flush=True)
+                        print(here.output(), flush=True)
                     if code not in (0, 1, 5):
                         tally.failed.append(f"{part.name} (pytest ended with {code})")
 

@@ -142,10 +142,10 @@ def compiled(bed: Bed, out: Path, sources: Sequence[Path], *flags: str) -> Path:
 
 def python(here: Job, app: Path) -> list[str]:
     """Run the sample in Python."""
-    said = ran(here, PYTHON_EXE, "sample.py", "dml", "0")
-    if not said.startswith("device dml"):
-        raise Wrong(f"the sample in Python did not run on DirectML: {said}")
-    return numbers(said)
+    output = ran(here, PYTHON_EXE, "sample.py", "dml", "0")
+    if not output.startswith("device dml"):
+        raise Wrong(f"the sample in Python did not run on DirectML: {output}")
+    return numbers(output)
 
 
 def python_buckets(here: Job, app: Path) -> list[str]:
@@ -169,8 +169,8 @@ def cpp(here: Job, app: Path) -> list[str]:
     libraries = _libraries(here, app)
     compiled(here.bed, app / "sample.exe", [app / "dmlprep_model.cpp", app / "sample.cpp"])
     sample = r"C:\checkout\sample.exe"
-    found = numbers(ran(here, sample, ".", "dml", "0"))
-    if numbers(ran(here, sample, ".", "dml", "high_performance")) != found:
+    results = numbers(ran(here, sample, ".", "dml", "0"))
+    if numbers(ran(here, sample, ".", "dml", "high_performance")) != results:
         raise Wrong("another adapter by preference")
     refused(here, sample, [".", "dml", "NVIDIA"], "0 adapters match 'NVIDIA'")
     refused(here, sample, [".", "dml", "99"], "887A0002")
@@ -182,17 +182,17 @@ def cpp(here: Job, app: Path) -> list[str]:
     compiled(here.bed, removed / "onnxruntime.dll", [_CHECKS / "removed.cpp"], "-shared")
     direct3d = ("-ld3d12", "-ld3dcompiler_47")
     compiled(here.bed, app / "gpu.exe", [app / "dmlprep_model.cpp", app / "sample_d3d12.cpp"], *direct3d)
-    if numbers(ran(here, r"C:\checkout\gpu.exe", ".")) != found:
-        raise Wrong(f"other numbers with buffers on the GPU: {here.said()}")
+    if numbers(ran(here, r"C:\checkout\gpu.exe", ".")) != results:
+        raise Wrong(f"other numbers with buffers on the GPU: {here.output()}")
     compiled(here.bed, app / "copies.exe", [app / "dmlprep_model.cpp", _CHECKS / "copies.cpp"], *found_here, *direct3d)
     for program, words in (("checks", names), ("copies", [])):
-        said = ran(here, rf"C:\checkout\{program}.exe", *words)
-        if said.splitlines()[-1:] != ["good"]:
-            raise Wrong(said)
+        output = ran(here, rf"C:\checkout\{program}.exe", *words)
+        if output.splitlines()[-1:] != ["good"]:
+            raise Wrong(output)
         if program == "copies":
-            print(f"  copies: {' | '.join(said.splitlines()[:-1])}", flush=True)
-    _by_cmake(here, app, found)
-    return found
+            print(f"  copies: {' | '.join(output.splitlines()[:-1])}", flush=True)
+    _by_cmake(here, app, results)
+    return results
 
 
 def cpp_buckets(here: Job, app: Path) -> list[str]:
@@ -202,13 +202,13 @@ def cpp_buckets(here: Job, app: Path) -> list[str]:
     compiled(here.bed, app / "sample.exe", [loader, app / "sample.cpp"])
     compiled(here.bed, app / "buckets.exe", [loader, _CHECKS / "buckets.cpp"], f"-I{app}", f"-I{_CHECKS}")
     sample = [r"C:\checkout\sample.exe", ".", "dml", "0"]
-    found = of_buckets(here, sample, [r"C:\checkout\buckets.exe", ".", "grid.txt"])
+    results = of_buckets(here, sample, [r"C:\checkout\buckets.exe", ".", "grid.txt"])
     compiled(here.bed, app / "gpu.exe", [loader, app / "sample_d3d12.cpp"], "-ld3d12", "-ld3dcompiler_47")
     sizes = ["height=20", "width=16"]
     expected = numbers(ran(here, *sample, *sizes))[1:]
     if numbers(ran(here, r"C:\checkout\gpu.exe", ".", *sizes))[1:] != expected:  # the lines with the bucket come first
-        raise Wrong(f"other numbers with buffers on the GPU: {here.said()}")
-    return found
+        raise Wrong(f"other numbers with buffers on the GPU: {here.output()}")
+    return results
 
 
 def _by_cmake(here: Job, app: Path, expected: list[str]) -> None:
@@ -230,7 +230,7 @@ def _by_cmake(here: Job, app: Path, expected: list[str]) -> None:
             raise Wrong(f"CMake: {(done.stdout + done.stderr)[-2000:]}")
     for program in ("sample", "sample_d3d12"):
         if numbers(ran(here, rf"C:\checkout\built\{program}.exe", "built")) != expected:
-            raise Wrong(f"other numbers from {program}.exe of CMake: {here.said()}")
+            raise Wrong(f"other numbers from {program}.exe of CMake: {here.output()}")
 
 
 def node_packages(bed: Bed) -> Path:
@@ -253,15 +253,15 @@ def node(here: Job, app: Path) -> list[str]:
     """Run the sample in Node, then its checks."""
     shutil.copytree(node_packages(here.bed), app, dirs_exist_ok=True)
     program = r"C:\checkout\node.exe"
-    said = ran(here, program, "sample.js", "dml", "0")
-    if not said.startswith("device dml"):
-        raise Wrong(f"the sample in Node did not run on DirectML: {said}")
-    found = numbers(said)
+    output = ran(here, program, "sample.js", "dml", "0")
+    if not output.startswith("device dml"):
+        raise Wrong(f"the sample in Node did not run on DirectML: {output}")
+    results = numbers(output)
     for name in ("checks.js", "stand_in.js"):
         shutil.copyfile(_TESTS / "node" / name, app / name)
-    if "good" not in (said := ran(here, program, "checks.js", ".", "real")).splitlines():
-        raise Wrong(said)
-    return found
+    if "good" not in (output := ran(here, program, "checks.js", ".", "real")).splitlines():
+        raise Wrong(output)
+    return results
 
 
 def node_buckets(here: Job, app: Path) -> list[str]:
@@ -295,8 +295,8 @@ def prepared(name: str, folder: Path) -> Path:
     """
     if name == _BUCKETED:
         model = ROOT / "fixtures" / "models" / "depthwise_cnn.onnx"
-        made = dmlprep.prepare_buckets(model, out=folder / name, buckets=_BUCKETS, pins={"batch": 1}, device="cpu")
-        if made.exit_code:
+        result = dmlprep.prepare_buckets(model, out=folder / name, buckets=_BUCKETS, pins={"batch": 1}, device="cpu")
+        if result.exit_code:
             raise Wrong(f"{name} is not prepared")
         return folder / name
     fixture, frame = _MODELS[name]
@@ -316,29 +316,29 @@ def prepared(name: str, folder: Path) -> Path:
 
 def run_model(bed: Bed, name: str, wanted: Sequence[str]) -> int:
     """Package one model for each language, run the samples, and compare them."""
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     code = 0
     with tempfile.TemporaryDirectory() as folder:
-        made = prepared(name, Path(folder))
+        result = prepared(name, Path(folder))
         for language in wanted:
             with job(bed) as here:
                 try:
-                    dmlprep.package_model(made, out=here.checkout, language=language, unproven=True)
+                    dmlprep.package_model(result, out=here.checkout, language=language, unproven=True)
                     if name == _BUCKETED:
                         write_grid(here.checkout / "grid.txt")
                     languages = WITH_BUCKETS if name == _BUCKETED else LANGUAGES
-                    found[language] = languages[language](here, here.checkout)
-                    print(f"  {name}, {language}: {' | '.join(found[language][:_SHOWN])}", flush=True)
+                    results[language] = languages[language](here, here.checkout)
+                    print(f"  {name}, {language}: {' | '.join(results[language][:_SHOWN])}", flush=True)
                 except NotRun as error:
                     print(f"  {name}, {language}: NOT RUN ({error})", flush=True)
                     code = code or 3
                 except (Wrong, DmlprepError) as error:
                     print(f"  {name}, {language}: FAILED: {error}", flush=True)
                     code = 1
-    if len({tuple(lines) for lines in found.values()}) > 1:
+    if len({tuple(lines) for lines in results.values()}) > 1:
         print(f"  {name}: FAILED: the samples print different numbers")
         code = 1
-    print(f"{name} on DirectML: {', '.join(found) or 'none'} ran; exit code {code}", flush=True)
+    print(f"{name} on DirectML: {', '.join(results) or 'none'} ran; exit code {code}", flush=True)
     return code
 
 

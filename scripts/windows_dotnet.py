@@ -68,20 +68,20 @@ def csharp(here: Job, app: Path) -> list[str]:
     """Run the sample in C#, built by ``dotnet build``; then check refusals, threads, and every damaged file."""
     package = _built(here, app, {"model.onnx"})
     sample = [r"out\sample.dll", "out"]
-    said = ran(here, _DOTNET, *sample, "dml", "0")
-    if not said.startswith("device dml"):
-        raise Wrong(f"the sample in C# did not run on DirectML: {said}")
-    found = numbers(said)
-    if numbers(ran(here, _DOTNET, *sample, "dml", "high_performance")) != found:
+    output = ran(here, _DOTNET, *sample, "dml", "0")
+    if not output.startswith("device dml"):
+        raise Wrong(f"the sample in C# did not run on DirectML: {output}")
+    results = numbers(output)
+    if numbers(ran(here, _DOTNET, *sample, "dml", "high_performance")) != results:
         raise Wrong("another adapter by preference")
     refused(here, _DOTNET, [*sample, "dml", "NVIDIA"], "0 adapters match 'NVIDIA'")
     inputs = json.loads((package / "model.json").read_text(encoding="utf-8"))["inputs"]
     if not any(one.get("picture") for one in inputs):  # one model is enough: to NuGet all are files
-        _from_nuget(here, package, found)
-    said = ran(here, *_checks(here, "checks.cs"), "app")
-    if said.splitlines()[-1:] != ["good"]:
-        raise Wrong(said)
-    return found
+        _from_nuget(here, package, results)
+    output = ran(here, *_checks(here, "checks.cs"), "app")
+    if output.splitlines()[-1:] != ["good"]:
+        raise Wrong(output)
+    return results
 
 
 def csharp_buckets(here: Job, app: Path) -> list[str]:
@@ -138,9 +138,9 @@ def _from_nuget(here: Job, package: Path, expected: list[str]) -> None:
         beside = {file.name for file in (here.checkout / f"made_{verb}" / "Contoso.Model").glob("*")}
         if beside != {"model.json", "model.json.sha256", "model.onnx"}:
             raise Wrong(f"dotnet {verb} put {', '.join(sorted(beside)) or 'nothing'} into the model's folder")
-        said = ran(here, _DOTNET, rf"made_{verb}\program.dll", rf"made_{verb}\Contoso.Model", "dml", "0")
-        if numbers(said) != expected:
-            raise Wrong(f"other numbers from the NuGet package: {said}")
+        output = ran(here, _DOTNET, rf"made_{verb}\program.dll", rf"made_{verb}\Contoso.Model", "dml", "0")
+        if numbers(output) != expected:
+            raise Wrong(f"other numbers from the NuGet package: {output}")
 
 
 def _dotnet(here: Job) -> None:
@@ -159,9 +159,9 @@ def _dotnet(here: Job) -> None:
 
 
 def _compile_binding(here: Job, sources: Path) -> None:
-    made = here.checkout / "binding"
-    shutil.copytree(sources, made)
-    for file in made.rglob("*.cs"):
+    copies = here.checkout / "binding"
+    shutil.copytree(sources, copies)
+    for file in copies.rglob("*.cs"):
         text = file.read_text(encoding="utf-8-sig")
         for newer, older in _OLDER:
             text = text.replace(newer, older)
@@ -170,7 +170,7 @@ def _compile_binding(here: Job, sources: Path) -> None:
     lines += [
         f'-r:"dotnet/{_REFERENCES}/{file.name}"' for file in (here.checkout / "dotnet" / _REFERENCES).glob("*.dll")
     ]
-    lines += [f'"{file.relative_to(here.checkout)}"' for file in sorted(made.rglob("*.cs"))]
+    lines += [f'"{file.relative_to(here.checkout)}"' for file in sorted(copies.rglob("*.cs"))]
     (here.checkout / "binding.rsp").write_text("\n".join(lines).replace("/", "\\"), encoding="utf-8")
     ran(here, _DOTNET, rf"dotnet\sdk\{_VERSION}\Roslyn\bincore\csc.dll", "-noconfig", "@binding.rsp")
 

@@ -68,7 +68,7 @@ def wheel(bed: Bed, package: str) -> Path:
     return folder
 
 
-def made(folder: Path) -> Path:
+def small_model(folder: Path) -> Path:
     """Write a small decoder with GroupQueryAttention in FP16, whose cache is one memory."""
     from tests.genai.proof.decoders import Weights, grouped
     from tests.genai.proof.decoders import folder as write
@@ -83,7 +83,7 @@ def run(bed: Bed, package: str, path: Path, count: int) -> None:
         NotRun: the package is not available.
         Wrong: it does not run, or the tokens differ.
     """
-    found = {}
+    tokens_of = {}
     with job(bed, provider=WHEELS[package][1]) as here:
         here.copy_checkout()
         shutil.copytree(wheel(bed, package), here.checkout, dirs_exist_ok=True)
@@ -94,11 +94,13 @@ def run(bed: Bed, package: str, path: Path, count: int) -> None:
             code = here.run(["write.py", "model-folder", device, str(count)], _LIMIT, program=PYTHON_EXE)
             tokens = [line for line in here.printed().splitlines() if line.startswith("tokens ")]
             if code or not tokens:
-                raise Wrong(f"{path.name}, {package}, {device}: exit code {code}: {here.said()[-2000:]}")
-            found[device] = tokens[-1]
+                raise Wrong(f"{path.name}, {package}, {device}: exit code {code}: {here.output()[-2000:]}")
+            tokens_of[device] = tokens[-1]
             print(f"  {path.name}, {package}, {device}: {count} tokens in {time.monotonic() - began:.0f} s", flush=True)
-    if found["cpu"] != found["dml"]:
-        raise Wrong(f"{path.name}, {package}: other tokens on DirectML:\n    {found['cpu']}\n    {found['dml']}")
+    if tokens_of["cpu"] != tokens_of["dml"]:
+        raise Wrong(
+            f"{path.name}, {package}: other tokens on DirectML:\n    {tokens_of['cpu']}\n    {tokens_of['dml']}"
+        )
 
 
 def run_all(bed: Bed, packages: Sequence[str], folders: Sequence[Path], count: int) -> int:
@@ -132,7 +134,7 @@ def main() -> int:
         print(f"onnxruntime-genai on DirectML: NOT RUN ({error})")
         return 3
     with locked(bed.home, fcntl.LOCK_SH), tempfile.TemporaryDirectory() as name:
-        folders = asked.folders or [made(Path(name))]
+        folders = asked.folders or [small_model(Path(name))]
         return run_all(bed, asked.package or list(WHEELS), folders, asked.count)
 
 

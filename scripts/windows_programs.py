@@ -33,7 +33,7 @@ def ran(here: Job, program: str, *arguments: str) -> str:
     """
     code = here.run(arguments, LIMIT, program=program)
     if code:
-        raise Wrong(f"{program} {' '.join(arguments)}: exit code {code}: {here.said()[-2000:]}")
+        raise Wrong(f"{program} {' '.join(arguments)}: exit code {code}: {here.output()[-2000:]}")
     return here.printed()
 
 
@@ -44,13 +44,13 @@ def refused(here: Job, program: str, arguments: Sequence[str], word: str) -> Non
         Wrong: it does not.
     """
     code = here.run(arguments, LIMIT, program=program)
-    if code != 1 or word not in here.said():
-        raise Wrong(f"{program} {' '.join(arguments)}: exit code {code} does not name {word}: {here.said()[-2000:]}")
+    if code != 1 or word not in here.output():
+        raise Wrong(f"{program} {' '.join(arguments)}: exit code {code} does not name {word}: {here.output()[-2000:]}")
 
 
-def numbers(said: str) -> list[str]:
+def numbers(output: str) -> list[str]:
     """Return the lines with outputs."""
-    return [line for line in said.splitlines() if line and not line.startswith("device ")]
+    return [line for line in output.splitlines() if line and not line.startswith("device ")]
 
 
 def write_grid(path: Path) -> None:
@@ -69,26 +69,26 @@ def of_buckets(here: Job, sample: Sequence[str], checks: Sequence[str]) -> list[
     Raises:
         Wrong: it did not run on DirectML, accepts sizes that no bucket fits, or a check fails.
     """
-    found = []
+    results = []
     for sizes in _SIZES:
-        said = ran(here, *sample, *sizes)
-        if not said.startswith("device dml"):
-            raise Wrong(f"the sample did not run on DirectML: {said}")
-        found += numbers(said)
+        output = ran(here, *sample, *sizes)
+        if not output.startswith("device dml"):
+            raise Wrong(f"the sample did not run on DirectML: {output}")
+        results += numbers(output)
     word = "no bucket has room for height=25, width=1; there are: height16-width16, height24-width16, height24-width24"
     refused(here, sample[0], [*sample[1:], "height=25", "width=1"], word)
     *lines, last = ran(here, *checks).splitlines() or [""]
     if last != "good":
         raise Wrong("\n".join([*lines, last]))
-    return [*found, *lines]
+    return [*results, *lines]
 
 
-def fetch_from_npm(wanted: Mapping[str, str], folder: Path, kept: Callable[[str], bool]) -> None:
+def fetch_from_npm(wanted: Mapping[str, str], folder: Path, is_needed: Callable[[str], bool]) -> None:
     """Unpack npm packages, each into a folder with its name.
 
     Args:
         wanted: SHA-256 of each archive, by ``name@version``.
-        kept: returns whether to unpack a file of an archive, by its path there.
+        is_needed: returns whether to unpack a file of an archive, by its path there.
 
     Raises:
         NotRun: npm is missing or cannot fetch them, or an archive differs from the tested one.
@@ -107,6 +107,6 @@ def fetch_from_npm(wanted: Mapping[str, str], folder: Path, kept: Callable[[str]
                     raise NotRun(f"{package} is not the archive that was tried: its SHA-256 differs")
             target = folder / package.partition("@")[0]
             with tarfile.open(archive) as tar:
-                tar.extractall(target, [one for one in tar if kept(one.name)], filter="data")
+                tar.extractall(target, [one for one in tar if is_needed(one.name)], filter="data")
             for file_or_folder in (target / "package").iterdir():
                 file_or_folder.rename(target / file_or_folder.name)

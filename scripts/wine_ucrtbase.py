@@ -68,12 +68,12 @@ class _Library:
     def _exports(self, at: int) -> dict[str, int]:
         (count,) = self._unpack("<I", at + 24)
         functions, names, ordinals = (self.at(address) for address in self._unpack("<III", at + 28))
-        found = {}
+        addresses = {}
         for i in range(count):
             name = self.text(self.at(self._unpack("<I", names + 4 * i)[0]))
             (ordinal,) = self._unpack("<H", ordinals + 2 * i)
-            (found[name],) = self._unpack("<I", functions + 4 * ordinal)
-        return found
+            (addresses[name],) = self._unpack("<I", functions + 4 * ordinal)
+        return addresses
 
     def is_stub(self, name: str) -> bool:
         """Return whether the function only reports its name: sub rsp, 40; lea rcx, [module]; lea rdx, [name]."""
@@ -91,12 +91,12 @@ def patched(library: Path) -> bytes:
     Raises:
         ValueError: it is not a 64-bit library of Windows.
     """
-    found = _Library(library.read_bytes())
+    image = _Library(library.read_bytes())
     for name, (code, target) in _BODIES.items():
-        if name not in found.functions or not found.is_stub(name):
+        if name not in image.functions or not image.is_stub(name):
             continue
-        address = found.functions[name]
-        end = b"\xe9" + struct.pack("<i", found.functions[target] - (address + len(code) + 5)) if target else _RETURN
+        address = image.functions[name]
+        end = b"\xe9" + struct.pack("<i", image.functions[target] - (address + len(code) + 5)) if target else _RETURN
         body = code + end
-        found.raw[found.at(address) : found.at(address) + len(body)] = body
-    return bytes(found.raw)
+        image.raw[image.at(address) : image.at(address) + len(body)] = body
+    return bytes(image.raw)

@@ -13,7 +13,7 @@ from dmlprep.record.aliases import SessionDevice
 
 if TYPE_CHECKING:
     from dmlprep.parity.bisection.finding import Bisection
-    from dmlprep.parity.feeds.sources import Made, Pictures
+    from dmlprep.parity.feeds.sources import Pictures, WrittenFeeds
     from dmlprep.portable.arrays import Array
     from dmlprep.record.speed import Bench
     from dmlprep.runtime.types import OpenBy, Optimization
@@ -199,7 +199,7 @@ def make_feeds(
     rate: int | None = None,
     tokenizer: str | Path | None = None,
     force: bool = False,
-) -> Made:
+) -> WrittenFeeds:
     """Make feeds from pictures, sound or text (docs/feeds.md), one ``.npz`` each.
 
     Args:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dmlprep.directml.targets.precision import PrecisionFault
     from dmlprep.directml.targets.target import Kind
     from dmlprep.runtime import Adapter, DmlStatus
-    from dmlprep.runtime.linux.gpus import Found, Gpu
+    from dmlprep.runtime.linux.gpus import Gpu, GpuListing
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Runtime:
     folder: Path
     manifest: dict[str, Any]
     releases: dict[str, dict[str, Any]]
-    gpus: Found
+    gpus: GpuListing
     untried: list[tuple[str, str, str]]
 
 

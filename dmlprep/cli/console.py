@@ -45,7 +45,7 @@ class ProgressObserver(Bars, Observer):
         if self._plain:
             self._console.print(f"{name}: {text}")
 
-    def told(self, text: str) -> None:
+    def notice(self, text: str) -> None:
         self._console.print(text)
 
     def runs_code(self, file: str, code: str) -> None:
@@ -131,7 +131,7 @@ class FleetProgress(Bars, FleetObserver):
         if self._all is not None:
             text = f"{self._bad} not good" if self._bad else ""
             self._bars.update(self._all, completed=self._ended, text=text)
-        if self._plain and not row.kept:
+        if self._plain and not row.reused:
             self._console.print(f"{self._ended}/{self._total} {row.name}: {row.word}, {row.seconds:.1f} s")
 
     def job_removed(self, name: str, whole: bool) -> None:

@@ -170,7 +170,7 @@ class ClusterEngine:
     def _asked(self, task: Task) -> dict[str, float]:
         """Return the resources that this job needs of those that workers declare: never more than one of them has."""
         asked: dict[str, float] = {}
-        if task.job is not None and task.job.given.get("device") != "cpu":
+        if task.job is not None and task.job.options.get("device") != "cpu":
             asked = {name: 1.0 for name in _ON_DML if self._declared.get(name)}
         if self._declared.get(_MEMORY):
             asked[_MEMORY] = min(float(task.memory), self._declared[_MEMORY])

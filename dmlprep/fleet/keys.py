@@ -61,7 +61,7 @@ class Keys:
         plan = self.plan(job)
         recipe = plan.recipe
         file, function = metric_of(job, plan)
-        bound = job.given.get("metric_bound", recipe.parity.metric_bound)
+        bound = job.options.get("metric_bound", recipe.parity.metric_bound)
         facts = {
             "here": self.here,
             "model": self._digests.of(job.model),
@@ -69,10 +69,10 @@ class Keys:
             "steps": [[step.name, step.pass_.name, step.options] for step in plan.steps],
             "parity": recipe.parity,
             "limits": recipe.limits,
-            "options": {name: value for name, value in job.given.items() if name not in _LOOKED_INTO},
+            "options": {name: value for name, value in job.options.items() if name not in _LOOKED_INTO},
             # The user's metric: its function, the bytes of its file, its bound.
             "metric": [function, self._digests.of(file) if file is not None else "", bound],
-            "feeds": [[name, self._digests.of(path)] for name, path in feed_files(job.given.get("feeds", ()))],
+            "feeds": [[name, self._digests.of(path)] for name, path in feed_files(job.options.get("feeds", ()))],
             "device": self._device(plan),
         }
         plain: dict[str, object] = msgspec.to_builtins(facts, order="sorted")
@@ -103,7 +103,7 @@ def key_of(facts: Mapping[str, object]) -> str:
 
 def metric_of(job: Job, plan: Plan) -> tuple[Path | None, str]:
     """Return the file of the user's metric, ``None`` for one of dmlprep's, and the name of its function."""
-    named, folder = job.given.get("metric", ""), Path()
+    named, folder = job.options.get("metric", ""), Path()
     if not named:
         named = plan.recipe.parity.metric
         folder = Path() if plan.recipe.name.startswith("@") else Path(plan.recipe.name).parent
@@ -114,7 +114,7 @@ def metric_of(job: Job, plan: Plan) -> tuple[Path | None, str]:
 def _proof(job: Job) -> dict[str, object]:
     """Return the settings that follow from the job's device."""
     try:
-        return Session(**{name: job.given[name] for name in ("device", "require_dml") if name in job.given}).proof
+        return Session(**{name: job.options[name] for name in ("device", "require_dml") if name in job.options}).proof
     except UsageError as error:
         error.where = f"{job.name}: {error.where}"
         raise

@@ -38,7 +38,7 @@ class Job:
         recipe: a built-in one, or a path; ``written``: as in the file.
         target: empty for the recipe's own.
         size: name of the sizes; empty without that axis.
-        given: other options, by the names of ``prepare``'s arguments.
+        options: other options, by the names of ``prepare``'s arguments.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Job:
     size: str = ""
     pins: dict[str, Value] = field(default_factory=dict)
     settings: dict[str, object] = field(default_factory=dict)
-    given: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _jobs(fleet: FleetFile, model: Path, part: str, entries: Sequence[Entry]) ->
             size=size,
             pins={**pins, **by_size.get(size, {})},
             settings=settings,
-            given=arguments,
+            options=arguments,
         )
 
 

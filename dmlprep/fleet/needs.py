@@ -39,7 +39,7 @@ def model_bytes(model: Path) -> int:
 
 def job_memory(job: Job) -> int:
     """Estimate the bytes that a job needs."""
-    return memory_needed(model_bytes(job.model), dml=job.given.get("device") != "cpu")
+    return memory_needed(model_bytes(job.model), dml=job.options.get("device") != "cpu")
 
 
 @dataclass(frozen=True)

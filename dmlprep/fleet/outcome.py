@@ -68,7 +68,7 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, is_known
         job,
         ended,
         key,
-        kept=is_known,
+        reused=is_known,
         record=f"{job.name}/{RECORD}",
         report=f"{job.name}/{REPORT}",
         output=f"{job.name}/{MODEL}" if ended.exit_code == 0 else "",
@@ -96,7 +96,7 @@ def without_record(job: Job, ended: Ended, key: str, *, is_known: bool = False) 
     error = ended.error or f"the job ended with exit code {ended.exit_code} without a record"
     if ended.exit_code == 0:
         ended = replace(ended, exit_code=InternalError.exit_code)
-    row = _row(job, ended, key, kept=is_known, level="bad", error=error, summary=error)
+    row = _row(job, ended, key, reused=is_known, level="bad", error=error, summary=error)
     code = ended.code if ended.code in CODES else _NO_RECORD
     problem = Finding(code=code, severity="error", message=error)
     record = RunRecord(

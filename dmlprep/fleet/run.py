@@ -205,7 +205,7 @@ class _Run:
         """Announce the code that the job runs because a file names it."""
         plan = self._keys.plan(job)
         file, function = metric_of(job, plan)
-        by_recipe = not job.given.get("metric") and not plan.recipe.name.startswith("@")
+        by_recipe = not job.options.get("metric") and not plan.recipe.name.startswith("@")
         named = (plan.recipe.name if by_recipe else self._request.file, f"{file}:{function}")
         if file is not None and named not in self._announced:
             self._announced.add(named)
@@ -291,6 +291,6 @@ def arguments_of(job: Job, folder: Path, record: Path, *, fresh: bool = False) -
     for flag, values in (("--pin", job.pins), ("--set", job.settings)):
         for name, value in values.items():
             words += [flag, f"{name}={toml_value(value)}"]
-    words += [word for name, value in job.given.items() for word in OPTIONS[name].words(name, value)]
+    words += [word for name, value in job.options.items() for word in OPTIONS[name].words(name, value)]
     words += ["--fresh"] if fresh else []
     return (*words, "--record", str(record), "--html", str(folder / REPORT), "--", str(job.model))

@@ -162,7 +162,7 @@ def _built(run: _Run, place: Path) -> GenaiFolder:
     check_inside(named, request.source)
     builder = find_builder(request.builder)
     versions = ", ".join(f"{name} {version}" for name, version in builder.versions.items() if name != "Python")
-    request.observer.told(f"genai's builder creates the models ({request.precision}; {versions})")
+    request.observer.notice(f"genai's builder creates the models ({request.precision}; {versions})")
     run.facts.builder = BuilderFacts(request.precision, dict(builder.versions))
     run.source.take(named)
     build(request.source, place, builder, request.precision, limit=request.time_limit)
@@ -250,7 +250,7 @@ def _models(run: _Run, source: GenaiFolder, place: Path) -> Mapping[Path, Prepar
     digest: dict[str, str] = {}
     for file in files:
         if len(files) > 1:
-            request.observer.told(f"model {file.relative_to(source.path).as_posix()}")
+            request.observer.notice(f"model {file.relative_to(source.path).as_posix()}")
         one = _one(run, source, file, place)
         prepared[file] = one
         _note(record, one, file.relative_to(source.path).as_posix() if len(files) > 1 else "")

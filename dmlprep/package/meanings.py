@@ -127,12 +127,12 @@ def _result(result: Result, model: Model) -> Iterator[tuple[str, Known]]:
         known = (Known("top values", about, share), Known("top indices", about))
     elif share is not None:
         known = (Known("probabilities", range=share),)
-    return zip(result.made, known, strict=False)
+    return zip(result.outputs, known, strict=False)
 
 
 def _sides(model: Model, result: Result) -> tuple[int, int]:
     """Return height and width of an output picture."""
-    shape = next((v.shape for v in model.ir.graph.outputs if v.name in result.made), None)
+    shape = next((v.shape for v in model.ir.graph.outputs if v.name in result.outputs), None)
     sizes = [d if isinstance(d, int) else 0 for d in shape or ()]
     if len(sizes) != 4:
         raise unfit(f"the metadata of the frame names a picture, but {result.name!r} has {len(sizes)} dimensions")
@@ -149,4 +149,4 @@ def _detect(detect: Detect, frame: Frame) -> Iterator[tuple[str, Known]]:
         Known("classes"),
         Known("count", range=(0.0, float(detect.table.count))),
     )
-    return zip(detect.made, known, strict=False)
+    return zip(detect.outputs, known, strict=False)

@@ -33,7 +33,7 @@ from dmlprep.passes.precision.types import solve_types
 from dmlprep.passes.precision.user_selection import Selection, select
 from dmlprep.passes.precision.view import View
 from dmlprep.portable.bounds import MOST_FEEDS, MOST_SECONDS, MOST_TRIALS, MOST_VALUE
-from dmlprep.record.steps import Block, Kept, Profile, Trial, Worst
+from dmlprep.record.steps import Block, KeepReason, Profile, Trial, Worst
 
 _Run = Callable[[Model, Mapping[int, str], Mapping[int, str], bool], Converted]
 """A function that converts a model. Its arguments after the model: the nodes to keep, the nodes to convert against the
@@ -312,12 +312,12 @@ class Fp16Pass(Pass[Fp16Options]):
         return findings is not None
 
 
-def _left_in_fp32(model: Model, asked: Mapping[str, str]) -> dict[str, Kept]:
+def _left_in_fp32(model: Model, asked: Mapping[str, str]) -> dict[str, KeepReason]:
     """Nodes that compute in FP32 after another engine's conversion, with the reason where it is known."""
     types = solve_types(model.ir)
-    wide, listed = ir.TensorType(ir.DataType.FLOAT), Kept("engine", "on its own list")
+    wide, listed = ir.TensorType(ir.DataType.FLOAT), KeepReason("engine", "on its own list")
     return {
-        label(n): Kept("user", asked[label(n)]) if label(n) in asked else listed
+        label(n): KeepReason("user", asked[label(n)]) if label(n) in asked else listed
         for n in nodes(model.ir)
         if n.op_type not in ("Cast", "Constant") and any(types.get(v) == wide for v in n.outputs)
     }

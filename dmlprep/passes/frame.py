@@ -84,12 +84,12 @@ class FramePass(Pass[FrameOptions]):
             context.report("DP304", text, node=picture.name, mode=picture.mode, resized=list(picture.resized))
         for result in frame.results:
             what = result.activation if result.take == "all" else result.take
-            text = f"{' and '.join(result.made)}: {what} of the model output {result.name}"
+            text = f"{' and '.join(result.outputs)}: {what} of the model output {result.name}"
             context.report("DP304", text, node=result.name)
         if frame.detect is not None:
-            count, replaced = frame.detect.table.count, " and ".join(frame.detect.taken)
+            count, replaced = frame.detect.table.count, " and ".join(frame.detect.raw_outputs)
             text = f"{count} boxes in pixels of the app's picture replace {replaced}"
-            context.report("DP304", text, node=frame.detect.taken[0])
+            context.report("DP304", text, node=frame.detect.raw_outputs[0])
         context.facts.frame_nodes = len(new_names)
         return True
 

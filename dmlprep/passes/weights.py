@@ -164,7 +164,7 @@ class WeightsPass(Pass[WeightsOptions]):
             raise ModelRefused(text, code="DP419", fix=fix)
         for name, why in result.keep.items():
             context.report("DP418", f"{name} keeps its weight: {why}", node=name)
-        facts.kept, facts.keep_recipe = dict(result.keep), result.recipe_lines()
+        facts.kept_weights, facts.keep_recipe = dict(result.keep), result.recipe_lines()
         facts.kept_bytes, facts.bytes_to_round = result.kept_bytes, result.all_bytes
 
     def _report(self, done: Done, searched: set[str], context: Context) -> None:

@@ -9,7 +9,7 @@ from dmlprep.record.speed import Bench
 class Observer:
     """Receiver of a run's events. No method has to be overridden."""
 
-    def told(self, text: str) -> None:
+    def notice(self, text: str) -> None:
         """Report something that the user should know before it happens."""
 
     def runs_code(self, file: str, code: str) -> None:

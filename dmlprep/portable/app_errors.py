@@ -54,15 +54,15 @@ class OutOfMemory(ModelError):
 def translated(error: Exception) -> ModelError:
     """Return the error of this module for an error of ONNX Runtime."""
     text = error_text(error)
-    found = diagnose(text)
-    if found is not None and found.removed:
-        return DeviceRemoved(f"the GPU stopped answering ({found}): {_REMOVED}")
+    cause = diagnose(text)
+    if cause is not None and cause.removed:
+        return DeviceRemoved(f"the GPU stopped answering ({cause}): {_REMOVED}")
     memory = isinstance(error, MemoryError) or "bad allocation" in text or "Failed to allocate memory" in text
-    if memory or (found is not None and found.code == "8007000E"):
-        return OutOfMemory(f"out of memory ({found or 'system memory'}): {_MEMORY}")
-    if found is not None and found.code in ("887A0002", "887A0004", "C0262002"):
-        return AdapterMissing(f"the adapter cannot be used ({found}): choose another, or install its driver")
-    return ModelError(f"{found}: {text}" if found is not None else text)
+    if memory or (cause is not None and cause.code == "8007000E"):
+        return OutOfMemory(f"out of memory ({cause or 'system memory'}): {_MEMORY}")
+    if cause is not None and cause.code in ("887A0002", "887A0004", "C0262002"):
+        return AdapterMissing(f"the adapter cannot be used ({cause}): choose another, or install its driver")
+    return ModelError(f"{cause}: {text}" if cause is not None else text)
 
 
 def check_release(onnxruntime: Any, provider: str, lowest: str) -> None:

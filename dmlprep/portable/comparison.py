@@ -104,10 +104,10 @@ def _matched(
 ) -> tuple[float, dict[str, float], str] | None:
     if group.kind == "rows":
         return match_rows(group.names, reference, candidate, tolerance.max_rel)
-    left, right = (ranked_rows(group.names, group.count, side) for side in (reference, candidate))
-    if left is None or right is None or left.keys() != right.keys():
+    reference_rows, candidate_rows = (ranked_rows(group.names, group.count, side) for side in (reference, candidate))
+    if reference_rows is None or candidate_rows is None or reference_rows.keys() != candidate_rows.keys():
         return None
-    return match_rows(tuple(left), left, right, tolerance.max_rel)
+    return match_rows(tuple(reference_rows), reference_rows, candidate_rows, tolerance.max_rel)
 
 
 class Comparison:

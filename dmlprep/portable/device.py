@@ -129,12 +129,16 @@ def adapters() -> tuple[Adapter, ...]:
     return tuple(replace(one, preferences=tuple(name for name in best if one.luid in best[name])) for one in rows)
 
 
-def listed(found: Sequence[Adapter]) -> str:
+def listed(candidates: Sequence[Adapter]) -> str:
     """Return the adapters as a clause for errors: ``there are: 0 NAME, 1 NAME``."""
-    return f"there {'is' if len(found) == 1 else 'are'}: {', '.join(map(str, found))}" if found else "there are none"
+    return (
+        f"there {'is' if len(candidates) == 1 else 'are'}: {', '.join(map(str, candidates))}"
+        if candidates
+        else "there are none"
+    )
 
 
-def find_adapter(wanted: str, found: Sequence[Adapter]) -> Adapter:
+def find_adapter(wanted: str, candidates: Sequence[Adapter]) -> Adapter:
     """Return the only adapter of a vendor, or the only one whose name contains ``wanted``, without regard to case.
 
     Raises:
@@ -142,26 +146,26 @@ def find_adapter(wanted: str, found: Sequence[Adapter]) -> Adapter:
     """
     word = wanted.casefold()
     vendor = next((ids for name, ids in VENDORS.items() if name.casefold() == word), None)
-    matching = [one for one in found if (one.vendor_id in vendor if vendor else word in one.name.casefold())]
+    matching = [one for one in candidates if (one.vendor_id in vendor if vendor else word in one.name.casefold())]
     if len(matching) == 1:
         return matching[0]
     if not matching:
-        raise ValueError(f"no adapter matches {wanted!r}; {listed(found)}")
+        raise ValueError(f"no adapter matches {wanted!r}; {listed(candidates)}")
     raise ValueError(f"{len(matching)} adapters match {wanted!r}: {', '.join(map(str, matching))}")
 
 
-def problem(number: int, named: bool, found: Sequence[Adapter]) -> tuple[str, str]:
+def problem(number: int, named: bool, candidates: Sequence[Adapter]) -> tuple[str, str]:
     """Return why no session should be opened on this adapter, and the fix; both are empty for a usable adapter.
 
     A software adapter is refused unless the user named it, because it is not a GPU.
     """
-    one = next((one for one in found if one.number == number), None)
+    one = next((one for one in candidates if one.number == number), None)
     if one is None:
-        fix = "choose one of these" if found else "install the driver of the graphics adapter"
-        return f"there is no adapter {number} (887A0002 DXGI_ERROR_NOT_FOUND); {listed(found)}", fix
+        fix = "choose one of these" if candidates else "install the driver of the graphics adapter"
+        return f"there is no adapter {number} (887A0002 DXGI_ERROR_NOT_FOUND); {listed(candidates)}", fix
     if not one.software or named:
         return "", ""
-    hardware = [other for other in found if not other.software]
+    hardware = [other for other in candidates if not other.software]
     choose = f", or choose with --device-id: {', '.join(map(str, hardware))}" if hardware else ""
     return (
         f"a session would use {one}, a software adapter, which computes on the CPU",
@@ -191,21 +195,21 @@ def session_problem(options: Mapping[str, str]) -> tuple[str, str]:
     """
     number = adapter_number(options)
     try:
-        found = adapters()
+        candidates = adapters()
     except (OSError, AttributeError):
         return "", ""
-    if number is None or (not found and sys.platform != "win32"):
+    if number is None or (not candidates and sys.platform != "win32"):
         return "", ""
-    return problem(number, "device_id" in options, found)
+    return problem(number, "device_id" in options, candidates)
 
 
 def adapter_facts(number: int) -> dict[str, str]:
     """Return name, ids, memory and driver of the adapter with this DXGI number; empty on systems other than Windows."""
     try:
-        found = adapters()
+        candidates = adapters()
     except (OSError, AttributeError, ValueError) as error:
         return {"adapter": f"not known: {error}"}
-    one = next((one for one in found if one.number == number), None)
+    one = next((one for one in candidates if one.number == number), None)
     if one is None:
         return {"adapter": f"not known: there is no adapter {number}"} if sys.platform == "win32" else {}
     facts = {
@@ -260,11 +264,11 @@ if sys.platform == "win32":
         block = ctypes.create_string_buffer(size)
         if not version.GetFileVersionInfoW(ctypes.c_wchar_p(path), 0, size, block):
             raise OSError("the version cannot be read")
-        found, length = ctypes.c_void_p(), ctypes.c_uint32()
+        value, length = ctypes.c_void_p(), ctypes.c_uint32()
         root = ctypes.c_wchar_p("\\")
-        if not version.VerQueryValueW(block, root, ctypes.byref(found), ctypes.byref(length)):
+        if not version.VerQueryValueW(block, root, ctypes.byref(value), ctypes.byref(length)):
             raise OSError("the version cannot be read")
-        return fixed_version(ctypes.string_at(found.value or 0, length.value))
+        return fixed_version(ctypes.string_at(value.value or 0, length.value))
 
 else:
 

@@ -121,10 +121,10 @@ if sys.platform == "win32":
             ask = _method(newer, _QUERY_VIDEO_MEMORY, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
             held = []
             for group in (_LOCAL, _NON_LOCAL):
-                said = _VideoMemory()
-                if ask(newer, 0, group, ctypes.byref(said)) < 0:
+                memory = _VideoMemory()
+                if ask(newer, 0, group, ctypes.byref(memory)) < 0:
                     return None
-                held.append(int(said.current_usage))
+                held.append(int(memory.current_usage))
             return held[0], held[1]
         finally:
             for one in (newer, adapter, factory):
@@ -147,24 +147,24 @@ if sys.platform == "win32":
 
     def _each(enumerate_: Any) -> list[tuple[AdapterDesc, int | None]]:
         """Return structure and driver of each adapter, up to the first index without one (DXGI_ERROR_NOT_FOUND)."""
-        found = []
+        descriptions = []
         for index in range(1024):
             adapter = ctypes.c_void_p()
             if enumerate_(index, ctypes.byref(adapter)) < 0:
                 break
             try:
-                found.append(_describe(adapter))
+                descriptions.append(_describe(adapter))
             finally:
                 _method(adapter, _RELEASE)(adapter)
-        return found
+        return descriptions
 
     def _describe(adapter: Any) -> tuple[AdapterDesc, int | None]:
         desc, number = AdapterDesc(), ctypes.c_int64()
         if _method(adapter, _GET_DESC1, ctypes.c_void_p)(adapter, ctypes.byref(desc)) < 0:
             raise OSError("an adapter does not describe itself")
         check = _method(adapter, _CHECK_SUPPORT, ctypes.c_void_p, ctypes.c_void_p)
-        said = check(adapter, ctypes.byref(_DEVICE), ctypes.byref(number)) >= 0
-        return desc, number.value if said else None
+        supported = check(adapter, ctypes.byref(_DEVICE), ctypes.byref(number)) >= 0
+        return desc, number.value if supported else None
 
     def _by_preference(factory: Any) -> dict[str, list[int]]:
         newer = ctypes.c_void_p()
@@ -174,11 +174,11 @@ if sys.platform == "win32":
         try:
             types = (ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
             enumerate_ = _method(newer, _ENUM_BY_PREFERENCE, *types)
-            found = {}
+            orders = {}
             for name, word in PREFERENCES.items():
                 each = _each(lambda i, out, w=word: enumerate_(newer, i, w, ctypes.byref(_ADAPTER1), out))
-                found[name] = [desc.whole_luid for desc, _driver in each]
-            return found
+                orders[name] = [desc.whole_luid for desc, _driver in each]
+            return orders
         finally:
             _method(newer, _RELEASE)(newer)
 

@@ -47,19 +47,19 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
 
 def problems(folder: Path, manifest: dict[str, Any]) -> list[str]:
     """Return one sentence for each file that is missing, changed or not part of the kit."""
-    found = []
+    messages = []
     for name, entry in sorted(manifest["files"].items()):
         path = folder / name
         if not path.is_file():
-            found.append(f"{name} is missing")
+            messages.append(f"{name} is missing")
         elif path.stat().st_size != entry["bytes"]:
-            found.append(f"{name} has {path.stat().st_size} bytes, expected {entry['bytes']}")
+            messages.append(f"{name} has {path.stat().st_size} bytes, expected {entry['bytes']}")
         elif file_digest(path)[1] != entry["sha256"]:
-            found.append(f"{name} is not the file that was packed: its SHA-256 differs")
+            messages.append(f"{name} is not the file that was packed: its SHA-256 differs")
     there = [p for top in _FOLDERS for p in (folder / top).rglob("*") if p.is_file()]
     names = [path.relative_to(folder).as_posix() for path in sorted([*there, *folder.glob("*.py")])]
     strange = [name for name in names if name not in manifest["files"] and "__pycache__" not in name]
-    return [*found, *(f"{name} does not belong to the kit" for name in strange)]
+    return [*messages, *(f"{name} does not belong to the kit" for name in strange)]
 
 
 def seal(result: dict[str, Any]) -> str:

@@ -267,7 +267,7 @@ class Model:
         Data files in a folder are checked only: ONNX Runtime reads them itself.
         """
         model, data = self._part["model"]["file"], self._part["model"]["data"]
-        kept: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         for name, entry in self.contract["files"].items():
             needed = name in (model, *data)
             by_path = self._folder is not None and name in data
@@ -279,8 +279,8 @@ class Model:
             if digest != entry["sha256"]:
                 raise PackageDamaged(name, f"was changed: its SHA-256 is not the one in {CONTRACT}")
             if raw is not None:
-                kept[name] = raw
-        return kept
+                contents[name] = raw
+        return contents
 
     def _digest(self, name: str, *, keep: bool) -> tuple[int, str, bytes | None]:
         if keep or self._folder is None:

@@ -48,10 +48,10 @@ class Held:
         self.release()
 
 
-def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], object] = lambda made: None) -> Held:
+def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], object] = lambda held: None) -> Held:
     """Make a folder that only this user can read, and hold it. Its name is ``prefix`` and ``length`` random characters.
 
-    Another process's cleanup may remove the folder before it is locked; then another one is made. ``keep`` is called
+    Another process's cleanup may remove the folder before it is locked; then another one is created. ``keep`` is called
     with the held folder. If the process is stopped before that, the folder is removed.
 
     Raises:
@@ -59,13 +59,13 @@ def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], 
     """
     for _ in range(_TRIES):
         path = parent / f"{prefix}{os.urandom(length // 2).hex()}"
-        made, file, own = False, -1, None
+        is_new, file, own = False, -1, None
         try:
             try:
                 path.mkdir(mode=0o700)
             except FileExistsError:
                 continue
-            made = True
+            is_new = True
             try:
                 file = os.open(path / LOCK, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
             except FileNotFoundError:
@@ -79,11 +79,11 @@ def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], 
             with contextlib.suppress(OSError):
                 if own is not None:
                     own.remove()
-                elif not made:
+                elif not is_new:
                     path.rmdir()  # it is empty, if it exists
                 elif file >= 0:
                     os.close(file)  # Windows would keep an open file, and its folder
-            if made:
+            if is_new:
                 remove_tree(path, ignore_errors=True)
             raise
     raise FileExistsError(f"cannot create a folder {prefix}... in {parent}")

@@ -145,8 +145,8 @@ def measure(
     level = 1 / scale if integer_image and tolerance.max_rel * scale < 1 else 0.0
     worst = beyond = dot = own = other = 0.0
     outside = rounded = non_finite = count = 0
-    for left, right in _pieces(reference, candidate):
-        a, b = _real(left), _real(right)
+    for reference_piece, candidate_piece in _pieces(reference, candidate):
+        a, b = _real(reference_piece), _real(candidate_piece)
         masked = a <= MASK
         masks_right = _mask_kept(a, b, tolerance) & masked
         fine_a, fine_b = np.isfinite(a) & ~masked, np.isfinite(b)

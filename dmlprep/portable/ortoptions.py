@@ -73,11 +73,11 @@ def choose_device(ort: Any, settings: Any, options: Mapping[str, str]) -> None:
         return
     number = str(adapter_number(options) or 0)
     dml = [one for one in ort.get_ep_devices() if one.ep_name == "DmlExecutionProvider"]
-    found = [one for one in dml if one.device.metadata.get("DxgiAdapterNumber") == number]
-    if not found:
+    matches = [one for one in dml if one.device.metadata.get("DxgiAdapterNumber") == number]
+    if not matches:
         raise ValueError(f"ONNX Runtime lists no DirectML device with the number {number}")
     more = {"disable_metacommands": "true"} if _flag(options, "disable_metacommands") else {}
-    settings.add_provider_for_devices(found[:1], more)
+    settings.add_provider_for_devices(matches[:1], more)
 
 
 def session_settings(settings: Any, options: Mapping[str, str], device: str, profile: str, levels: Any) -> None:

@@ -49,8 +49,8 @@ def printable(text: str) -> str:
     return _HIDDEN.sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    character = found.group()
+def _escape(match: re.Match[str]) -> str:
+    character = match.group()
     number = ord(character)
     if character in _SHORT:
         return _SHORT[character]
@@ -73,9 +73,9 @@ def inert(text: str, before: str = "") -> str:
     """
     written = len(before)
 
-    def broken(found: re.Match[str]) -> str:
-        command, start = found.group(), found.start()
-        if found.end() <= written:
+    def broken(match: re.Match[str]) -> str:
+        command, start = match.group(), match.start()
+        if match.end() <= written:
             return command
         at = max(written - start, 1 if command[0] == "#" else 0)
         return f"{command[:at]}\\x{ord(command[at]):02x}{command[at + 1 :]}"
@@ -99,16 +99,16 @@ def _is_ours(line: str) -> bool:
 def shortened(text: str, longest: int = LONGEST_LINE) -> str:
     """Return a line that is short enough to read: long words, and then a long line, lose their middle."""
     if len(text) > _LONGEST_WORD:
-        text = _WORD.sub(lambda found: _without_middle(found.group(), _LONGEST_WORD), text)
+        text = _WORD.sub(lambda match: _without_middle(match.group(), _LONGEST_WORD), text)
     return _without_middle(text, longest)
 
 
 def _without_middle(text: str, longest: int) -> str:
     if len(text) <= longest:
         return text
-    said = f"...({len(text) - longest} characters)..."
-    half = (longest - len(said)) // 2
-    return text[:half] + said + text[-half:]
+    note = f"...({len(text) - longest} characters)..."
+    half = (longest - len(note)) // 2
+    return text[:half] + note + text[-half:]
 
 
 def json_safe(text: str) -> str:
@@ -116,7 +116,7 @@ def json_safe(text: str) -> str:
 
     Line ends between values stay. A CI system that shows the document in a log finds no command in it.
     """
-    return _HIDDEN.sub(lambda found: _json_escape(found.group()), quoted(text))
+    return _HIDDEN.sub(lambda match: _json_escape(match.group()), quoted(text))
 
 
 def quoted(text: str) -> str:

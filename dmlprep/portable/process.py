@@ -169,11 +169,11 @@ if sys.platform == "win32":
             """Yield a handle of each process; it is closed before the next one opens."""
             if not self._handle:  # a null handle would mean the caller's own job
                 return
-            found = _Processes()
+            processes = _Processes()
             self._kernel.QueryInformationJobObject(
-                self._handle, _PROCESS_IDS, ctypes.byref(found), ctypes.sizeof(found), None
+                self._handle, _PROCESS_IDS, ctypes.byref(processes), ctypes.sizeof(processes), None
             )
-            for pid in found.ids[: min(found.listed, _MOST_PROCESSES)]:
+            for pid in processes.ids[: min(processes.listed, _MOST_PROCESSES)]:
                 if process := self._kernel.OpenProcess(_QUERY_LIMITED | _VM_READ, 0, pid):
                     try:
                         yield process
@@ -203,8 +203,8 @@ if sys.platform == "win32":
         """
         kernel = _kernel()
         counters = _memory(kernel, kernel.GetCurrentProcess())
-        found = {"peak": counters.peak_working_set, "committed": counters.peak_pagefile}
-        return found if any(found.values()) else {}
+        peaks = {"peak": counters.peak_working_set, "committed": counters.peak_pagefile}
+        return peaks if any(peaks.values()) else {}
 
     def no_crash_dialog() -> None:
         """Let this process and its children crash without a dialog that waits for a click."""

@@ -38,9 +38,9 @@ def match_rows(
         return None
     if max(n, m) == 0:
         return 1.0, {}, "no rows on both sides"
-    left, bounds = table(names, reference, reference, max_rel)
-    right, _ = table(names, candidate, reference, max_rel)
-    matched, shares = _matched(left, right, bounds)
+    reference_table, bounds = table(names, reference, reference, max_rel)
+    candidate_table, _ = table(names, candidate, reference, max_rel)
+    matched, shares = _matched(reference_table, candidate_table, bounds)
     worst, column = dict[str, float](), 0
     for name in names:
         width = math.prod(reference[name].shape[1:])
@@ -80,17 +80,17 @@ def table(
     return np.concatenate(columns, axis=1), np.concatenate(bounds)
 
 
-def _matched(left: Array, right: Array, bounds: Array) -> tuple[int, Array]:
-    """Match each row of ``left`` with its nearest free row of ``right``.
+def _matched(reference_table: Array, candidate_table: Array, bounds: Array) -> tuple[int, Array]:
+    """Match each row of ``reference_table`` with its nearest free row of ``candidate_table``.
 
     Returns the number of matches, and for each column the largest difference as a share of its bound.
     """
-    free = np.ones(len(right), dtype=bool)
+    free = np.ones(len(candidate_table), dtype=bool)
     matched = 0
-    worst = np.zeros(left.shape[1])
-    for row in left:
-        distance = np.abs(right - row)
-        fits = free & np.all((distance <= bounds) | (np.isnan(right) & np.isnan(row)), axis=1)
+    worst = np.zeros(reference_table.shape[1])
+    for row in reference_table:
+        distance = np.abs(candidate_table - row)
+        fits = free & np.all((distance <= bounds) | (np.isnan(candidate_table) & np.isnan(row)), axis=1)
         if fits.any():
             candidates = np.flatnonzero(fits)
             nearest = candidates[np.argmin(np.nan_to_num(distance[candidates]).sum(axis=1))]

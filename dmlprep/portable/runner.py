@@ -239,10 +239,10 @@ def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str
     return {"provider": asked.provider, "runs": runs, "warm_up": manifest["warm_up"], "session": session}
 
 
-def _work(kit: Path, folder: Path, limit: float, left: float, allowed: limits.MemoryLimit) -> dict[str, object]:
+def _work(kit: Path, folder: Path, limit: float, remaining: float, allowed: limits.MemoryLimit) -> dict[str, object]:
     """Run the worker and return its state. If it died, the state describes the failure.
 
-    ``limit`` is the time limit of all workers in seconds; ``left`` seconds of it remain for this one.
+    ``limit`` is the time limit of all workers in seconds; ``remaining`` is the rest of it for this one.
     """
     command = [sys.executable, "-B", str(kit / "run.py"), "--worker", str(folder)]
     log = folder / "log.txt"
@@ -257,7 +257,7 @@ def _work(kit: Path, folder: Path, limit: float, left: float, allowed: limits.Me
         try:
             job.add(child)
             family = Family(child.pid)
-            code = _wait(child, left, lambda: _too_much(family, job, allowed))
+            code = _wait(child, remaining, lambda: _too_much(family, job, allowed))
             ended = f"the process died with {_exit_name(code)}" if code else ""
         except subprocess.TimeoutExpired:
             ended = f"it took longer than {limit:g} seconds (--time-limit)"

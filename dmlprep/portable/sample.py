@@ -40,8 +40,8 @@ def main() -> int:
     wanted = plain[1] if len(plain) > 1 else "0"
     try:
         adapter = int(wanted) if wanted.isdigit() else wanted
-        given = {name: int(size) for name, size in sizes.items()}
-        model = Model(Path(__file__).parent, device=device, adapter=adapter, sizes=given)
+        chosen_sizes = {name: int(size) for name, size in sizes.items()}
+        model = Model(Path(__file__).parent, device=device, adapter=adapter, sizes=chosen_sizes)
         print(f"device {model.device}")
         if model.bucket:
             padding = " ".join(f"{name}={missing}" for name, missing in model.padding.items())

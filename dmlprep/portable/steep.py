@@ -68,8 +68,8 @@ def steep_error(
     if kind == "logits" and axis is not None:
         return _judged(_logits(_rows(reference, axis), _rows(candidate, axis), tolerance), "as logits", means)
     if kind == "classes" and axis is not None and np.squeeze(reference).ndim < 3:
-        found = _classes(_rows(reference, axis), _rows(candidate, axis), tolerance)
-        return _judged(found, "as rows of probabilities", means)
+        measures = _classes(_rows(reference, axis), _rows(candidate, axis), tolerance)
+        return _judged(measures, "as rows of probabilities", means)
     if axis is not None:  # the classes of each pixel: one map for each class
         reference, candidate = np.moveaxis(reference, axis, 0), np.moveaxis(candidate, axis, 0)
     own = _judged(_map(reference, candidate, tolerance), "as a map of probabilities", means)
@@ -152,15 +152,15 @@ def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Meas
             either[index] += int(np.count_nonzero(ours | theirs))
     overlap = shared / all_of_it if all_of_it > 0 else 1.0
     allowed = 1.0 - tolerance.overlap
-    found = [_Measure(f"overlap {overlap:.4f}", _share(1.0 - overlap, allowed), mean=True)]
+    measures = [_Measure(f"overlap {overlap:.4f}", _share(1.0 - overlap, allowed), mean=True)]
     for cut, both, one in zip(cuts, common, either):  # noqa: B905 - Python 3.9
         iou = both / one if one else 1.0
-        found.append(_Measure(f"mask IoU {iou:.4f} at {cut:.2g}", _share(1.0 - iou, allowed), mean=True))
+        measures.append(_Measure(f"mask IoU {iou:.4f} at {cut:.2g}", _share(1.0 - iou, allowed), mean=True))
     share = outside / max(active, 1)
     text = f"{percent(share, 2)} of the active elements out of bounds"
-    found.append(_Measure(text, _share(share, tolerance.outside), mean=True))
-    found.append(_Measure(f"at most {stray / top:.2g} from all around", _share(stray / top, tolerance.stray)))
-    return found
+    measures.append(_Measure(text, _share(share, tolerance.outside), mean=True))
+    measures.append(_Measure(f"at most {stray / top:.2g} from all around", _share(stray / top, tolerance.stray)))
+    return measures
 
 
 def _planes(array: Array) -> Iterator[Array]:
@@ -231,6 +231,6 @@ def _logits(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_M
     top = max(float(np.max(np.abs(reference))), FLOOR)
     outside = np.count_nonzero(np.abs(reference.astype(np.float64) - candidate) > tolerance.max_rel * top)
     share = float(outside) / reference.size
-    found = _classes(reference, candidate, tolerance, logits=True)
+    measures = _classes(reference, candidate, tolerance, logits=True)
     text = f"{percent(share, 2)} of the elements out of bounds"
-    return [*found, _Measure(text, _share(share, tolerance.outside), mean=True)]
+    return [*measures, _Measure(text, _share(share, tolerance.outside), mean=True)]

@@ -228,7 +228,7 @@ class Work:
                 self._read_profile(session.end_profiling())
         outputs = _flat(dict(zip(names, answers)))  # noqa: B905 - Python 3.9
         expected = {name: _load(self.kit / file) for name, file in feed["outputs"].items()}
-        kept = {}
+        files = {}
         of = f"candidate-{self.number}-" if self.number else ""
         for number, name in enumerate(expected):
             if name in outputs:
@@ -237,11 +237,11 @@ class Work:
                 array = np.asarray(outputs[name])
                 array = array.astype(str) if array.dtype.kind == "O" else array
                 np.save(self.folder / file, array, allow_pickle=False)
-                kept[name] = file
+                files[name] = file
         groups = [OutputGroup(**{**group, "names": tuple(group["names"])}) for group in self.manifest["groups"]]
         tolerance = Tolerance(**self._of(self.number)["tolerances"][kind])
         measured = compare_outputs(groups, expected, outputs, tolerance, self.manifest.get("noise"))
-        facts = {"outputs": kept, "missing": [n for n in expected if n not in outputs]}
+        facts = {"outputs": files, "missing": [n for n in expected if n not in outputs]}
         times = {"first_seconds": seconds[0], "seconds": seconds[warm:]}
         self.state["feeds"].append({**facts, **times, "metrics": [asdict(one) for one in measured]})
 
@@ -286,10 +286,10 @@ class _Runner:
         The first run, which refills the caches, is not included.
         """
         self._run()
-        ends, found = time.perf_counter() + length, [self._run()]
-        while time.perf_counter() < ends and len(found) < 256:
-            found.append(self._run())
-        return [round(seconds, 7) for seconds in found]
+        ends, durations = time.perf_counter() + length, [self._run()]
+        while time.perf_counter() < ends and len(durations) < 256:
+            durations.append(self._run())
+        return [round(seconds, 7) for seconds in durations]
 
 
 def _feeds(kit: Path, feed: Mapping[str, Any], session: Any) -> dict[str, object]:

@@ -28,7 +28,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         name: its folder below the fleet's.
         target, size: names of the release and of the sizes; empty for the recipe's own, and without sizes.
         pins: sizes by dimension, and values under ``input:``.
-        kept: whether an earlier run did it, and its dependencies are unchanged.
+        reused: whether an earlier run did it, and its dependencies are unchanged.
         key: SHA-256 of all that it depends on, except data files, which are in ``facts.digests`` of its record.
         record, report, output: paths relative to the fleet's folder; empty if there is none.
         level, summary: the headline of its record.
@@ -46,7 +46,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: str = ""
     size: str = ""
     pins: dict[str, Any] = {}
-    kept: bool = False
+    reused: bool = False
     seconds: float = 0.0
     key: str = ""
     record: str = ""

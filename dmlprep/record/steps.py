@@ -12,7 +12,7 @@ _Number = float | None
 """JSON has no infinity: it is written as null."""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeepReason(msgspec.Struct, frozen=True):
     """Why a node stays in FP32: the name of the rule (``user`` if the user names the node), and its reason."""
 
     rule: str
@@ -22,7 +22,7 @@ class Kept(msgspec.Struct, frozen=True):
 class Trial(msgspec.Struct, frozen=True):
     """One run of a search: the number of nodes that were kept, and the largest error of an output."""
 
-    kept: int
+    kept_nodes: int
     error: _Number
     seconds: float = 0.0
 
@@ -93,7 +93,7 @@ class StepFacts(msgspec.Struct, omit_defaults=True):
         islands, islands_computing: nodes that the search keeps in FP32, with the reason; those that also compute there.
         island_recipe, keep_recipe: TOML that gives the same result without a search.
         error_of_all, error: error of the weights' search with every weight rounded, and with the result.
-        kept: nodes that keep their weights, with the reason.
+        kept_weights: nodes that keep their weights, with the reason.
         kept_bytes, bytes_to_round: bytes of the weights that stay, and of all that could be rounded.
         products, tables, convolutions: number of nodes with rounded weights.
     """
@@ -124,7 +124,7 @@ class StepFacts(msgspec.Struct, omit_defaults=True):
 
     engine: str = ""
     casts: int | None = None
-    kept_fp32: dict[str, Kept] = {}
+    kept_fp32: dict[str, KeepReason] = {}
     kept_by_rule: dict[str, int] = {}
     emulation: str = ""
     trials: list[Trial] = []
@@ -140,7 +140,7 @@ class StepFacts(msgspec.Struct, omit_defaults=True):
 
     error_of_all: _Number = None
     error: _Number = None
-    kept: dict[str, str] = {}
+    kept_weights: dict[str, str] = {}
     kept_bytes: int = 0
     bytes_to_round: int = 0
     keep_recipe: str = ""

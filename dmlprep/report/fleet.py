@@ -29,12 +29,12 @@ def numbers_of(job: JobRecord) -> tuple[str, str, str, str]:
     placed = "" if job.nodes is None else f"{job.dml_nodes or 0} of {job.nodes}"
     error = "" if job.worst_error is None else f"{job.worst_error:.2g}"
     size = "" if job.bytes_after is None else bytes_text(job.bytes_after)
-    return placed, error, size, "kept" if job.kept else f"{job.seconds:.1f}"
+    return placed, error, size, "reused" if job.reused else f"{job.seconds:.1f}"
 
 
 def counted(record: FleetRecord) -> str:
     """Return the counts: ``30 jobs: 1 failed, 4 review, 25 good (20 known from before)``."""
-    known_count = sum(job.kept for job in record.jobs)
+    known_count = sum(job.reused for job in record.jobs)
     words = Counter(job.word for job in worst_first(record.jobs))
     parts = ", ".join(f"{count} {word}" for word, count in words.items())
     known = f" ({known_count} known from before)" if known_count else ""

@@ -113,7 +113,7 @@ def render_junit(record: FleetRecord) -> bytes:
 
 
 def _case(suite: ElementTree.Element, job: JobRecord) -> None:
-    seconds = 0.0 if job.kept else job.seconds
+    seconds = 0.0 if job.reused else job.seconds
     case = ElementTree.SubElement(
         suite, "testcase", {"classname": printable(job.model), "name": printable(job.name), "time": f"{seconds:.3f}"}
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dmlprep.record import OutputMetrics, RunRecord, StepRecord, Verdict
-from dmlprep.record.steps import Kept, StepFacts
+from dmlprep.record.steps import KeepReason, StepFacts
 
 FP16_MAX = 65504.0
 """Largest finite FP16 value (IEEE 754 binary16)."""
@@ -84,16 +84,16 @@ def _read(step: StepRecord, facts: StepFacts) -> HalfStep:
         record=step,
         kept_nodes=tuple(_by_rule(facts.kept_fp32, facts.islands)),
         worst=tuple(WorstValue(one.value, _number(one.peak), _number(one.small)) for one in facts.worst_values),
-        trials=tuple((one.kept, _number(one.error)) for one in facts.trials),
+        trials=tuple((one.kept_nodes, _number(one.error)) for one in facts.trials),
         blocks=tuple(sorted(((one.block, _number(one.error)) for one in facts.blocks), key=lambda b: -b[1])),
         tolerance=float(tolerance) if isinstance(tolerance, int | float) else 0.0,
     )
 
 
-def _by_rule(fp32_nodes: Mapping[str, Kept], islands: Mapping[str, str]) -> Iterator[KeptNodes]:
+def _by_rule(fp32_nodes: Mapping[str, KeepReason], islands: Mapping[str, str]) -> Iterator[KeptNodes]:
     rules: dict[str, list[tuple[str, str]]] = {}
     for node, one in fp32_nodes.items():
-        reason = Kept("island search", islands[node]) if node in islands else one
+        reason = KeepReason("island search", islands[node]) if node in islands else one
         rules.setdefault(reason.rule, []).append((node, reason.why))
     for rule, nodes in sorted(rules.items(), key=lambda item: -len(item[1])):
         yield KeptNodes(rule, tuple(nodes))

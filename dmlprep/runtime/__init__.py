@@ -9,13 +9,13 @@ from dmlprep.runtime.adapters import Adapter, choose_adapter, choose_gpu
 from dmlprep.runtime.dml import another_release, dml_host, dml_status, open_dml
 from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.session import cpu_host, open_cpu, open_evaluator
-from dmlprep.runtime.types import DATA_FOLDER, DmlStatus, Kept, RunValue, SessionOptions, ValueInfo
+from dmlprep.runtime.types import DATA_FOLDER, CarriedValue, DmlStatus, RunValue, SessionOptions, ValueInfo
 
 __all__ = [
     "DATA_FOLDER",
     "Adapter",
+    "CarriedValue",
     "DmlStatus",
-    "Kept",
     "RunValue",
     "Session",
     "SessionFailure",

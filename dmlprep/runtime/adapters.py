@@ -11,7 +11,7 @@ from dmlprep.portable import device
 from dmlprep.portable.device import Adapter
 
 if TYPE_CHECKING:
-    from dmlprep.runtime.linux.gpus import Found
+    from dmlprep.runtime.linux.gpus import GpuListing
 
 __all__ = ["Adapter", "choose_adapter", "choose_gpu", "gpu_listing", "listing"]
 
@@ -26,10 +26,10 @@ def listing() -> tuple[tuple[Adapter, ...], str]:
     """
     if sys.platform == "win32":
         try:
-            found = device.adapters()
+            adapters = device.adapters()
         except (OSError, AttributeError) as error:
             return (), f"DXGI does not answer: {error}"
-        return found, "" if found else "DXGI lists no adapter; install the driver of the graphics adapter"
+        return adapters, "" if adapters else "DXGI lists no adapter; install the driver of the graphics adapter"
     if not sys.platform.startswith("linux"):
         return (), f"DirectML runs on Windows and, with dmlprep's runtime, on Linux; this is {sys.platform}"
     return _of_the_runtime()
@@ -87,25 +87,25 @@ def choose_adapter(name: str | None, device_id: int | None, *, on: str = "dml") 
     )
 
 
-def _matching(name: str, found: Sequence[Adapter], reason: str) -> int:
+def _matching(name: str, adapters: Sequence[Adapter], reason: str) -> int:
     try:
-        return device.find_adapter(name, found).number
+        return device.find_adapter(name, adapters).number
     except ValueError as error:
         fix = "write more of its name, or choose with --device-id"
-        raise UsageError(reason if not found else str(error), where="--adapter", fix=f"{fix}; {_LIST}") from error
+        raise UsageError(reason if not adapters else str(error), where="--adapter", fix=f"{fix}; {_LIST}") from error
 
 
-def gpu_listing() -> Found:
+def gpu_listing() -> GpuListing:
     """Return the GPUs of this machine that ``--gpu`` accepts, and why others cannot be used; empty except on Linux."""
-    from dmlprep.runtime.linux.gpus import Found, find
+    from dmlprep.runtime.linux.gpus import GpuListing, find
     from dmlprep.runtime.linux.layout import Layout
 
     if not sys.platform.startswith("linux"):
-        return Found((), ("--gpu works only on Linux",), "on Windows use --adapter or --device-id")
+        return GpuListing((), ("--gpu works only on Linux",), "on Windows use --adapter or --device-id")
     try:
         return find(Layout.of_user())
     except CheckNotRun as error:
-        return Found((), (error.what,), error.fix)
+        return GpuListing((), (error.what,), error.fix)
 
 
 def choose_gpu(name: str | None, *, on: str = "dml") -> str:

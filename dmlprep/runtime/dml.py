@@ -150,13 +150,13 @@ def _status_on_linux(release: str, again: bool, wanted: str) -> DmlStatus:
         return DmlStatus(False, reason)
     known = {} if again else last_test(layout, release, device)
     if known.get("fingerprint") != key:
-        kept = shaders.of_device(layout, device)
+        shader_cache = shaders.of_device(layout, device)
         known = run_test(lambda: LinuxHost(layout, release, gpu=gpu))
         if known["failures"] and (reason := _damage(layout, release)):
             return DmlStatus(False, f"the self-test failed, and {reason}")
-        if known["failures"] and kept.is_dir():
+        if known["failures"] and shader_cache.is_dir():
             # A corrupt shader cache can be the cause; without it, only time is lost.
-            remove_tree(kept, ignore_errors=True)
+            remove_tree(shader_cache, ignore_errors=True)
             known = run_test(lambda: LinuxHost(layout, release, gpu=gpu))
         if known["lasting"]:
             # If the cache folder belongs to another user and cannot be written, the test runs each time.

@@ -94,9 +94,9 @@ def cases() -> Iterator[Case]:
     resize = node("Resize", ["x", "", "scales"], ["y"], **modes)
     scales = np.array([1, 1, 2, 3], np.float32)
     yield Case("Resize nearest", [resize], {"x": image, "scales": scales}, sizes, 0.0)
-    left, right = _random(7, 3, 4, 5), _random(8, 3, 4, 5)
+    first, second = _random(7, 3, 4, 5), _random(8, 3, 4, 5)
     # DirectML 1.14 refuses this model on the CPU Vulkan driver, and most other models too.
-    yield Case("Add FP32", [node("Add", ["p", "q"], ["y"])], {"p": left, "q": right}, left + right, FP32_BOUND)
+    yield Case("Add FP32", [node("Add", ["p", "q"], ["y"])], {"p": first, "q": second}, first + second, FP32_BOUND)
     logits = _random(6, 4, 50) * 5
     exp = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     shares = exp / exp.sum(1, keepdims=True)
@@ -138,10 +138,10 @@ def _run(host: SessionHost, case: Case, folder: Path, adapter: SessionOptions) -
         return session.run(feeds)["y"]
 
 
-def _fault(found: np.ndarray, case: Case) -> str:
-    if found.shape != case.expected.shape:
-        return f"the shape is {list(found.shape)}, not {list(case.expected.shape)}"
-    difference = np.abs(found.astype(np.float64) - case.expected.astype(np.float64))
+def _fault(actual: np.ndarray, case: Case) -> str:
+    if actual.shape != case.expected.shape:
+        return f"the shape is {list(actual.shape)}, not {list(case.expected.shape)}"
+    difference = np.abs(actual.astype(np.float64) - case.expected.astype(np.float64))
     scale = float(np.abs(case.expected.astype(np.float64)).max())
     worst = float(difference.max()) / scale
     return "" if worst <= case.bound else f"the result is off by {worst:.2g} of its largest value"

@@ -24,7 +24,15 @@ from dmlprep.process.failure import FULL, SessionFailure, disk_full, failure
 from dmlprep.process.results import read_result
 from dmlprep.process.wire import read_tensor, write_tensor
 from dmlprep.record import DeviceInfo
-from dmlprep.runtime.types import Kept, MemoryUse, NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
+from dmlprep.runtime.types import (
+    CarriedValue,
+    MemoryUse,
+    NodePlacement,
+    NodeTiming,
+    RunValue,
+    SessionOptions,
+    ValueInfo,
+)
 from dmlprep.runtime.wire import FEEDS, RESULTS, dims_from_fields, dims_to_fields
 
 _CLOSE_SECONDS = 60.0
@@ -310,7 +318,7 @@ class Session:
         """Run the model like ``run``, but also with sequences and optionals."""
         return self._outputs(self._fed(feeds, outputs, "run"), outputs)
 
-    def hold(self, values: Sequence[Kept], *, shared: bool) -> None:
+    def hold(self, values: Sequence[CarriedValue], *, shared: bool) -> None:
         """Keep values in the session for ``step``; they replace those of an earlier call.
 
         ``shared``: input and output of each value share one memory. Its initial content is zeros, or undefined on

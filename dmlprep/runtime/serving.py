@@ -94,7 +94,7 @@ class Worker:
         self.sequences: dict[str, list[object]] = {}
         self.wanted: list[str] = []
         self.bound: dict[str, Bound] = {}
-        self.kept: list[tuple[str, ...]] = []
+        self.carried: list[tuple[str, ...]] = []
         self.held: dict[str, Held] = {}
         self.adapter: int | None = None
         self.most = (0, 0)  # peaks at the queries: the adapter's own memory, the system memory that it reads
@@ -204,19 +204,19 @@ class Worker:
     def run(self, number: str) -> None:
         self.say_run(self.take(number))
 
-    def say_run(self, taken: Bound) -> None:
+    def say_run(self, request: Bound) -> None:
         try:
-            results = taken.call()
+            results = request.call()
         except Exception as error:
             raise Refused("run", error_text(error)) from error
-        for name, result in zip(taken.names, results, strict=True):
+        for name, result in zip(request.names, results, strict=True):
             self.answer(name, result)
 
     def bind(self, number: str) -> None:
         self.bound[number] = self.take(number)
 
     def hold(self, number: str, how: str) -> None:
-        rows, self.kept = self.kept, []
+        rows, self.carried = self.carried, []
         self.held.pop(number, None)  # before the new values are allocated
         adapter = (self.adapter or 0) if self.device == "dml" else None
         try:
@@ -225,10 +225,10 @@ class Worker:
             raise Refused("run", error_text(error)) from error
 
     def step(self, number: str) -> None:
-        taken, held = self.take(number), self.held.get(number)
-        if held is None or not taken.values:
+        request, held = self.take(number), self.held.get(number)
+        if held is None or not request.values:
             raise Refused("run", "nothing is held" if held is None else "a step accepts only tensors")
-        self.say_run(Bound(taken.names, taken.feeds, partial(held.step, taken.feeds, taken.names)))
+        self.say_run(Bound(request.names, request.feeds, partial(held.step, request.feeds, request.names)))
 
     def time(self, number: str, how: str, count: str, seconds: str) -> None:
         """Run with the bound feeds, and report the time of each run.
@@ -273,14 +273,14 @@ class Worker:
         return bound.on_device
 
     def memory(self) -> None:
-        found: dict[str, int | None] = dict(peak_memory())
+        readings: dict[str, int | None] = dict(peak_memory())
         if self.device == "dml" and self.adapter is not None:
             from dmlprep.portable.dxgi import memory_in_use
 
             if (held := memory_in_use(self.adapter)) is not None:
                 self.most = (max(self.most[0], held[0]), max(self.most[1], held[1]))
-                found |= {"device": sum(held), "device_peak": self.most[0], "shared_peak": self.most[1]}
-        for key, count in found.items():
+                readings |= {"device": sum(held), "device_peak": self.most[0], "shared_peak": self.most[1]}
+        for key, count in readings.items():
             if count is not None:
                 self.say("memory", key, str(count))
 
@@ -337,7 +337,7 @@ class Worker:
             "option": self.options.__setitem__,
             "confine": self.confine,
             "want": self.wanted.append,
-            "keep": lambda *fields: self.kept.append(fields),
+            "keep": lambda *fields: self.carried.append(fields),
             "feedsequence": lambda name, _count, _kind: self.sequences.__setitem__(name, []),
             "feed": self.feed,
         }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dmlprep.process.wire import numpy_dtype
-from dmlprep.runtime.types import Kept
+from dmlprep.runtime.types import CarriedValue
 
 
 class Held:
@@ -23,7 +23,7 @@ class Held:
     ) -> None:
         self._session = session
         self._device = ("cpu", 0) if adapter is None else ("dml", adapter)
-        self._pairs = [Kept(row[0], row[1], row[2], tuple(map(int, row[3:]))) for row in rows]
+        self._pairs = [CarriedValue(row[0], row[1], row[2], tuple(map(int, row[3:]))) for row in rows]
         self._shared = shared
         place = self._device if shared else ("cpu", 0)
         make = ort.OrtValue.ortvalue_from_numpy

@@ -98,7 +98,7 @@ class ValueInfo:
 
 
 @dataclass(frozen=True)
-class Kept:
+class CarriedValue:
     """A value that a session keeps between steps: an output of one step that is an input of the next.
 
     ``input`` and ``output`` are names of the graph (``past_key_values.0.key``, ``present.0.key``). ``shape`` is that of

@@ -74,7 +74,7 @@ def run(place: Path, *arguments: str) -> tuple[float, int, dict[str, int]]:
     done = subprocess.run(command("-q", *arguments), cwd=place, stdout=subprocess.DEVNULL, check=False)
     seconds = time.perf_counter() - began
     jobs = json.loads((place / "build/fleet.json").read_text())["jobs"]
-    words = [job["outcome"] + (" kept" if job.get("kept") else "") for job in jobs]
+    words = [job["outcome"] + (" reused" if job.get("reused") else "") for job in jobs]
     return seconds, done.returncode, {word: words.count(word) for word in dict.fromkeys(words)}
 
 

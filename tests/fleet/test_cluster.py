@@ -130,7 +130,7 @@ def test_the_same_results_as_beside_us(tmp_path: Path, monkeypatch: pytest.Monke
         assert (tmp_path / "here" / name).exists() == (tmp_path / "there" / name).exists()
     assert (tmp_path / "here/cnn/model.onnx").read_bytes() == (tmp_path / "there/cnn/model.onnx").read_bytes()
     again = dmlprep.prepare_fleet(out="there")
-    assert all(one.kept for one in again.jobs)
+    assert all(one.reused for one in again.jobs)
 
 
 @pytest.mark.slow
@@ -247,7 +247,7 @@ def test_jobs_ask_for_what_workers_declare(tmp_path: Path) -> None:
     _models(tmp_path, a="good")
     (tmp_path / "fleet.toml").write_text(FLEET)
     on_cpu = jobs_of(read_fleet(tmp_path / "fleet.toml"))[0]
-    on_dml = replace(on_cpu, given={})
+    on_dml = replace(on_cpu, options={})
     with _cluster(tmp_path, 1, "--resources", "dml=1 memory=1000", "--nthreads", "2") as address:
         engine = ClusterEngine(address, where)
         try:

@@ -28,7 +28,7 @@ class Observer(FleetObserver):
     def job_progress(self, name, text):
         print("progress", name, text, flush=True)
     def job_ended(self, row):
-        print("ended", row.name, row.outcome, "kept" if row.kept else "new", flush=True)
+        print("ended", row.name, row.outcome, "kept" if row.reused else "new", flush=True)
 
 if __name__ == "__main__":
     Stopping().install()

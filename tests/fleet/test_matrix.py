@@ -59,7 +59,7 @@ def test_every_model_with_every_choice_that_holds_for_it(tmp_path: Path) -> None
         {"batch": 2, "height": 64},
         {"batch": 1},
     )
-    assert first.given == {
+    assert first.options == {
         "feeds": (str(tmp_path / "feeds/a.npz"),),
         "metric": str(tmp_path / "measure.py:psnr"),
         "metric_bound": 2.0,

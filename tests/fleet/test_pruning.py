@@ -55,7 +55,7 @@ def test_jobs_that_are_gone_are_removed(left: Fleet) -> None:
     assert gone_jobs(left.out, _names(left)) == ["a/large", "b/large", "b/small"]
     assert _prune(left) == [("a/large", True), ("b/large", True), ("b/small", True)]
     assert _files(left.out) == before | {"a"}  # b, which is empty, is gone as well
-    assert left.run().record.jobs[0].kept
+    assert left.run().record.jobs[0].reused
     assert _prune(left) == []
 
 
@@ -124,7 +124,7 @@ def test_one_that_was_interrupted_is_gone_on_with(left: Fleet, monkeypatch: pyte
     assert removed == ["model.onnx", "run.json", "report.html"]
     assert _files(left.out / "a/large") == {"report.html", "job.json"}
     left.write()  # the job is named again: what is half there is no result
-    assert [job.kept for job in left.run().record.jobs] == [True, False, True, True]
+    assert [job.reused for job in left.run().record.jobs] == [True, False, True, True]
     left.write(_ONE)
     assert _prune(left) == [("a/large", True), ("b/large", True), ("b/small", True)]
 

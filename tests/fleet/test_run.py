@@ -16,7 +16,7 @@ from tests.system import WINDOWS
 
 
 def _outcomes(rows: list[JobRecord]) -> dict[str, str]:
-    return {row.name: f"{row.outcome}{' kept' if row.kept else ''}" for row in rows}
+    return {row.name: f"{row.outcome}{' kept' if row.reused else ''}" for row in rows}
 
 
 def test_a_second_run_does_nothing(fleet: Fleet) -> None:
@@ -108,14 +108,14 @@ def test_what_has_changed_is_done_again(fleet: Fleet, change) -> None:
     assert _outcomes(fleet.run().record.jobs)["a/small"] == "good"
     assert "a/small" in fleet.engine.ran
     assert (fleet.out / "a/small/model.onnx").read_text().startswith("made of good")
-    assert fleet.run().record.jobs[0].kept
+    assert fleet.run().record.jobs[0].reused
 
 
 def test_dmlprep_s_own_code_is_part_of_the_key(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet.model("a")
     fleet.run()
     monkeypatch.setattr("dmlprep.fleet.keys.code_digest", lambda: "of another version")
-    assert not fleet.run().record.jobs[0].kept
+    assert not fleet.run().record.jobs[0].reused
 
 
 def test_a_folder_that_is_moved_holds_what_was_done(fleet: Fleet, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_folder_that_is_moved_holds_what_was_done(fleet: Fleet, tmp_path: Path
         (tmp_path / name).rename(moved / name)
     os.chdir(moved)
     other = Fleet(moved)
-    assert all(row.kept for row in other.run().record.jobs)
+    assert all(row.reused for row in other.run().record.jobs)
     assert other.engine.ran == []
 
 
@@ -175,7 +175,7 @@ def test_stopped_while_it_is_done_again_the_old_result_counts(fleet: Fleet) -> N
     fleet.run()
     with pytest.raises(KeyboardInterrupt):
         fleet.run(stop_at="a/small", fresh=True)
-    assert all(row.kept for row in fleet.run().record.jobs)
+    assert all(row.reused for row in fleet.run().record.jobs)
 
 
 def test_killed_in_the_middle_a_begun_job_is_done_again(fleet: Fleet) -> None:

@@ -143,7 +143,7 @@ def test_a_note_of_another_model_is_refused(change: str, tmp_path: Path) -> None
     if change == "size":
         note["pictures"][0]["size"] = [17, 16]
     else:
-        note["results"][0]["made"] = ["f"]
+        note["results"][0]["outputs"] = ["f"]
     model.metadata_props["dmlprep.frame"] = json.dumps(note)
     ir.save(model, run / "model.onnx")
     with pytest.raises(ModelRefused, match="metadata of the frame"):

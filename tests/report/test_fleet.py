@@ -45,7 +45,7 @@ RECORD = FleetRecord(
     seconds=3.0,
     jobs=[
         _job("a", nodes=10, dml_nodes=9, level="warn", worst_error=0.5, bytes_after=2000, size="small"),
-        _job("b", nodes=4, dml_nodes=4, worst_error=1e-9, bytes_after=999_999, kept=True, pins={"batch": 1}),
+        _job("b", nodes=4, dml_nodes=4, worst_error=1e-9, bytes_after=999_999, reused=True, pins={"batch": 1}),
         _job("c", 1, report="c/report.html"),
         _job("d", 2),
         _job("e", 3),

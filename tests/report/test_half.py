@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dmlprep.record import Check, DeviceInfo, OutputMetrics, RunRecord, StepRecord, Verdict
-from dmlprep.record.steps import Kept, StepFacts, Trial, Worst
+from dmlprep.record.steps import KeepReason, StepFacts, Trial, Worst
 from dmlprep.report.fp16 import half_steps, modes, worst_output
 from dmlprep.report.html import render_html
 from dmlprep.report.text import show_record
@@ -19,10 +19,10 @@ FACTS = StepFacts(
     engine="own",
     casts=4,
     kept_fp32={
-        "lstm": Kept("recurrent", "rounding adds up over time"),
-        "<i>pow</i>": Kept("user", "island"),
-        "sqrt": Kept("before-the-cast", "it brings a value into range"),
-        "gru": Kept("recurrent", "rounding adds up over time"),
+        "lstm": KeepReason("recurrent", "rounding adds up over time"),
+        "<i>pow</i>": KeepReason("user", "island"),
+        "sqrt": KeepReason("before-the-cast", "it brings a value into range"),
+        "gru": KeepReason("recurrent", "rounding adds up over time"),
     },
     islands={"<i>pow</i>": "<i>pow</i> peaks at 9e+04 > 65504"},
     island_recipe='keep_nodes = ["<i>pow</i>"]',

@@ -17,7 +17,7 @@ import dmlprep
 from dmlprep.core.errors import CheckNotRun, UsageError
 from dmlprep.runtime import SessionOptions, choose_gpu, dml_status, open_dml
 from dmlprep.runtime.linux import drivers, gpus, host, sandbox, shaders
-from dmlprep.runtime.linux.gpus import Found, Gpu, choose, find, parse
+from dmlprep.runtime.linux.gpus import Gpu, GpuListing, choose, find, parse
 from dmlprep.runtime.linux.install import fingerprint, result_file
 from dmlprep.runtime.linux.layout import Layout
 from tests.fixtures_index import fixture
@@ -218,9 +218,9 @@ def test_the_list_of_the_native_program_is_read_and_lavapipe_is_no_gpu() -> None
 
 
 def test_names() -> None:
-    both = Found((gpu("Intel(R) Graphics", 0, 0x8086, "integrated"), gpu(number=1), gpu(number=2)))
+    both = GpuListing((gpu("Intel(R) Graphics", 0, 0x8086, "integrated"), gpu(number=1), gpu(number=2)))
     assert choose("auto", both).number == 1
-    assert choose("AUTO", Found(both.gpus[:1])).number == 0
+    assert choose("AUTO", GpuListing(both.gpus[:1])).number == 0
     assert choose("intel", both).number == 0
     assert choose(" 2 ", both).number == 2
     assert choose("graphics", both).number == 0
@@ -229,7 +229,7 @@ def test_names() -> None:
     with pytest.raises(CheckNotRun, match="no GPU matches 'AMD'; GPUs: 0 Intel"):
         choose("AMD", both)
     with pytest.raises(CheckNotRun, match="the driver is broken"):
-        choose("auto", Found((), ("the driver is broken",)))
+        choose("auto", GpuListing((), ("the driver is broken",)))
 
 
 def test_each_driver_version_has_its_own_shaders_and_self_test(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_a_verdict_names_gpu_and_driver() -> None:
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = Found((), ("no GPU",), "load its driver")
+    nothing = GpuListing((), ("no GPU",), "load its driver")
     monkeypatch.setattr(LISTING, "gpu_listing", lambda: nothing)
 
 
@@ -391,7 +391,7 @@ def test_a_gpu_makes_no_sense_without_directml(run: Run, tmp_path: Path) -> None
 
 
 def test_the_api_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LISTING, "gpu_listing", lambda: Found((gpu(),)))
+    monkeypatch.setattr(LISTING, "gpu_listing", lambda: GpuListing((gpu(),)))
     assert [str(one) for one in dmlprep.gpus()] == ["0 NVIDIA H200"]
     assert choose_gpu("nvidia") == "0"
 

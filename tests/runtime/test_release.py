@@ -131,12 +131,12 @@ def test_release_files_that_are_not_today_s(fields: dict[str, str], reason: str,
 
 
 def test_a_mirror_does_not_go_back_in_time() -> None:
-    seen = Expectation(NOW, seen={"trixie": NOW - timedelta(days=1)})
+    seen = Expectation(NOW, newest_used={"trixie": NOW - timedelta(days=1)})
     assert check({"Date": date(days=-1)}, seen) == "", "the same again"
     with pytest.raises(CheckNotRun, match=r"goes back in time.*has used one from") as caught:
         check({"Date": date(days=-2)}, seen)
     assert "runtime remove" in caught.value.fix
-    assert check({"Date": date(days=-2)}, Expectation(NOW, seen={"forky": NOW})) == "", "another suite"
+    assert check({"Date": date(days=-2)}, Expectation(NOW, newest_used={"forky": NOW})) == "", "another suite"
 
 
 def test_a_mirror_is_not_older_than_the_one_this_dmlprep_was_tried_with() -> None:

@@ -301,7 +301,7 @@ def test_shaders_do_not_pile_up(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("mine")
-    keys = [f"{number:064x}" for number in range(shaders.KEPT + 5)]
+    keys = [f"{number:064x}" for number in range(shaders.MOST_FOLDERS + 5)]
     for number, key in enumerate(keys):
         (kept / key).mkdir()
         (kept / key / "link").symlink_to(outside)
@@ -315,7 +315,7 @@ def test_shaders_do_not_pile_up(tmp_path: Path) -> None:
     assert oldest in left
     assert keys[-1] not in left
     assert keys[-2] in left
-    assert len(left & set(keys)) <= shaders.KEPT + 1
+    assert len(left & set(keys)) <= shaders.MOST_FOLDERS + 1
     assert (outside / "file").read_text() == "mine"
 
 

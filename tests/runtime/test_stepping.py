@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dmlprep.runtime import Kept, Session, SessionFailure, SessionOptions, open_cpu, open_dml
+from dmlprep.runtime import CarriedValue, Session, SessionFailure, SessionOptions, open_cpu, open_dml
 from tests.genai.proof.decoders import GROUPS, LAYERS, SIZE, Weights, grouped, logits_of, plain
 
 TOKENS = [3, 17, 40, 9, 61, 28]
@@ -21,9 +21,9 @@ ON = [
 ]
 
 
-def kept(tokens: int, dtype: str = "float32") -> list[Kept]:
+def kept(tokens: int, dtype: str = "float32") -> list[CarriedValue]:
     return [
-        Kept(f"past_key_values.{layer}.{what}", f"present.{layer}.{what}", dtype, (1, GROUPS, tokens, SIZE))
+        CarriedValue(f"past_key_values.{layer}.{what}", f"present.{layer}.{what}", dtype, (1, GROUPS, tokens, SIZE))
         for layer in range(LAYERS)
         for what in ("key", "value")
     ]
@@ -88,7 +88,7 @@ def test_a_cache_of_a_wrong_shape_is_refused_and_the_next_one_works(
     path = tmp_path / "model.onnx"
     path.write_bytes(grouped(weights).SerializeToString())
     with opened(path) as session:
-        wrong = [Kept(one.input, one.output, one.dtype, (1, GROUPS + 1, 8, SIZE)) for one in kept(8)]
+        wrong = [CarriedValue(one.input, one.output, one.dtype, (1, GROUPS + 1, 8, SIZE)) for one in kept(8)]
         session.hold(wrong, shared=True)
         with pytest.raises(SessionFailure):
             session.step(feeds(session, [1], 0), ["logits"])

@@ -16,7 +16,7 @@ from dmlprep.parity import adapt_feed
 from dmlprep.portable.arrays import Array
 from dmlprep.process.failure import failure
 from dmlprep.record.aliases import Progress
-from dmlprep.runtime import Kept, Session, ValueInfo
+from dmlprep.runtime import CarriedValue, Session, ValueInfo
 
 MOST_BYTES = 256 << 20
 """Most bytes of one run's logits, and of the whole cache: a proof with some hundred tokens needs far less."""
@@ -111,11 +111,11 @@ class Decoder:
         if unknown := [name for name in self._inputs if name not in fed]:
             raise CheckNotRun(f"the decoder has an input {unknown[0]!r}, which the proof cannot feed")
 
-    def _values(self, length: int, *, empty: bool = True) -> list[Kept]:
+    def _values(self, length: int, *, empty: bool = True) -> list[CarriedValue]:
         """Return the cache's tensors: of full length where it is shared, otherwise empty, or full if not ``empty``."""
         tokens = length if self.names.shared or not empty else 0
         return [
-            Kept(past, present, self._inputs[past].dtype, self._shape(self._inputs[past], tokens))
+            CarriedValue(past, present, self._inputs[past].dtype, self._shape(self._inputs[past], tokens))
             for past, present in zip(self.names.pasts, self.names.presents, strict=True)
         ]
 
@@ -185,7 +185,7 @@ class Decoder:
         return array[0] if value.name == self.names.tokens and len(value.shape) == 1 else array
 
 
-def _nbytes(value: Kept) -> int:
+def _nbytes(value: CarriedValue) -> int:
     return int(np.prod(value.shape, dtype=object)) * {"float16": 2, "bfloat16": 2, "float32": 4}.get(value.dtype, 8)
 
 

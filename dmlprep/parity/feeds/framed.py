@@ -163,10 +163,12 @@ def outside(frame: Frame | None, outputs: Mapping[str, Array]) -> dict[str, Arra
             if result.name in outputs:
                 del framed[result.name]
                 framed |= finished(result, np.asarray(outputs[result.name], np.float64))
-        if frame.detect is not None and all(name in outputs for name in frame.detect.taken):
-            for name in frame.detect.taken:
+        if frame.detect is not None and all(name in outputs for name in frame.detect.raw_outputs):
+            for name in frame.detect.raw_outputs:
                 del framed[name]
-            framed |= detected(frame.detect, [np.asarray(outputs[name], np.float64) for name in frame.detect.taken])
+            framed |= detected(
+                frame.detect, [np.asarray(outputs[name], np.float64) for name in frame.detect.raw_outputs]
+            )
     return framed
 
 
@@ -174,19 +176,19 @@ def finished(result: Result, output: Array) -> dict[str, Array]:
     """Return an output of the original (float64) in the app's form."""
     output = _activated(result.activation, output, result.axis)
     if result.take == "all":
-        return {result.made[0]: output.astype(np.float32)}
+        return {result.outputs[0]: output.astype(np.float32)}
     if result.take == "argmax":
-        return {result.made[0]: np.argmax(output, result.axis).astype(result.index_type)}
+        return {result.outputs[0]: np.argmax(output, result.axis).astype(result.index_type)}
     if result.take == "topk":
         order = np.argsort(-output, result.axis, kind="stable").take(range(result.top), result.axis)
         values = np.take_along_axis(output, order, result.axis).astype(np.float32)
-        return dict(zip(result.made, (values, order.astype(result.index_type)), strict=True))
+        return dict(zip(result.outputs, (values, order.astype(result.index_type)), strict=True))
     last = output if result.model_layout == "nhwc" else np.moveaxis(output, 1, -1)
     unit = (last * np.array(result.deviation) + np.array(result.mean)) / result.scale
     levels = np.clip(np.floor(unit * 255 + 0.5), 0, 255).astype(np.uint8)
     if result.colour != result.model_colour:
         levels = np.repeat(levels, 3, -1) if result.model_colour == "gray" else levels[..., ::-1]
-    return {result.made[0]: np.ascontiguousarray(levels if result.layout == "nhwc" else np.moveaxis(levels, -1, 1))}
+    return {result.outputs[0]: np.ascontiguousarray(levels if result.layout == "nhwc" else np.moveaxis(levels, -1, 1))}
 
 
 def _activated(name: str, values: Array, axis: int) -> Array:
@@ -197,7 +199,7 @@ def _activated(name: str, values: Array, axis: int) -> Array:
 
 
 def detected(detect: Detect, outputs: list[Array]) -> dict[str, Array]:
-    """Return boxes, scores, classes and their number, best first, for the outputs ``detect.taken`` (float64)."""
+    """Return boxes, scores, classes and their number, best first, for the outputs ``detect.raw_outputs`` (float64)."""
     table = detect.table
     if table.raw:
         rows = outputs[0] if table.raw_rows else np.swapaxes(outputs[0], 1, 2)
@@ -211,7 +213,7 @@ def detected(detect: Detect, outputs: list[Array]) -> dict[str, Array]:
     per_picture = [_best_boxes(detect, *one) for one in zip(_in_pixels(detect, boxes), scores, strict=True)]
     kinds = (np.float32, np.float32, np.int32, np.int32)
     stacked = (np.stack(parts).astype(kind) for parts, kind in zip(zip(*per_picture, strict=True), kinds, strict=True))
-    return dict(zip(detect.made, stacked, strict=True))
+    return dict(zip(detect.outputs, stacked, strict=True))
 
 
 def _in_pixels(detect: Detect, boxes: Array) -> Array:

@@ -76,13 +76,13 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: name of the original's output.
-        made: names of the outputs that replace it.
+        outputs: names of the outputs that replace it.
         activation, axis, take, top, index_type: as in ``ResultOptions``. A negative axis means that there is none.
         layout, colour, model_layout, model_colour, scale, mean, deviation: properties of a picture.
     """
 
     name: str
-    made: list[str]
+    outputs: list[str]
     activation: Literal["none", "softmax", "sigmoid"]
     axis: int
     take: Literal["all", "argmax", "topk", "picture"]
@@ -102,15 +102,15 @@ class Detect(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         table: as in the recipe; ``candidates`` and ``count`` are limited to the number of boxes.
-        taken: the outputs that the boxes replace.
-        made: names of boxes, scores, classes and their number.
+        raw_outputs: the outputs that the boxes replace.
+        outputs: names of boxes, scores, classes and their number.
         model_size: height and width of the picture that the model reads.
         size, resized, offset: properties of the app's picture, as in ``Picture``.
     """
 
     table: DetectOptions
-    taken: list[str]
-    made: list[str]
+    raw_outputs: list[str]
+    outputs: list[str]
     model_size: tuple[Size, Size]
     size: tuple[Size, Size]
     resized: tuple[Size, Size]
@@ -187,8 +187,8 @@ def check_interface(model: ir.Model) -> None:
         if dtype != dtype_of(picture.type) or shape is None or tuple(shape) != picture.shape:
             raise _other(picture.name)
     outputs = {v.name for v in model.graph.outputs}
-    detected = [(frame.detect.taken[0], frame.detect.made)] if frame.detect is not None else []
-    for name, names in (*detected, *((result.name, result.made) for result in frame.results)):
+    detected = [(frame.detect.raw_outputs[0], frame.detect.outputs)] if frame.detect is not None else []
+    for name, names in (*detected, *((result.name, result.outputs) for result in frame.results)):
         if not set(names) <= outputs:
             raise _other(name)
 

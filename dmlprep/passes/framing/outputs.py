@@ -21,7 +21,7 @@ _FLOAT = ir.DataType.FLOAT
 
 
 def finished(nodes: Nodes, result: Result, output: ir.Value) -> list[ir.Value]:
-    """Write the nodes that turn an output into the app's results, in the order of ``result.made``."""
+    """Write the nodes that turn an output into the app's results, in the order of ``result.outputs``."""
     value = nodes.cast(output, ir.DataType.FLOAT)
     if result.activation == "softmax":
         value = softmax(nodes, value, result.axis)
@@ -78,7 +78,7 @@ def _picture(nodes: Nodes, result: Result, value: ir.Value) -> ir.Value:
 
 
 def detected(nodes: Nodes, detect: Detect, outputs: list[ir.Value]) -> list[ir.Value]:
-    """Write the nodes that compute boxes, scores, classes and their number from the outputs ``detect.taken``."""
+    """Write the nodes that compute boxes, scores, classes and their number from the outputs ``detect.raw_outputs``."""
     table = detect.table
     boxes, scores = _split(nodes, detect, [nodes.cast(value, _FLOAT) for value in outputs])
     batch, _, _ = sizes(scores)

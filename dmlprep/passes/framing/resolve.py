@@ -194,7 +194,7 @@ def _result(model: ir.Model, name: str, options: ResultOptions) -> Result:
             raise refused(where, "the model has a picture in colour", 'colour = "rgb" or "bgr"')
     names = [f"{name}_values", f"{name}_indices"] if options.take == "topk" else [name]
     fields = {"axis": axis, "model_layout": layout, "model_colour": model_colour, "mean": mean, "deviation": deviation}
-    return Result(name=name, made=names, **msgspec.structs.asdict(options) | fields)
+    return Result(name=name, outputs=names, **msgspec.structs.asdict(options) | fields)
 
 
 def _output(model: ir.Model, name: str, where: str) -> list[int]:
@@ -247,8 +247,8 @@ def _detect(
     best = min(options.candidates, count)
     return Detect(
         table=msgspec.structs.replace(options, candidates=best, count=min(options.count, best)),
-        taken=names,
-        made=_BOX_OUTPUTS,
+        raw_outputs=names,
+        outputs=_BOX_OUTPUTS,
         model_size=picture.model_size,
         size=picture.size,
         resized=picture.resized,

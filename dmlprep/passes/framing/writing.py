@@ -55,11 +55,11 @@ def _frame_output(model: Model, result: Result, names: Names) -> list[ir.Node]:
     graph = model.ir.graph
     index = next(i for i, v in enumerate(graph.outputs) if v.name == result.name)
     old = graph.outputs[index]
-    _reserve(names, result.name, [name for name in result.made if name != result.name])
+    _reserve(names, result.name, [name for name in result.outputs if name != result.name])
     nodes = Nodes(graph, names, model.budget, result.name)
     values = finished(nodes, result, old)
     old.name = names.value(f"{result.name}_unframed")
-    for value, name in zip(values, result.made, strict=True):
+    for value, name in zip(values, result.outputs, strict=True):
         value.name = name
     graph.outputs[index : index + 1] = values
     graph.extend(nodes.new_nodes)
@@ -69,11 +69,11 @@ def _frame_output(model: Model, result: Result, names: Names) -> list[ir.Node]:
 def _frame_boxes(model: Model, detect: Detect, names: Names) -> list[ir.Node]:
     graph = model.ir.graph
     outputs = {v.name: v for v in graph.outputs}
-    replaced = [outputs[name] for name in detect.taken]
-    _reserve(names, replaced[0].name or "", detect.made)
+    replaced = [outputs[name] for name in detect.raw_outputs]
+    _reserve(names, replaced[0].name or "", detect.outputs)
     nodes = Nodes(graph, names, model.budget, "detected")
     values = detected(nodes, detect, replaced)
-    for value, name in zip(values, detect.made, strict=True):
+    for value, name in zip(values, detect.outputs, strict=True):
         value.name = name
     graph.outputs[:] = [v for v in graph.outputs if v not in replaced] + values
     graph.extend(nodes.new_nodes)

@@ -148,7 +148,7 @@ def smaller_question(facts: StepFacts, tolerance: float) -> str:
     off = sorted((name for name, error in outputs.items() if error > tolerance), key=lambda name: -outputs[name])
     if not off:
         return otherwise
-    trials = [(inf if trial.error is None else trial.error, trial.kept) for trial in facts.trials]
+    trials = [(inf if trial.error is None else trial.error, trial.kept_nodes) for trial in facts.trials]
     most = max(count for _, count in trials)
     error, fp32_count = min((error, count) for error, count in trials if 2 * count <= most)
     beyond = "overflows, or its shape or rows differ"

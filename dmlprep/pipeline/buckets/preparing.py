@@ -131,7 +131,7 @@ def prepare_buckets(
             request = pinned(sizes)
             feeds = _fitting(source, request, buckets)[name]
             wanted = replace(request, out=out / f"{name}.onnx", sharing=Sharing(name, sizes, data), feeds=feeds)
-            wanted.observer.told(f"bucket {name}")
+            wanted.observer.notice(f"bucket {name}")
             try:
                 records[name], result = prepare_aside(wanted, staging / wanted.out.name)
             except DmlprepError as error:

@@ -102,7 +102,7 @@ def prove(
             if not waiting or (eligible[0].proof and not every):
                 break
             name = waiting[0].name
-            how.observer.told(f"candidate {number}: {name}")
+            how.observer.notice(f"candidate {number}: {name}")
             candidates[name], proved = _prove(waiting[0], how, Path(folder) / str(number))
             if proved is not None:
                 passed[name] = proved

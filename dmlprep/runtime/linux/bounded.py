@@ -32,15 +32,15 @@ class Budget:
     """The number of bytes that ``what`` may still produce. Several threads may share it."""
 
     def __init__(self, limit: int, what: str) -> None:
-        self._limit = self._left = limit
+        self._limit = self._remaining = limit
         self._what = what
         self._lock = threading.Lock()
 
     def take(self, size: int) -> None:
         """Subtract ``size`` bytes; raise ``TooLarge`` if too few remain."""
         with self._lock:
-            self._left -= size
-            if self._left < 0:
+            self._remaining -= size
+            if self._remaining < 0:
                 raise TooLarge(f"{self._what} makes more than {self._limit >> 20} MiB")
 
 

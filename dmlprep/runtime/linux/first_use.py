@@ -23,9 +23,9 @@ def suites_seen(layout: Layout) -> dict[str, datetime]:
     return dates
 
 
-def remember_suites(layout: Layout, made: Mapping[str, datetime]) -> None:
+def remember_suites(layout: Layout, dates: Mapping[str, datetime]) -> None:
     """Save the dates of release files with a verified signature."""
-    _keep(layout, "suites", {suite: when.isoformat() for suite, when in made.items()})
+    _keep(layout, "suites", {suite: when.isoformat() for suite, when in dates.items()})
 
 
 def file_seen(layout: Layout, name: str) -> str:
@@ -39,9 +39,9 @@ def remember_file(layout: Layout, name: str, sha256: str) -> None:
 
 
 def _part(layout: Layout, part: str) -> dict[str, str]:
-    rows = read_json(layout.seen).get(part)
+    rows = read_json(layout.history).get(part)
     return {str(key): str(value) for key, value in rows.items()} if isinstance(rows, dict) else {}
 
 
 def _keep(layout: Layout, part: str, more: Mapping[str, str]) -> None:
-    write_json(layout.seen, {**read_json(layout.seen), part: {**_part(layout, part), **more}})
+    write_json(layout.history, {**read_json(layout.history), part: {**_part(layout, part), **more}})

@@ -83,7 +83,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Found:
+class GpuListing:
     """The GPUs of a machine, in the order of their numbers.
 
     ``problems`` says why other devices cannot be used, or that there is no device. ``fix`` is the remedy.
@@ -95,7 +95,7 @@ class Found:
 
 
 @cache
-def find(layout: Layout, tree: Path = Path("/")) -> Found:
+def find(layout: Layout, tree: Path = Path("/")) -> GpuListing:
     """Return the GPUs of the machine with the root folder ``tree``.
 
     The result is cached: a query takes 0.1 to 0.5 s a device.
@@ -103,9 +103,9 @@ def find(layout: Layout, tree: Path = Path("/")) -> Found:
     ways = drivers.ways(tree)
     if not ways:
         reason, fix = drivers.without(tree)
-        return Found((), (reason,), fix)
+        return GpuListing((), (reason,), fix)
     if reason := missing_piece(layout) or sandbox.why_not(layout.root):
-        return Found((), (reason,))
+        return GpuListing((), (reason,))
     gpus: list[Gpu] = []
     problems: list[str] = []
     for way in ways:
@@ -119,7 +119,7 @@ def find(layout: Layout, tree: Path = Path("/")) -> Found:
                 "that of the kernel driver"
             )
             problems.append(f"{way.title}: {way.problem or no_device}")
-    return Found(tuple(gpus), tuple(problems))
+    return GpuListing(tuple(gpus), tuple(problems))
 
 
 def ask_driver(layout: Layout, way: drivers.Way) -> tuple[str, str]:
@@ -139,10 +139,10 @@ def ask_driver(layout: Layout, way: drivers.Way) -> tuple[str, str]:
     return done.stdout if done.returncode == 0 else "", "; ".join(done.stderr.strip().splitlines()[-2:])
 
 
-def parse(said: str, first: int, way: drivers.Way) -> list[Gpu]:
+def parse(output: str, first: int, way: drivers.Way) -> list[Gpu]:
     """Return the GPUs in the output of ``native/devices.c``, numbered from ``first``. CPU devices are skipped."""
     gpus: list[Gpu] = []
-    for fields in (row.split("\t") for row in said.splitlines()):
+    for fields in (row.split("\t") for row in output.splitlines()):
         if len(fields) != 7 or int(fields[2]) == _CPU:
             continue
         name, ids, kind, vulkan, driver, version, memory = fields
@@ -163,7 +163,7 @@ def parse(said: str, first: int, way: drivers.Way) -> list[Gpu]:
     return gpus
 
 
-def choose(wanted: str, found: Found) -> Gpu:
+def choose(wanted: str, listing: GpuListing) -> Gpu:
     """Return the GPU that a user names: ``auto``, a number, a vendor (``NVIDIA``, ``AMD`` ...), or a part of a name.
 
     Raises:
@@ -171,12 +171,12 @@ def choose(wanted: str, found: Found) -> Gpu:
         UsageError: several match.
     """
     where = f"--gpu {wanted}"
-    if not found.gpus:
-        raise CheckNotRun("; ".join(found.problems), where=where, fix=found.fix, code="DP803")
-    matching = _matching(wanted.strip(), found.gpus)
+    if not listing.gpus:
+        raise CheckNotRun("; ".join(listing.problems), where=where, fix=listing.fix, code="DP803")
+    matching = _matching(wanted.strip(), listing.gpus)
     if not matching:
-        there = ", ".join(map(str, found.gpus))
-        others = f"; not usable: {'; '.join(found.problems)}" if found.problems else ""
+        there = ", ".join(map(str, listing.gpus))
+        others = f"; not usable: {'; '.join(listing.problems)}" if listing.problems else ""
         raise CheckNotRun(f"no GPU matches {wanted!r}; GPUs: {there}{others}", where=where, fix=_LIST, code="DP803")
     if len(matching) > 1:
         names = ", ".join(map(str, matching))

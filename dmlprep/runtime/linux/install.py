@@ -105,7 +105,7 @@ def install_into(layout: Layout, source: Source, say: Say) -> str:
     if not layout.root.is_dir() or manifest.get("base") != base.digest() or "root" in broken:
         with alone(layout):
             manifest |= {**make_root(layout, source, say), "base": base.digest()}
-        _made(layout, manifest, "root", layout.root)
+        _record_piece(layout, manifest, "root", layout.root)
     if reason := sandbox.why_not(layout.root):
         raise CheckNotRun(reason)
     if manifest.get("native") != native_digest() or not layout.built.is_dir() or "native" in broken:
@@ -114,13 +114,13 @@ def install_into(layout: Layout, source: Source, say: Say) -> str:
             compile_programs(layout)
         manifest["native"] = native_digest()
         manifest.pop("prefix", None)
-        _made(layout, manifest, "native", layout.built)
+        _record_piece(layout, manifest, "native", layout.built)
     if "prefix" not in manifest or not layout.prefix.is_dir() or "prefix" in broken:
         say("Windows folders", 0, 0)
         with alone(layout):
             make_prefix(layout)
         manifest["prefix"] = True
-        _made(layout, manifest, "prefix", layout.prefix)
+        _record_piece(layout, manifest, "prefix", layout.prefix)
     version = source.release
     package = source.wheel
     if package is None and (version not in layout.installed() or f"release {version}" in broken):
@@ -164,7 +164,7 @@ def broken_pieces(layout: Layout, release: str, say: Say) -> dict[str, str]:
     return broken
 
 
-def _made(layout: Layout, manifest: dict[str, object], piece: str, folder: Path) -> None:
+def _record_piece(layout: Layout, manifest: dict[str, object], piece: str, folder: Path) -> None:
     shared_folders.open_to_all(folder)
     inventory.record(layout, piece, folder)
     write_json(layout.manifest, manifest)
@@ -234,17 +234,17 @@ def make_prefix(layout: Layout) -> None:
     remove_tree(empty)
     with Beneath(part) as below:
         registry = below.stat("prefix/system.reg")
-    made = part / "prefix"
+    prefix = part / "prefix"
     if registry is None or not stat.S_ISREG(registry.st_mode):
         fix = "run dmlprep runtime remove, then install again"
-        raise CheckNotRun("Wine created no registry", where=str(made), fix=fix)
-    with Beneath(made) as below, Beneath(layout.root) as root, Beneath(layout.built) as built:
+        raise CheckNotRun("Wine created no registry", where=str(prefix), fix=fix)
+    with Beneath(prefix) as below, Beneath(layout.root) as root, Beneath(layout.built) as built:
         _link_libraries(below, root)
         # This module only requests the built-in d3d12.dll, which Wine then finds in /native.
         with built.read("d3d12.dll") as source, below.create(f"{_WINE_SYSTEM}/d3d12.dll") as out:
             out.write(source.read(_MODULE))
     shutil.rmtree(layout.prefix, ignore_errors=True)
-    made.replace(layout.prefix)
+    prefix.replace(layout.prefix)
     remove_tree(part, ignore_errors=True)
 
 
@@ -265,8 +265,8 @@ def run_or_fail(line: list[str], what: str, limit: float) -> None:
     except subprocess.TimeoutExpired:
         raise CheckNotRun(f"{what}: it took longer than {limit:g} s") from None
     if result.returncode:
-        said = "; ".join((result.stderr or result.stdout).strip().splitlines()[-3:])
-        raise CheckNotRun(f"{what}: {said or f'exit code {result.returncode}'}")
+        reason = "; ".join((result.stderr or result.stdout).strip().splitlines()[-3:])
+        raise CheckNotRun(f"{what}: {reason or f'exit code {result.returncode}'}")
 
 
 def remove(layout: Layout, release: str = "") -> list[Path]:

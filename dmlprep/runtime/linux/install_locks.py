@@ -30,11 +30,11 @@ def _lock(file: int, *, shared: bool) -> bool:
 
 
 @contextlib.contextmanager
-def _held(layout: Layout, name: str, taken: str, fix: str) -> Iterator[None]:
+def _held(layout: Layout, name: str, state: str, fix: str) -> Iterator[None]:
     file = _open(layout, name, write=True)
     try:
         if not _lock(file, shared=False):
-            raise CheckNotRun(f"the runtime is {taken} by another process", where=str(layout.home), fix=fix)
+            raise CheckNotRun(f"the runtime is {state} by another process", where=str(layout.home), fix=fix)
         yield
     finally:
         os.close(file)

@@ -123,8 +123,8 @@ def _faults(made_of: dict[str, _Entry], folder: Path, contents: bool) -> Iterato
         yield path, "is missing"
 
 
-def _fault(entry: os.DirEntry[str], made: _Entry, contents: bool) -> str:
-    size, digest = made
+def _fault(entry: os.DirEntry[str], expected: _Entry, contents: bool) -> str:
+    size, digest = expected
     try:
         if size == -1:
             return "" if entry.is_symlink() and os.readlink(entry.path) == digest else "points to another place"

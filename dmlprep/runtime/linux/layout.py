@@ -61,7 +61,7 @@ class Layout:
     """Versions and digests of every piece."""
     inventories = _below("inventory")
     """The list of files of each piece."""
-    seen = _below("seen.json")
+    history = _below("seen.json")
     """Dates and digests of earlier downloads, to compare with later ones."""
     checks = _below("selftest")
     """Results of the self-test by release."""

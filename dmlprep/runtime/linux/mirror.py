@@ -63,7 +63,7 @@ class Mirror:
             raise UsageError("the mirror must be an http or https address", where=url, fix="pass --mirror URL")
         self.url, self.keyring, self.expected, self.say = url.rstrip("/"), keyring, expected, say
         self.signatures: dict[str, str] = {}
-        self.made: dict[str, datetime] = {}
+        self.dates: dict[str, datetime] = {}
 
     def _get(self, path: str, out: IO[bytes], *, size: int = 0, limit: int = 0) -> str:
         """Download a file of ``size`` bytes (or up to ``limit``, if unknown) into ``out``; return its SHA-256."""
@@ -95,8 +95,8 @@ class Mirror:
         self._get(f"dists/{suite}/InRelease", raw, limit=_RELEASE_LIMIT)
         text, how = verify_release(raw.getvalue(), self.keyring, where)
         release, note = check_release(text, suite, self.expected, where)
-        self.signatures[suite] = f"{how}, of {release.made:%Y-%m-%d %H:%M} UTC" + (f" ({note})" if note else "")
-        self.made[suite] = release.made
+        self.signatures[suite] = f"{how}, of {release.date:%Y-%m-%d %H:%M} UTC" + (f" ({note})" if note else "")
+        self.dates[suite] = release.date
         if note:
             self.say(f"note: the release file of {suite} has {note}", 0, 0)
         path = "main/binary-amd64/Packages.xz"
@@ -194,6 +194,6 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check(found: str, digest: str, path: str) -> None:
-    if found != digest:
+def _check(actual: str, digest: str, path: str) -> None:
+    if actual != digest:
         raise CheckNotRun("the file does not match the signed index", where=path, fix=_UPDATE)

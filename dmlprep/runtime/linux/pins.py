@@ -40,7 +40,7 @@ def known_digests() -> Mapping[str, str]:
     """
     line = re.compile(r"package: (\S+), sha256 ([0-9a-f]{64})")
     sources = [source for name in target_names() for source in find_target(name).sources]
-    read = {found[1]: f"sha256-{found[2]}" for source in sources if (found := line.match(source))}
+    read = {match[1]: f"sha256-{match[2]}" for source in sources if (match := line.match(source))}
     return {**packages(), **read}
 
 
@@ -81,7 +81,7 @@ def pin(file: IO[bytes], name: str) -> tuple[Pin, str]:
     while data := file.read(CHUNK):
         sha256.update(data)
         sha512.update(data)
-    found = (f"sha256-{sha256.hexdigest()}", "sha512-" + base64.b64encode(sha512.digest()).decode())
+    digests = (f"sha256-{sha256.hexdigest()}", "sha512-" + base64.b64encode(sha512.digest()).decode())
     wanted = known_digests().get(name)
-    verdict: Pin = "unpinned" if wanted is None else "pinned" if wanted in found else "another"
+    verdict: Pin = "unpinned" if wanted is None else "pinned" if wanted in digests else "another"
     return verdict, sha256.hexdigest()

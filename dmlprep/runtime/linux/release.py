@@ -47,7 +47,7 @@ class Release:
     """
 
     codename: str
-    made: datetime
+    date: datetime
     until: datetime | None
     files: Mapping[str, tuple[str, int]] = field(repr=False)
 
@@ -59,13 +59,13 @@ class Expectation:
     Attributes:
         lenient: why expired release files are accepted; empty if they are refused.
         least: for each suite, the date of the release file that this dmlprep was tested with. An older one is a replay.
-        seen: for each suite, the date of the newest release file that this installation used.
+        newest_used: for each suite, the date of the newest release file that this installation used.
     """
 
     now: datetime
     lenient: str = ""
     least: Mapping[str, datetime] = field(default_factory=dict)
-    seen: Mapping[str, datetime] = field(default_factory=dict)
+    newest_used: Mapping[str, datetime] = field(default_factory=dict)
 
 
 def verify_release(raw: bytes, keyring: Path, where: str = "InRelease") -> tuple[str, str]:
@@ -108,8 +108,8 @@ def _one_message(raw: bytes, where: str) -> None:
     """Refuse anything except exactly one signed text, because text around it is not signed."""
     marks = re.findall(rb"^-----.*", raw, re.M)
     wanted = [f"-----{mark}-----".encode() for mark in ("BEGIN PGP SIGNED MESSAGE", "BEGIN PGP SIGNATURE")]
-    found = [mark.strip() for mark in marks if mark.startswith(b"-----BEGIN PGP ")]
-    if found != wanted or not raw.startswith(wanted[0]):
+    headers = [mark.strip() for mark in marks if mark.startswith(b"-----BEGIN PGP ")]
+    if headers != wanted or not raw.startswith(wanted[0]):
         fix = "check that the address is a Debian mirror; perhaps a proxy answered instead"
         raise UsageError("the answer is not a signed release file", where=where, fix=fix)
 
@@ -175,26 +175,26 @@ def check_release(text: str, suite: str, expected: Expectation, where: str) -> t
         what = f"answers with the release file of {release.codename[:40]!r} instead of {suite}"
         fix = "use another mirror: this one is broken, or another server answers instead"
         raise CheckNotRun(f"the mirror {what}", where=where, fix=fix)
-    if release.made > expected.now + _AHEAD:
-        what = f"the release file is from the future: its date is {_say(release.made)}, {_clock(expected)}"
+    if release.date > expected.now + _AHEAD:
+        what = f"the release file is from the future: its date is {_say(release.date)}, {_clock(expected)}"
         raise CheckNotRun(what, where=where, fix="set this machine's clock; if it is right, use another mirror")
     _not_older(release, suite, expected, where)
     return release, _not_expired(release, suite, expected, where)
 
 
 def _not_older(release: Release, suite: str, expected: Expectation, where: str) -> None:
-    seen = expected.seen.get(suite)
-    if seen and release.made < seen:
+    newest = expected.newest_used.get(suite)
+    if newest and release.date < newest:
         raise CheckNotRun(
             f"the mirror goes back in time: its release file of {suite} is from "
-            f"{_say(release.made)}, but this installation has used one from {_say(seen)}",
+            f"{_say(release.date)}, but this installation has used one from {_say(newest)}",
             where=where,
             fix="the mirror is older than another one: run it again in a day, or use another mirror; to go back on "
             "purpose, run dmlprep runtime remove first",
         )
     least = expected.least.get(suite)
-    if least and release.made < least:
-        what = f"the mirror's release file of {suite} is from {_say(release.made)}"
+    if least and release.date < least:
+        what = f"the mirror's release file of {suite} is from {_say(release.date)}"
         older = f"older than the one that this dmlprep was tested with ({_say(least)})"
         raise CheckNotRun(f"{what}, {older}", where=where, fix="use a mirror that is up to date")
 

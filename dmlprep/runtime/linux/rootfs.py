@@ -36,7 +36,7 @@ def make_root(layout: Layout, source: Source, say: Say) -> dict[str, object]:
     """
     mirror = _mirror(layout, source, say)
     archives = [mirror.archive(suite) for suite in base.SUITES]
-    first_use.remember_suites(layout, mirror.made)
+    first_use.remember_suites(layout, mirror.dates)
     packages = _choose(archives, mirror.url)
     mirror.fetch(packages, layout.downloads)
     unpack_all(layout, packages, say)
@@ -51,7 +51,7 @@ def _mirror(layout: Layout, source: Source, say: Say) -> Mirror:
         fix = "pass --mirror URL with the address of a Debian mirror near you (the folder with dists and pool)"
         raise UsageError("this system has no known Debian mirror", fix=fix)
     lenient = here.lenient if url.rstrip("/") == here.url else ""
-    oldest = {suite: datetime.fromisoformat(made) for suite, made in base.OLDEST.items()}
+    oldest = {suite: datetime.fromisoformat(date) for suite, date in base.OLDEST.items()}
     expected = Expectation(datetime.now(UTC), lenient, oldest, first_use.suites_seen(layout))
     return Mirror(url, source.keyring, expected, say)
 

@@ -20,7 +20,7 @@ _FILE = _NOFOLLOW | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
 _TRIES = 20  # retries to make a path that other threads make as well
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
 
 class LeadsOut(Exception):
@@ -126,7 +126,7 @@ class Beneath:
                 raise LeadsOut(f"{path} is a folder, not a file") from error
             raise
 
-    def _in_place(self, path: str, make: Callable[[int, str], _Made]) -> _Made:
+    def _in_place(self, path: str, make: Callable[[int, str], _Result]) -> _Result:
         """Replace a path by the result of ``make`` (folder, name), and return the result.
 
         ``make`` fails if the path exists (FileExistsError). Another thread may make the same path, because two packages

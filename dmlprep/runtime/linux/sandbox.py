@@ -108,8 +108,8 @@ def _rights(worker: bool) -> list[str]:
     apart = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     if worker:
         # These are needed to become another user, and are lost afterwards.
-        kept = [word for name in ("CAP_SETUID", "CAP_SETGID", "CAP_SYS_CHROOT") for word in ("--cap-add", name)]
-        return [*apart, "--cap-drop", "ALL", *kept]
+        capabilities = [word for name in ("CAP_SETUID", "CAP_SETGID", "CAP_SYS_CHROOT") for word in ("--cap-add", name)]
+        return [*apart, "--cap-drop", "ALL", *capabilities]
     who = ["--uid", str(NOBODY), "--gid", str(NOBODY)]
     return ["--unshare-user", *who, "--disable-userns", *apart, "--cap-drop", "ALL", "--as-pid-1"]
 
@@ -237,9 +237,9 @@ def why_not(root: Path) -> str:
         return f"the sandbox does not start: {error}"
     if result.returncode == 0:
         return ""
-    said = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
+    reasons = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
     return (
-        f"the sandbox does not start: {said[0]}. It needs user namespaces: "
+        f"the sandbox does not start: {reasons[0]}. It needs user namespaces: "
         "sysctl kernel.unprivileged_userns_clone=1 (older Debian), kernel.apparmor_restrict_unprivileged_userns=0 "
         "(Ubuntu 24.04 and later), user.max_user_namespaces above 0, and in a container the right to create them"
     )

@@ -17,7 +17,7 @@ from dmlprep.core.files import remove_tree
 from dmlprep.runtime.linux import shared_folders
 from dmlprep.runtime.linux.layout import Layout
 
-KEPT = 48
+MOST_FOLDERS = 48
 """Most folders, the last used ones; one has 1 to 3 MB."""
 
 DEVICES = 4
@@ -91,7 +91,7 @@ def forget(layout: Layout) -> None:
 def _trim(shaders: Path, own: Path) -> None:
     folders = (entry for entry in os.scandir(shaders) if len(entry.name) == 64 and entry.is_dir(follow_symlinks=False))
     for place, entry in enumerate(sorted(folders, key=lambda entry: -entry.stat().st_mtime)):
-        if _too_large(entry.path) or (place >= KEPT and Path(entry.path) != own):
+        if _too_large(entry.path) or (place >= MOST_FOLDERS and Path(entry.path) != own):
             remove_tree(Path(entry.path), ignore_errors=True)
 
 

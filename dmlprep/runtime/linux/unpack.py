@@ -44,11 +44,11 @@ class _Part:
     """A part of a file that behaves like a file."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file, self._left = file, size
+        self._file, self._remaining = file, size
 
     def read(self, size: int, /) -> bytes:
-        data = self._file.read(min(size, self._left))
-        self._left -= len(data)
+        data = self._file.read(min(size, self._remaining))
+        self._remaining -= len(data)
         return data
 
 
@@ -81,7 +81,7 @@ def unpack(deb: Path, root: Path, skip: tuple[str, ...], budget: Budget) -> None
 
 def _extract(tar: tarfile.TarFile, below: Beneath, skip: tuple[str, ...]) -> None:
     # Not TarFile.extract: Debian 12's Python lacks its filters, and they check before they write.
-    made: set[str] = set()
+    paths: set[str] = set()
     for count, member in enumerate(tar):
         if count >= _MEMBERS or tar.pax_headers:
             raise BadPackage(f"more than {_MEMBERS} files" if count >= _MEMBERS else "a header for all files")
@@ -90,9 +90,9 @@ def _extract(tar: tarfile.TarFile, below: Beneath, skip: tuple[str, ...]) -> Non
         if path in ("", ".") or path.startswith(skip):
             continue
         if not member.isdir():
-            if path in made:
+            if path in paths:
                 raise BadPackage(f"{path} is duplicated")
-            made.add(path)
+            paths.add(path)
         _put(tar, member, below, path)
 
 

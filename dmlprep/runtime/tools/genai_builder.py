@@ -46,7 +46,7 @@ _MOST_BYTES = 16 << 20
 _CODE = ("auto_map", "custom_pipelines")
 """Fields of Hugging Face's configurations that name code in the model's folder."""
 
-_SAID = 6
+_SHOWN_LINES = 6
 """Number of the builder's last output lines that an error shows."""
 
 _HINTS = {
@@ -189,13 +189,13 @@ def _offline(cache: Path) -> dict[str, str]:
     return {**dict.fromkeys(on, "1"), **dict.fromkeys(none, ""), "HF_HOME": str(cache), "PYTHONUTF8": "1"}
 
 
-def _failed(what: str, source: Path, said: str, fix: str = "") -> ToolFailed:
-    lines = [line.rstrip() for line in said.splitlines() if line.strip()]
+def _failed(what: str, source: Path, output: str, fix: str = "") -> ToolFailed:
+    lines = [line.rstrip() for line in output.splitlines() if line.strip()]
     last = next((line for line in reversed(lines) if re.match(r"[\w.]+(Error|Exception)\b|[\w.]+: ", line)), "")
     shown = f"{what}: {last}" if last else what
     if lines:
-        shown += "\n    " + "\n    ".join(lines[-_SAID:])
-    hint = next((text for word, text in _HINTS.items() if word in said), "")
+        shown += "\n    " + "\n    ".join(lines[-_SHOWN_LINES:])
+    hint = next((text for word, text in _HINTS.items() if word in output), "")
     return ToolFailed(
         f"onnxruntime-genai's builder failed: {shown}",
         where=str(source),

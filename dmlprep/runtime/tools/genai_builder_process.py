@@ -19,7 +19,7 @@ _BUILDER = "onnxruntime_genai.models.builder"
 
 
 def _refuse(what: str) -> Callable[..., object]:
-    def refused(*_given: object, **_named: object) -> object:
+    def refused(*_arguments: object, **_named: object) -> object:
         raise RuntimeError(f"dmlprep does not let the builder {what}")
 
     return refused

@@ -49,8 +49,8 @@ def _compiled() -> Simplifier:
             proto = onnx.ModelProto.FromString(model)
             arrays = (onnx.numpy_helper.to_array(onnx.TensorProto.FromString(data)) for data in inputs)
             feeds = {value.name: array for value, array in zip(proto.graph.input, arrays, strict=False)}
-            found = backend.run_model(proto, feeds, single_threaded=True)
-            return [onnx.numpy_helper.from_array(array).SerializeToString() for array in found.values()]
+            outputs = backend.run_model(proto, feeds, single_threaded=True)
+            return [onnx.numpy_helper.from_array(array).SerializeToString() for array in outputs.values()]
 
     folder = Folder()
     # Create Gemm nodes that are fast on ONNX Runtime's CPU provider: the package's default, whatever the user has set.

@@ -48,7 +48,7 @@ class Reading:
         arguments: Sequence[str],
         take: Callable[[list[int], Path], T],
         *,
-        given: object = None,
+        payload: object = None,
         limit: int | None = None,
         memory: int = MEMORY,
     ) -> T:
@@ -57,7 +57,7 @@ class Reading:
         Args:
             arguments: the further arguments of the request, after the file names.
             take: returns the result, from the numbers of the answer and the file with the elements.
-            given: builtins that are sent with the request.
+            payload: builtins that are sent with the request.
             limit: most bytes of the file.
 
         Raises:
@@ -80,8 +80,8 @@ class Reading:
                 # This is a copy, because the process may read no files of the user.
                 _copy(path, child.exchange / _FILE)
                 names = [_FILE, _OUT]
-                if given is not None:
-                    hand_over(child.exchange / _IN, json.dumps(given).encode("ascii"))
+                if payload is not None:
+                    hand_over(child.exchange / _IN, json.dumps(payload).encode("ascii"))
                     names.insert(1, _IN)
                 request = [word, str(memory), *(str(child.exchange / name) for name in names), *arguments]
                 answer = child.ask([request], limit=SECONDS, memory=memory, where=where)

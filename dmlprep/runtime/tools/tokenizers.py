@@ -36,7 +36,7 @@ def tokenize(file: Path, texts: Sequence[str], length: int | None, most: int) ->
         file,
         [str(length or 0), str(most)],
         lambda shape, out: read_tensor(out, "int64", (3, shape[0], shape[1]), limit=2 * most),
-        given=list(texts),
+        payload=list(texts),
         limit=_MOST_BYTES,
         memory=_memory(file),
     )
@@ -55,7 +55,7 @@ def detokenize(file: Path, rows: Sequence[Sequence[int]]) -> list[str]:
         file,
         [],
         lambda shape, out: read_tensor(out, "string", (shape[0],), limit=_MOST_BYTES).tolist(),
-        given=[[int(token) for token in row] for row in rows],
+        payload=[[int(token) for token in row] for row in rows],
         limit=_MOST_BYTES,
         memory=_memory(file),
     )

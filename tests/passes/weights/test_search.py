@@ -70,7 +70,7 @@ def test_the_products_that_spoil_the_result_keep_their_weights(planted: tuple[in
     assert record.exit_code == 0, record.error
     wanted = [f"layer{layer}" for layer in planted]
     assert products(tmp_path / "out" / "model.onnx") == wanted
-    assert sorted(facts.kept) == wanted
+    assert sorted(facts.kept_weights) == wanted
     assert facts.error <= 0.2
     assert facts.kept_bytes == len(planted) * WIDTH * WIDTH * 4
     assert facts.bytes_to_round == LAYERS * WIDTH * WIDTH * 4
@@ -109,6 +109,6 @@ def test_a_search_that_was_stopped_goes_on(tmp_path: Path) -> None:
     given = {"search": '"auto"', "tolerance": 0.2, "journal": f"'{journal}'"}
     _, first = prepared(source, tmp_path / "one", **given)
     _, second = prepared(source, tmp_path / "two", **given)
-    assert first.kept == second.kept
+    assert first.kept_weights == second.kept_weights
     assert [t.error for t in first.trials] == [t.error for t in second.trials]
     assert second.search_seconds < first.search_seconds

@@ -251,7 +251,7 @@ class _Meanwhile(Observer):
     def check_finished(self, verdict: Verdict) -> None:
         self._now("proved")
 
-    def told(self, text: str) -> None:
+    def notice(self, text: str) -> None:
         self._now(text.partition(":")[0])
 
 

@@ -29,7 +29,7 @@ from dmlprep.parity.feeds.sources.sound import is_sound, sound
 from dmlprep.parity.feeds.sources.text import is_text, lines, text
 from dmlprep.portable.arrays import Array
 
-__all__ = ["FeedsRequest", "Made", "Pictures", "feeds_from"]
+__all__ = ["FeedsRequest", "Pictures", "WrittenFeeds", "feeds_from"]
 
 Kind = Literal["pictures", "sound", "text"]
 
@@ -73,7 +73,7 @@ class FeedsRequest:
 
 
 @dataclass(frozen=True)
-class Made:
+class WrittenFeeds:
     """Feeds that were written."""
 
     kind: Kind
@@ -82,7 +82,7 @@ class Made:
     seeded: list[str]
 
 
-def feeds_from(request: FeedsRequest) -> Made:
+def feeds_from(request: FeedsRequest) -> WrittenFeeds:
     """Generate feeds and write them.
 
     Raises:
@@ -127,7 +127,7 @@ def feeds_from(request: FeedsRequest) -> Made:
         gone = (path.name for path in before - set(paths))
         FileSet(request.out, head, (*others, *gone)).exchange(new, force=request.force)
     seeded = [i.name for i in inputs if i.name not in real[0] and i.name not in request.values]
-    return Made(kind, paths, {name: array.shape for name, array in whole[0].items()}, seeded)
+    return WrittenFeeds(kind, paths, {name: array.shape for name, array in whole[0].items()}, seeded)
 
 
 def _names_of(inputs: Sequence[Input]) -> str:

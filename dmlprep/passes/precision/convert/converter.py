@@ -25,7 +25,7 @@ from dmlprep.passes.precision.fp16 import FP16_MAX, Loss
 from dmlprep.passes.precision.policy.rules import Level
 from dmlprep.passes.precision.view import View
 from dmlprep.record import Finding, finding
-from dmlprep.record.steps import Kept
+from dmlprep.record.steps import KeepReason
 
 _TAG = "dmlprep.chosen."
 
@@ -42,7 +42,7 @@ class Converted:
     """
 
     changed: bool
-    kept_fp32: dict[str, Kept] = field(default_factory=dict)
+    kept_fp32: dict[str, KeepReason] = field(default_factory=dict)
     rules: dict[str, int] = field(default_factory=dict)
     casts: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -89,7 +89,7 @@ def convert(
         fix = "keep the named node in FP32, or leave the model in FP32"
         raise ModelRefused(f"the converted model is invalid: {fault}", code="DP403", fix=fix)
     kept_fp32 = {
-        names[id(node)]: Kept(reason.rule, reason.text)
+        names[id(node)]: KeepReason(reason.rule, reason.text)
         for node, reason in plan.full.items()
         if node.graph is not None and node.op_type not in ("Cast", "Constant") and view.is_float(node)
     }

@@ -60,7 +60,7 @@ def test_one_fault_is_found_in_few_trials(shape, plant, depth, most):
 def test_large_weights_that_are_undone_behind_are_rescaled_without_a_search(shape, depth):
     model = _planted(shape, "weights", depth)
     context = _run(model, {"islands": "auto", "tolerance": 0.015}, [feeds_for(model, seed) for seed in range(2)])
-    assert [trial.kept for trial in context.facts.trials] == [0]
+    assert [trial.kept_nodes for trial in context.facts.trials] == [0]
     assert context.facts.emulation_error is not None
     assert context.facts.emulation_error <= 0.015
     assert [f.node for f in context.findings if f.code == "DP408"] == ["grown_weights"]
